@@ -39,7 +39,7 @@ _FLAGS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "concurrency": (("--concurrency",), "N", "Concurrent requests. Default: 16"),
     "timeout": (("--timeout",), "SECONDS", "Time limit of an attempt. Default: 30"),
     "retries": (("--retries",), "N", "Attempts per request, including the first. Default: 5"),
-    "rate_limit": (("--rate-limit",), "N", "Requests per second. Default: no limit"),
+    "rate_limit": (("--rate-limit",), "N", "Requests per second, evenly spaced. Default: no limit"),
 }
 
 #: Settings of commands that read the provider.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from nftsync.settings import Key, Settings
 
 
-#: Attempts per request, because the user is waiting.
+#: Attempts per request: few, because a user waits for the result.
 _ATTEMPTS = 2
 
 _SETTING = (
@@ -284,9 +284,7 @@ _DIFFERENCE = (
     help="Number of random wallets; 0 checks only the database.  [default: 100]",
 )
 @click.option("--all", "everything", is_flag=True, help="Compare all tracked wallets.")
-@click.option(
-    "--repair", is_flag=True, help="Read the wallets that differ into the database again."
-)
+@click.option("--repair", is_flag=True, help="Read differing wallets into the database again.")
 @with_settings("database", *PROVIDER)
 @view_options("Print the result as JSON.")
 def verify(
@@ -294,7 +292,7 @@ def verify(
 ) -> int:
     """Compare the database with the provider, and check its consistency.
 
-    Reads a random sample of the tracked wallets, without ETags and digests, and lists every
+    Reads a random sample of the tracked wallets, ignoring ETags and digests, and lists every
     difference, with the webhook that should have announced it. --repair then reads the wallets that
     differ into the database; without it, nothing is written.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _UNKNOWN = "the provider answered 404: no such object"
 #: Kinds of failures shown, and examples of each.
 _KINDS, _EXAMPLES = 20, 3
+#: Labels and statuses of wallets.
+_Wallets: TypeAlias = Mapping[str, tuple[str | None, str]]
 
 #: Columns of the table of wallets.
 _WALLET = (
@@ -50,9 +52,7 @@ _YES_NO = ("no", "yes")
 @click.command()
 @click.argument("names", nargs=-1, metavar="[WALLET]...")
 @with_settings("database", "wallets_file", *PROVIDER)
-@click.option(
-    "--tokens", is_flag=True, help="Also read each token that these wallets hold, by its id."
-)
+@click.option("--tokens", is_flag=True, help="Also read each of the wallets' tokens by its id.")
 @duration_option("--older-than", "Only wallets whose last read is older: 90s, 15m, 6h, 7d")
 @run_options
 def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options: Any) -> int:
@@ -95,7 +95,7 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
 
 def say_failures(
     result: SyncResult,
-    wallets: Mapping[str, tuple[str | None, str]],
+    wallets: _Wallets,
     review: str = "nftsync removals",
 ) -> None:
     """Print each kind of failure once, with its number and examples.
@@ -130,21 +130,17 @@ def say_failures(
         say(f"Review the removals: {review}")
 
 
-def _subject(
-    failure: Failure, wallets: Mapping[str, tuple[str | None, str]], *, whole: bool
-) -> str:
+def _subject(failure: Failure, wallets: _Wallets, *, whole: bool) -> str:
     """Return a failure's token, or its wallet by label or id."""
     if failure.token_id is not None:
         return f"token {failure.token_id}" if whole else short_id(failure.token_id)
     label, _ = wallets.get(failure.wallet_id, (None, ""))
-    return (
-        wallet_name(failure.wallet_id, label)
-        if whole
-        else one_line(label or short_id(failure.wallet_id))
-    )
+    if whole:
+        return wallet_name(failure.wallet_id, label)
+    return one_line(label or short_id(failure.wallet_id))
 
 
-def _remainder(kind: Sequence[Failure], wallets: Mapping[str, tuple[str | None, str]]) -> str:
+def _remainder(kind: Sequence[Failure], wallets: _Wallets) -> str:
     """Return how to list the failures that are not shown."""
     if len(kind) <= _EXAMPLES:
         return ""

@@ -128,7 +128,8 @@ def table_lines(
         width: the terminal's width, to which cells are cut and columns moved to further lines;
             None: each row is one complete line.
     """
-    shown = [*chain(*map(_whole if width is None else _shortened, columns))]
+    utc = [x._replace(heading=f"{x.heading} (UTC)") if x.kind == "time" else x for x in columns]
+    shown = utc if width is not None else [*chain(*map(_whole, utc))]
     texts = [_writer(column, width) for column in shown]
     written = ([[text(row) for text in texts] for row in page] for page in pages)
     first = next(written, [])
@@ -137,11 +138,6 @@ def table_lines(
     for page in chain([first], written):
         if page:
             yield [line for cells in page for line in layout.lines(cells)]
-
-
-def _shortened(column: TableColumn) -> Iterator[TableColumn]:
-    utc = " (UTC)" if column.kind == "time" else ""
-    yield column._replace(heading=column.heading + utc)
 
 
 def _whole(column: TableColumn) -> Iterator[TableColumn]:

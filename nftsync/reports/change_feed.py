@@ -1,7 +1,7 @@
 """Pages of the change feed and of the inbox, read without pandas.
 
-No transaction is open while a page is worked on, however long that takes: an open one would keep
-the write-ahead log from being emptied.
+No transaction is open between two pages, because an open one keeps SQLite from truncating the
+write-ahead log.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from nftsync.store.filters import Filters, find_filters
 from nftsync.store.history import first_row, known_time
 from nftsync.store.schema import opened
 
-#: How long a feed that waits sleeps between two looks.
+#: Interval of checks for new changes.
 POLL_SECONDS = 0.5
 
-#: Rows that are read at once.
+#: Rows per page.
 PAGE = 1_000
 
-#: The public columns of a webhook without its body, which is long.
+#: The public columns of a webhook without its long body.
 WEBHOOK_COLUMNS = tuple(name for name in TABLES["webhooks"].columns if name != "body")
 
-#: The table of the change feed, and the greatest id that a change can have.
+#: The table of the change feed, and SQLite's greatest id.
 _LOG, _LAST = "balance_change_rows", 2**63 - 1
 
-#: Ids of changes that are held at once.
+#: Ids per query.
 _IDS = 1_000_000
 
-#: What a change shows: its columns, and after an id what that is called.
-_CALLED = {"wallet_id": "wallet_id, label AS wallet_label", "token_id": "token_id, name"}
+#: Ids of a change, each followed by a name.
+_NAMED = {"wallet_id": "wallet_id, label AS wallet_label", "token_id": "token_id, name"}
 _CHANGES = (
     "SELECT "
-    + ", ".join(_CALLED.get(column, column) for column in TABLES["balance_changes"].columns)
+    + ", ".join(_NAMED.get(column, column) for column in TABLES["balance_changes"].columns)
     + f" FROM json_each(?1) k JOIN {_LOG} ON change_id = k.value"
     " JOIN wallets USING (wallet_no) JOIN tokens USING (token_no) ORDER BY k.key"
 )
 
-#: A row under the names of its columns.
+#: Values by column name.
 Row: TypeAlias = dict[str, Any]
 
 
@@ -56,16 +56,7 @@ class _Log:
     @classmethod
     @contextmanager
     def open(cls, path: Path, *, live: bool = False) -> Iterator[Self]:
-        """Open a database to read it.
-
-        Args:
-            path: the database.
-            live: as for `store.schema.opened`.
-
-        Raises:
-            StoreError: it is missing, empty, not nftsync's or cannot be read.
-            NewerDatabase: a newer nftsync wrote it.
-        """
+        """Open a database for reading; `live` as in `store.schema.opened`."""
         with opened(path, live=live) as connection:
             yield cls(connection, path)
 
@@ -79,10 +70,10 @@ class _Log:
 
 
 class ChangeFeed(_Log):
-    """Change feed of one open database.
+    """Change feed of an open database.
 
-    `change_id` grows in the order in which changes are committed, so whoever remembers the last
-    one that was seen misses none and sees none twice.
+    `change_id` grows in commit order, so a reader that continues after its last id reads every
+    change once.
     """
 
     _filters = Filters()
@@ -90,18 +81,18 @@ class ChangeFeed(_Log):
     def filter_by(
         self, *, since: str | None = None, until: str | None = None, **names: Any
     ) -> tuple[int, int]:
-        """Read only some changes from now on.
+        """Restrict all further reads.
 
         Args:
-            since: the first time, in the stored form; None is the beginning.
-            until: the last time, in the stored form; None is now.
+            since: the first time; None means the beginning.
+            until: the last time; None means now.
             names: `wallet`, `group` and `contract`, as `find_filters` takes them.
 
         Returns:
-            The id that precedes the first change of that span of time, and its last id.
+            The id before the first change in that period, and the last id in it.
 
         Raises:
-            InputError: a name is none, a time is in the future, or `since` is after `until`.
+            InputError: a name is unknown, a time is in the future, or `since` is after `until`.
         """
         with explained(self._name):
             since, until = (time and known_time(self._connection, time) for time in (since, until))
@@ -114,45 +105,40 @@ class ChangeFeed(_Log):
         return before, last
 
     def newest(self) -> int:
-        """Return the id of the newest change of all; 0 while there is none."""
+        """Return the id of the newest change, or 0."""
         ((newest,),) = self._values(f"SELECT coalesce(max(change_id), 0) FROM {_LOG}")
         return int(newest)
 
     def count(self, after: int, until: int = _LAST) -> int:
-        """Count the changes whose ids are greater, up to a last one."""
+        """Count the changes with ids after `after`, up to `until`."""
         return int(self._select("count(*)", after, until)[0][0])
 
     def read(self, after: int, until: int = _LAST) -> Iterator[list[Row]]:
-        """Read changes a page at a time, the oldest first.
-
-        Args:
-            after: only those with a greater id.
-            until: none with a greater id than this.
-        """
+        """Yield pages of the changes with ids after `after`, up to `until`, oldest first."""
         while ids := self._ids(after, until, "change_id", _IDS):
             for start in range(0, len(ids), PAGE):
                 yield self._page(ids[start : start + PAGE])
             after = ids[-1]
 
     def newest_page(self, after: int, until: int, limit: int) -> list[Row]:
-        """Read the newest changes with a greater id, the oldest of them first."""
+        """Return the newest `limit` changes of that range, oldest first."""
         return self._page(self._ids(after, until, "change_id DESC", limit)[::-1])
 
     def follow(self, after: int, wait: Callable[[], bool]) -> Generator[list[Row]]:
-        """Read changes, then those that are committed from then on.
+        """Yield pages of changes after an id, then of each new commit.
 
         Args:
-            after: only those with a greater id.
-            wait: called when there is no more for now; returns after a while, False to end.
+            after: the last id that was read before.
+            wait: called when there are no more changes; sleeps, and returns False to stop.
         """
-        seen = None
+        last_version = None
         while True:
-            # Taken before the read: a commit between the two is read now, or looked at again.
+            # Read first, so that no commit is missed; at worst, one causes an extra read.
             version = self._values("PRAGMA data_version")
-            if version != seen:
+            if version != last_version:
                 newest = self.newest()
                 yield from self.read(after, newest)
-                after, seen = max(after, newest), version
+                after, last_version = max(after, newest), version
             if not wait():
                 return
 
@@ -176,34 +162,24 @@ class ChangeFeed(_Log):
 
 
 class InboxView(_Log):
-    """The inbox of one open database, the newest webhook first."""
+    """Inbox of an open database, newest webhook first."""
 
     def count(self, state: str | None) -> int:
-        """How many webhooks there are, or how many in a state."""
-        where, given = ("", ()) if state is None else (" WHERE state = ?", (state,))
-        return int(self._values(f"SELECT count(*) FROM webhooks{where}", *given)[0][0])
+        """Count the webhooks, or the ones in a state."""
+        where, parameters = ("", ()) if state is None else (" WHERE state = ?", (state,))
+        return int(self._values(f"SELECT count(*) FROM webhooks{where}", *parameters)[0][0])
 
     def newest(self, state: str | None, limit: int | None) -> array[int]:
-        """The numbers of the newest webhooks, the newest first.
-
-        Args:
-            state: only those in it.
-            limit: how many at most; None: all.
-        """
-        where, given = ("", ()) if state is None else (" WHERE state = ?", (state,))
-        # The sign keeps SQLite from walking all rows in their order to find the few of a state.
+        """Return the row numbers of the newest webhooks, newest first; `limit` None means all."""
+        where, parameters = ("", ()) if state is None else (" WHERE state = ?", (state,))
+        # The sign keeps SQLite from scanning all rows for the few of a state.
         order = "rowid" if state is None else "+rowid"
         query = f"SELECT rowid FROM webhooks{where} ORDER BY {order} DESC LIMIT ?"
-        rows = self._values(query, *given, -1 if limit is None else limit)
+        rows = self._values(query, *parameters, -1 if limit is None else limit)
         return array("q", (row[0] for row in rows))
 
     def pages(self, numbers: Sequence[int], state: str | None) -> Iterator[list[Row]]:
-        """Read webhooks a page at a time, in the order of their numbers.
-
-        Args:
-            numbers: which.
-            state: leave out those that have left it since.
-        """
+        """Yield pages of webhooks in the order of `numbers`; skip the ones that left the state."""
         query = (
             f"SELECT {', '.join(WEBHOOK_COLUMNS)} FROM json_each(?1) k"
             " JOIN webhooks w ON w.rowid = k.value WHERE ?2 IS NULL OR state = ?2 ORDER BY k.key"
@@ -215,23 +191,22 @@ class InboxView(_Log):
             yield page
 
     def find(self, webhook_id: str) -> tuple[Row, bytes | None]:
-        """Look up one webhook, and the changes that it caused.
+        """Find a webhook and the changes that it caused.
 
         Returns:
-            Its public columns but the body, `body_sha256`, `look_again_at` (when its object is
-            read once more though it is done), `balance_changes` and `token_changes` that name it;
-            and the raw body, None once it was emptied.
+            Its public columns without the body, `body_sha256`, `look_again_at` (when its object is
+            read once more), `balance_changes` and `token_changes`; and the raw body, None if pruned.
 
         Raises:
-            InputError: it is not in the inbox.
+            InputError: the webhook is not in the inbox.
         """
         names = ", ".join((*WEBHOOK_COLUMNS, "body_sha256", "look_again_at", "body"))
         query = f"SELECT {names} FROM webhooks WHERE webhook_id = ?"
-        if not (found := self._rows(query, webhook_id)):
+        if not (rows := self._rows(query, webhook_id)):
             raise InputError(
-                f"webhook {webhook_id} is not in the inbox; `nftsync inbox` lists what is"
+                f"webhook {webhook_id} is not in the inbox; `nftsync inbox` lists its webhooks"
             )
-        webhook = found[0]
+        webhook = rows[0]
         body: bytes | None = webhook.pop("body")
         for name, ids in {
             "balance_changes": "wallet_id, token_id",

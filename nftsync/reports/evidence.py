@@ -1,4 +1,4 @@
-"""Evidence of a wallet's holdings at a time: the reads before and after it."""
+"""Evidence of a wallet's holdings at a past time: the reads before and after it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from nftsync.store.filters import Filters
 from nftsync.store.history import known_time
 from nftsync.store.schema import reading
 from nftsync.store.wallets import ids_in
+from nftsync.text import counted
 
-#: `bracketed`: the same state was read before and after. `gap`: what was read next differed.
-#: `open`: it was not read since. `unknown`: no complete read had been stored by then.
+#: `bracketed`: reads before and after found the same state. `gap`: the next read found another.
+#: `open`: no read since. `unknown`: no complete read stored by then.
 Certainty: TypeAlias = Literal["bracketed", "gap", "open", "unknown"]
 
-#: What is listed of each holding: what concerns the wallet is said once, beside them.
+#: Columns of a holding, without the wallet's.
 _HOLDING_COLUMNS = tuple(
     name
     for name in TABLES["holdings"].columns
@@ -29,19 +30,19 @@ _HOLDING_COLUMNS = tuple(
 
 
 class Evidence(msgspec.Struct, kw_only=True):
-    """What a wallet held at a time, and the proof.
+    """A wallet's holdings at a past time, and the proof.
 
     Attributes:
         wallet_id: the wallet.
-        label: its name for people.
-        at: the time, in the stored form.
+        label: its label.
+        at: the time.
         certainty: see `Certainty`.
-        confirmed_before: the last read known to have found this by then.
-        confirmed_after: the next read known, whether it found the same or not.
-        statement: what is and what is not proven, for a person.
-        holdings: what it listed, with the metadata known then; times in the stored form.
-        reads: the state known then, if there was one, and the next, if there is one: the columns
-            of `wallet_states`, and how the run went that found it first.
+        confirmed_before: the last read known at that time; it found these holdings.
+        confirmed_after: the next known read, with the same result or another.
+        statement: what is proven and what is not, in sentences.
+        holdings: the holdings with the metadata known then.
+        reads: the state known then and the next one, if they exist: the columns of `wallet_states`,
+            and the status of the run that found it first.
     """
 
     wallet_id: str
@@ -56,18 +57,17 @@ class Evidence(msgspec.Struct, kw_only=True):
 
 
 def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
-    """Find what a wallet held at a time and how that is known.
+    """Find a wallet's holdings at a past time, and the proof.
 
     Args:
         path: the database.
-        wallet: its id or its label.
-        at: the time, in the stored form.
+        wallet: its id or label.
+        at: the time.
 
     Raises:
-        InputError: no such wallet is known, or several are called so; or the time is still to come.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
+        InputError: the wallet is unknown, several have the label, or the time is in the future.
     """
-    import numpy as np  # which is slow to import, and so is pandas
+    import numpy as np  # slow to import, like pandas
 
     from nftsync.columnar.balances import read_confirmations
     from nftsync.columnar.columns import records_of, time_texts
@@ -77,20 +77,20 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
     with reading(path) as connection:
         (wallet_id,) = ids_in(connection, wallet)
         query = "SELECT wallet_no, label FROM wallets WHERE wallet_id = ?"
-        known_as = connection.execute(query, (wallet_id,)).fetchone()
-        if known_as is None:
+        row = connection.execute(query, (wallet_id,)).fetchone()
+        if row is None:
             raise InputError(
-                f"wallet {wallet_id} is not known here; `nftsync wallets` lists those that are,"
-                f" `nftsync sync {wallet_id}` reads it from now on"
+                f"wallet {wallet_id} is unknown; `nftsync wallets` lists the known wallets, and"
+                f" `nftsync sync {wallet_id}` starts reading this one"
             )
-        number, label = known_as
+        number, label = row
         at = known_time(connection, at)
-        known, reads, unproven = _states_around(connection, number, at)
+        has_state, reads, unproven = _states_around(connection, number, at)
         with reading_columns(connection) as source:
             holdings = read_holdings(source, Filters(wallet_ids=[wallet_id]), as_of=at)
             around = read_confirmations(source, at, np.array([number]), everything=False)
     (before,), (after,) = time_texts(around.before), time_texts(around.after)
-    certainty: Certainty = around.certainty[0].as_py() if known else "unknown"
+    certainty: Certainty = around.certainty[0].as_py() if has_state else "unknown"
     return Evidence(
         wallet_id=wallet_id,
         label=label,
@@ -114,10 +114,10 @@ _STATES = """
 def _states_around(
     connection: sqlite3.Connection, number: int, at: str
 ) -> tuple[bool, list[dict[str, Any]], int]:
-    """Whether a state was stored by a time, that and the wallet's next one, and the changes since.
+    """Return whether a state was stored by a time, the states around it, and a number of changes.
 
-    The changes are those by the time that came after the state: a complete read would have stored
-    one of its own.
+    The number counts the changes after that state, up to the time. They come from incomplete reads,
+    because a complete read stores a state.
     """
     then = connection.execute(
         "SELECT state_id, observed_at FROM wallet_state_rows WHERE wallet_no = ?"
@@ -137,41 +137,41 @@ def _states_around(
 def _statement(
     certainty: Certainty, at: str, before: str | None, after: str | None, unproven: int
 ) -> str:
-    """What is and what is not proven, in sentences for a person."""
+    """Describe what is proven and what is not."""
     if certainty == "bracketed":
         return (
-            f"The wallet was read at {before} and again at {after}, and both reads and all between"
-            " found the same: these holdings. Not proven: that nothing left and came back between"
-            " two reads."
+            f"The wallet was read at {before} and again at {after}. Both reads, and all reads"
+            " between them, found these holdings. This does not rule out that an NFT left and came"
+            " back between two reads."
         )
-    # Changes are known from the moment they are stored, a little after their read began.
+    # A change is stored a little after its read began.
     under_way = after is not None and after <= at
     if certainty == "gap":
-        what = (
-            f"The last read known by then, at {before}, found these holdings; the next one on"
-            f" record, at {after}, found another state. "
+        text = (
+            f"The last read known by then, at {before}, found these holdings. The next read, at"
+            f" {after}, found another state. "
         )
-        what += (
-            "That read was under way at this time and not yet stored, so the wallet may have held"
-            " what it found already."
+        text += (
+            "That read was under way at this time and not yet stored, so the wallet may already"
+            " have been in that state."
             if under_way
             else "The wallet, or metadata of its tokens, changed at an unknown time between the"
-            " two, so it is not proven on which side of that change this time lies."
+            " two reads, so it is not proven on which side of the change this time lies."
         )
     elif certainty == "open":
-        what = (
+        text = (
             f"The last read by then, at {before}, found these holdings. No complete read has been"
-            " stored since, so nothing proves what the wallet held afterwards."
+            " stored since, so nothing proves the holdings after it."
         )
     elif under_way:
-        what = f"No read of this wallet was known by then; the first, at {after}, was under way."
+        text = f"No read of this wallet was known by then. The first, at {after}, was under way."
     else:
         kind = "complete read" if unproven else "read"
-        first = "there is none yet" if after is None else f"the first was at {after}"
-        what = f"No {kind} of this wallet had been made by then; {first}."
+        first = "There is none yet" if after is None else f"The first was at {after}"
+        text = f"No {kind} of this wallet had been made by then. {first}."
     if unproven:
-        what += (
-            f" Of the changes behind these holdings {unproven:,} came from incomplete reads after"
-            " that, which prove what they showed but not that it was all."
+        text += (
+            f" Later, {counted(unproven, 'change')} to these holdings came from incomplete reads,"
+            " which prove the NFTs that they showed, but not that they showed all."
         )
-    return what
+    return text

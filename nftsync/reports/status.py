@@ -1,4 +1,4 @@
-"""The status of a database, and checks of everything nftsync depends on."""
+"""Status of a database, and checks of everything that nftsync depends on."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ from nftsync.version import __version__
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """What `nftsync status --json` prints.
+    """Status of a database, as `nftsync status --json` prints it.
 
     Attributes:
-        version: of this nftsync.
+        version: the version of this nftsync.
         database: the file.
-        wallets: how many known wallets there are of each status, untracked ones included.
-        tokens: how many tokens were ever seen.
-        balances: how many balances are listed now.
-        unusable_amounts: how many of them have an amount that is not 1 to 100 digits.
-        changes: how many balance changes were logged.
+        wallets: number of wallets by status, including untracked ones.
+        tokens: number of tokens ever seen.
+        balances: number of listed balances.
+        unusable_amounts: number of balances with an amount that is not 1 to 100 digits.
+        changes: number of balance changes.
         last_sync: the newest sync, with the public columns of `sync_runs`.
         last_replay: the newest replay.
-        oldest_wallet_age_s: seconds since the least recently read tracked wallet was read; None
-            when one was never read, or none is tracked.
-        inbox: how many webhooks there are of each state.
-        oldest_pending_age_s: seconds since the oldest pending webhook was received.
+        oldest_wallet_age_s: age of the stalest tracked wallet's last read in seconds; None: never
+            read, or none tracked.
+        inbox: number of webhooks by state.
+        oldest_pending_age_s: age of the oldest pending webhook in seconds.
         removals_held: the removals held for review.
-        warning: what is to be said of the clocks, or None.
+        warning: a problem with a clock, or None.
     """
 
     version: str
@@ -73,12 +73,9 @@ class Status(msgspec.Struct, kw_only=True):
 
 
 class StalestWallet(NamedTuple):
-    """The tracked wallet that was read least recently.
+    """Tracked wallet with the oldest last read.
 
-    Attributes:
-        wallet_id: its id.
-        label: its name for people.
-        age_s: seconds since its last complete read began; None: it was never read.
+    `age_s` is the number of seconds since its last complete read began; None: never read.
     """
 
     wallet_id: str
@@ -87,17 +84,14 @@ class StalestWallet(NamedTuple):
 
 
 def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
-    """Read how a database stands, all of one moment.
+    """Read the status of a database from one snapshot.
 
     Args:
         path: the database.
-        at: the current time in the stored form, from which ages are counted.
+        at: the current time.
 
     Returns:
-        The status, and the least recently read tracked wallet, None when none is tracked.
-
-    Raises:
-        StoreError: the database is missing, is not nftsync's or cannot be read.
+        The status, and the stalest wallet, None if none is tracked.
     """
     with reading(path) as connection:
         stalest = _stalest(connection, at)
@@ -148,57 +142,52 @@ def _last_run(connection: sqlite3.Connection, kind: str) -> dict[str, Any] | Non
     return next(iter(named_rows(connection.execute(query, (kind,)))), None)
 
 
-#: `warning`: it works, and should still be mended.
+#: `warning`: works, but should be fixed.
 Verdict: TypeAlias = Literal["ok", "warning", "FAILED", "skipped"]
 
 _SHORTEST_SECRET = 16
-#: Bytes from which on `check` compares no table with its indexes; up to it that takes some 10 s.
+#: Size in bytes above which the check of indexes would take more than 10 s.
 _LARGE = 1_000_000_000
-#: So far this clock and the provider's may be apart, in seconds.
+#: Tolerated difference between this clock and the provider's, in seconds.
 _CLOCKS_APART = 300
 
 
 class Check(NamedTuple):
-    """What a look at one thing came to.
-
-    Attributes:
-        verdict: how it stands.
-        what: what was looked at.
-        message: what was found, and what to do; never a secret.
-    """
+    """Result of one check: its verdict, its subject, and a message without secrets."""
 
     verdict: Verdict
-    what: str
+    subject: str
     message: str
 
 
 def check_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Check:
-    """Look whether the database is there, whole, and takes writes; nothing is made or changed."""
+    """Check that the database exists, is intact, and accepts writes; change nothing."""
     try:
         with explained(path):
-            verdict, message = _look_at_database(path, busy_seconds)
+            verdict, message = _inspect_database(path, busy_seconds)
     except NftsyncError as error:
         verdict, message = "FAILED", str(error)
     return Check(verdict, "database", message)
 
 
-def _look_at_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
+def _inspect_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
     refuse_what_is_no_file(path)
     if not path.exists():
         nearest = next(folder for folder in path.absolute().parents if folder.exists())
         if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
-            return "ok", f"there is none at {path} yet; it will be created by sync"
+            return "ok", f"there is none at {path} yet; a sync creates it"
         return "FAILED", (
-            f"there is none at {path}, and {nearest} may not be written; change its permissions, "
+            f"there is none at {path}, and {nearest} is not writable; change its permissions, "
             "or name another --database"
         )
     with closing(connect_reader(path)) as connection:
         if check_schema(connection, path) == 0:
-            return "ok", f"{path} is empty; sync makes its tables"
+            return "ok", f"{path} is empty; a sync creates its tables"
         earlier = is_earlier(connection, path)
     large = path.stat().st_size >= _LARGE
-    look: Literal["integrity_check", "quick_check"] = "quick_check" if large else "integrity_check"
-    report = damage(path, look, busy_seconds=busy_seconds)
+    pragma: Literal["integrity_check", "quick_check"]
+    pragma = "quick_check" if large else "integrity_check"
+    report = damage(path, pragma, busy_seconds=busy_seconds)
     if report is not None:
         problem = f"{path} is damaged ({report}); restore a copy, or name another --database"
         return "FAILED", problem
@@ -207,53 +196,49 @@ def _look_at_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
         sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None)
     ) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")  # nothing is written
-    running = "; a sync is running, and another would not start (exit code 75)"
-    beyond = ", as it has over 1 GB; `nftsync backup` compares the indexes, too" * large
-    message = f"{path} is whole ({look}{beyond}) and takes writes{running * is_syncing(path)}"
+        connection.execute("ROLLBACK")
+    running = "; a sync is running, so another cannot start (exit code 75)"
+    beyond = ", because it has over 1 GB; `nftsync backup` also checks the indexes" * large
+    message = f"{path} is intact ({pragma}{beyond}) and writable{running * is_syncing(path)}"
     if earlier:
         return "warning", (
-            f"{message}; an earlier version of nftsync made it: `nftsync migrate` or a sync"
+            f"{message}; it is from an earlier version of nftsync: `nftsync migrate` or a sync"
             " upgrades it"
         )
     return "ok", message
 
 
 def check_removals(path: Path) -> Iterator[Check]:
-    """Check for removals held for review; says nothing if there are none, or if that is unknown."""
+    """Check for removals held for review; yield nothing if there are none."""
     with suppress(NftsyncError), reading(path) as connection:
-        found = held(connection)
-        if found.since is not None:
+        counts = held(connection)
+        if counts.since is not None:
             yield Check(
-                "warning", "removals", f"{found} held for review. Review them: `nftsync removals`"
+                "warning", "removals", f"{counts} held for review. Review them: `nftsync removals`"
             )
 
 
 def check_clock(path: Path, clock_ahead: float | None) -> Iterator[Check]:
-    """Look whether this clock can be right.
+    """Check this machine's clock.
 
     Args:
-        path: the database, whose last times may be ahead of it.
-        clock_ahead: seconds by which it is ahead of the provider's, where that is known.
+        path: the database, which may have times in the future.
+        clock_ahead: seconds by which this clock is ahead of the provider's, if known.
     """
     with suppress(NftsyncError), reading(path) as connection:
-        said = ahead_of(connection, now())
-        if said is not None:
-            yield Check("warning", "clock", said)
+        warning = ahead_of(connection, now())
+        if warning is not None:
+            yield Check("warning", "clock", warning)
     if clock_ahead is not None and abs(clock_ahead) > _CLOCKS_APART:
         way = "ahead of" if clock_ahead > 0 else "behind"
         apart = f"this clock is {abs(clock_ahead):,.0f} s {way} the provider's"
         yield Check(
-            "warning", "clock", f"{apart}, and the times in the log are this clock's: set it"
+            "warning", "clock", f"{apart}; set this clock, which gives the history its times"
         )
 
 
 def first_tracked_wallet(path: Path) -> str | None:
-    """The tracked wallet that has been known longest.
-
-    Raises:
-        StoreError: the database is missing, is not nftsync's or cannot be read.
-    """
+    """Return the tracked wallet that was added first."""
     with reading(path) as connection:
         query = "SELECT wallet_id FROM wallets WHERE tracked ORDER BY wallet_no LIMIT 1"
         row = connection.execute(query).fetchone()
@@ -261,16 +246,16 @@ def first_tracked_wallet(path: Path) -> str | None:
 
 
 def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iterator[Check]:
-    """Look who is on the way to the provider, and read a wallet's balances once; nothing is stored.
+    """Check the connection to the provider by reading a wallet's balances once.
 
     Args:
-        client: of the provider.
-        base_url: where that is.
-        wallet_id: the wallet, or None: there is none to read.
+        client: the client.
+        base_url: the provider's base URL.
+        wallet_id: the wallet to read; None: there is none.
     """
     parts = urlsplit(base_url)
     if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
-        problem = "is plain http: who is on the way can read the token and the data; use https"
+        problem = "is plain http: the network can read the token and the data; use https"
         yield Check("warning", "base_url", f"{base_url} {problem}")
     if client.proxy is not None:
         yield Check("ok", "proxy", f"through {client.proxy}")
@@ -291,8 +276,8 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
     yield Check("ok", "API", f"wallet {wallet_id} was read: {count:,} balances")
     if answer.doubt is not None:
         problem = (
-            f"the answer has {answer.doubt}, so reads count as incomplete; if it tells of pages set"
-            " [paging], else list it in ignore_fields"
+            f"the response has {answer.doubt}, so reads are incomplete; if it is about pages, set"
+            " [paging]; if not, list it in ignore_fields"
         )
         yield Check("warning", "API", problem)
 
@@ -301,18 +286,18 @@ def _advice(error: NftsyncError) -> str:
     if isinstance(error, AccessRefused):
         if error.status == 401:
             return "; check api_token, token_command or headers"
-        return "; the credentials are known but may not read this: ask for the right to"
+        return "; the credentials are valid but lack permission; ask for it"
     if isinstance(error, ProxyFailed):
-        return ""  # it says which, and where it was configured
+        return ""  # the message names the proxy and its source
     if isinstance(error, NoConnection) and error.passing:
-        return "; check base_url, and that this machine reaches it"
+        return "; check base_url, and that this machine can reach it"
     if isinstance(error, ReadError) and error.status == 404:
         return "; check the wallet's id, and base_url"
     return ""
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host's name or address stays on this machine."""
+    """Return whether a host name or address is on this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -322,14 +307,14 @@ def is_this_machine(host: str) -> bool:
 
 
 def check_secret(secret: str | None) -> Check:
-    """Look whether a webhook secret can sign anything; it is not shown."""
-    what = "webhook secret"
+    """Check that a webhook secret is usable, without showing it."""
+    subject = "webhook secret"
     if secret is None:
         todo = "not set; `serve` needs NFTSYNC_WEBHOOK_SECRET or NFTSYNC_WEBHOOK_SECRET_FILE"
-        return Check("skipped", what, todo)
+        return Check("skipped", subject, todo)
     if not secret.strip():
-        return Check("FAILED", what, "blank: anyone could sign webhooks; set it to a long text")
+        return Check("FAILED", subject, "blank, so anyone can sign webhooks; set a long random one")
     if len(secret) < _SHORTEST_SECRET:
         problem = f"shorter than {_SHORTEST_SECRET} characters; a longer random one is safer"
-        return Check("warning", what, problem)
-    return Check("ok", what, "set")
+        return Check("warning", subject, problem)
+    return Check("ok", subject, "set")

@@ -1,7 +1,7 @@
 """Routes suggested from unrouted webhooks, as TOML for `nftsync.toml`.
 
-Type names and field names come from outside, so every one of them is quoted and escaped, in
-comments too: nothing of them ends a string, a comment or a line.
+Type and field names come from outside. They are quoted and escaped, even in comments, so that none
+can end a string, a comment or a line.
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ from nftsync.store.schema import reading
 from nftsync.store.wallets import known_tokens, wallets_by_id
 from nftsync.text import counted, toml_key, toml_string
 
-#: Webhooks and objects of a type that are looked at, the newest.
+#: Newest webhooks and objects of a type to search.
 _SAMPLE = 10_000
 _MOST_TYPES = 100
 _MOST_FIELDS = 20
 _LONGEST_BODY = 1_000_000
-#: Documents whose ids are looked up at once.
+#: Documents per query for their ids.
 _CHUNK = 20
 _DEEPEST = 30
 _UUID_LENGTH = 36
 
-#: A name that a route's dotted field can hold.
+#: A name that can be part of a route's dotted field.
 _NAME = re.compile(r"[^.\s]+")
 
 
-#: The dotted name of a field in which known ids stand, and in how many documents it holds one.
-Found: TypeAlias = tuple[str, int]
+#: A dotted field that contains known ids, and in how many documents.
+FieldCount: TypeAlias = tuple[str, int]
 
 
 class Fields(NamedTuple):
-    """The fields of some documents in which known ids stand, the most frequent first.
+    """Fields that contain known ids, the most frequent first.
 
     Attributes:
-        documents: how many were looked at.
-        wallets: those with a wallet's id.
-        tokens: those with a token's id.
+        documents: number of documents searched.
+        wallets: fields with wallet ids.
+        tokens: fields with token ids.
     """
 
     documents: int = 0
-    wallets: Sequence[Found] = ()
-    tokens: Sequence[Found] = ()
+    wallets: Sequence[FieldCount] = ()
+    tokens: Sequence[FieldCount] = ()
 
     def __bool__(self) -> bool:
         return bool(self.wallets or self.tokens)
 
 
 class Suggestion(NamedTuple):
-    """What is known of a type whose webhooks no route follows, or not wholly.
+    """Findings on a type with a missing or incomplete route.
 
     Attributes:
         resource_type: the type, as sent.
-        webhooks: how many of it are stored.
-        ids: different `resource_id` among those that were looked at.
-        wallets: those of them that are known wallets.
-        tokens: those of them that are known tokens.
-        objects: what stands in the stored objects of the type.
-        changes: what stands in the `changes` of its webhooks.
-        route: the type's own route, which is incomplete; None: it has none of its own.
+        webhooks: number of stored webhooks.
+        ids: number of different `resource_id` in the sample.
+        wallets: number of known wallets among these ids.
+        tokens: number of known tokens among these ids.
+        objects: fields of the type's stored objects.
+        changes: fields of `changes` in its webhooks.
+        route: the type's own, incomplete route, or None.
     """
 
     resource_type: str
@@ -85,9 +85,9 @@ class Suggestions(NamedTuple):
     """All suggestions.
 
     Attributes:
-        routes: one for each type, the most frequent first.
-        sample: how many webhooks and objects of a type were looked at, where some have more.
-        passed_over: types that were not looked at, being too many.
+        routes: one per type, the most frequent first.
+        sample: the sample size per type, if some types have more; or None.
+        passed_over: number of types beyond the limit, which were not searched.
     """
 
     routes: list[Suggestion]
@@ -96,16 +96,13 @@ class Suggestions(NamedTuple):
 
 
 def suggest(path: Path, routes: Routes) -> Suggestions:
-    """Look for known ids in the stored webhooks and objects of each type.
+    """Search the stored webhooks and objects of each type for known ids.
 
     Args:
         path: the database.
-        routes: those in force.
-
-    Raises:
-        StoreError: the database is missing, is not nftsync's or cannot be read.
+        routes: the active routes.
     """
-    found: list[Suggestion] = []
+    suggestions: list[Suggestion] = []
     with reading(path) as connection:
         counts = connection.execute(
             "SELECT resource_type, count(*) FROM webhooks WHERE state <> 'quarantined'"
@@ -114,20 +111,20 @@ def suggest(path: Path, routes: Routes) -> Suggestions:
         types = [(name, count) for name, count in counts if _may_need_route(name, routes)]
         sampled = False
         for name, count in types[:_MOST_TYPES]:
-            looked_at = _look_at(connection, name, count, routes.by_type.get(name))
-            sampled = sampled or count > _SAMPLE or looked_at.objects.documents >= _SAMPLE
-            if _is_worth_it(looked_at, routes.find(name)):
-                found.append(looked_at)
-    return Suggestions(found, _SAMPLE if sampled else None, max(0, len(types) - _MOST_TYPES))
+            suggestion = _inspect(connection, name, count, routes.by_type.get(name))
+            sampled = sampled or count > _SAMPLE or suggestion.objects.documents >= _SAMPLE
+            if _is_useful(suggestion, routes.find(name)):
+                suggestions.append(suggestion)
+    return Suggestions(suggestions, _SAMPLE if sampled else None, max(0, len(types) - _MOST_TYPES))
 
 
 def _may_need_route(name: str, routes: Routes) -> bool:
     own = routes.by_type.get(name)
-    # A type of the name "*" is the provider's; its route would catch every other type too.
+    # A route named "*" would match every type.
     return name != "*" and (own is None or own.kind == "object")
 
 
-def _is_worth_it(suggestion: Suggestion, route: Route | None) -> bool:
+def _is_useful(suggestion: Suggestion, route: Route | None) -> bool:
     if route is None:
         return True
     objects, own = suggestion.objects, suggestion.route
@@ -139,14 +136,14 @@ def _is_worth_it(suggestion: Suggestion, route: Route | None) -> bool:
     )
 
 
-#: The newest webhooks of a type, and the numbers of the objects that were read last.
+#: The newest webhooks of a type, and its last read objects.
 _NEWEST = (
     "FROM webhooks WHERE resource_type = ? AND state <> 'quarantined' ORDER BY rowid DESC LIMIT ?"
 )
 _LAST_READ = "SELECT rowid FROM resources WHERE resource_type = ? ORDER BY fetched_at DESC LIMIT ?"
 
 
-def _look_at(
+def _inspect(
     connection: sqlite3.Connection, name: str, count: int, own: Route | None
 ) -> Suggestion:
     def read(query: str) -> Iterator[str]:
@@ -158,42 +155,42 @@ def _look_at(
         f" AND length(body) <= {_LONGEST_BODY}"
     )
     changes = read(f"SELECT changes {_NEWEST}")
-    known = len(wallets_by_id(connection, ids)), len(known_tokens(connection, ids))
-    found = _fields(connection, objects), _fields(connection, changes)
-    return Suggestion(name, count, len(ids), *known, *found, own)
+    counts = len(wallets_by_id(connection, ids)), len(known_tokens(connection, ids))
+    fields = _fields(connection, objects), _fields(connection, changes)
+    return Suggestion(name, count, len(ids), *counts, *fields, own)
 
 
 def _fields(connection: sqlite3.Connection, documents: Iterator[str]) -> Fields:
-    """The fields of JSON objects in which known ids stand."""
+    """Return the fields of JSON objects that contain known ids."""
     count = 0
     wallets: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     while chunk := list(islice(documents, _CHUNK)):
         count += len(chunk)
         read = [set(_ids_in(document)) for document in chunk]
-        all_ids = {each for ids in read for _, each in ids}
-        for counts, known in (
+        all_ids = {uuid for ids in read for _, uuid in ids}
+        for counts, known_ids in (
             (wallets, wallets_by_id(connection, all_ids).keys()),
             (tokens, known_tokens(connection, all_ids)),
         ):
             for ids in read:
-                counts.update({field for field, each in ids if each in known})
+                counts.update({field for field, uuid in ids if uuid in known_ids})
     return Fields(count, _most_frequent(wallets), _most_frequent(tokens))
 
 
-def _most_frequent(counts: Counter[str]) -> list[Found]:
+def _most_frequent(counts: Counter[str]) -> list[FieldCount]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_FIELDS]
 
 
 def _ids_in(document: str) -> Iterator[tuple[str, str]]:
-    """The UUIDs in a JSON document and the dotted fields they stand in; list items count as one."""
+    """Yield the UUIDs in a JSON document with their dotted fields; list items share a field."""
     try:
         value = msgspec.json.decode(document)
     except (msgspec.DecodeError, RecursionError):
         return
-    waiting: list[tuple[str, int, Any]] = [("", 0, value)] if isinstance(value, dict) else []
-    while waiting:
-        field, depth, value = waiting.pop()
+    pending: list[tuple[str, int, Any]] = [("", 0, value)] if isinstance(value, dict) else []
+    while pending:
+        field, depth, value = pending.pop()
         if isinstance(value, str):
             if len(value) == _UUID_LENGTH and are_uuids(value):
                 yield field, value.lower()
@@ -201,21 +198,21 @@ def _ids_in(document: str) -> Iterator[tuple[str, str]]:
             continue
         elif isinstance(value, dict):
             for name, inner in value.items():
-                # An id as a name is an entry of a mapping, not a field that others have too.
+                # A UUID as a name is a key of a mapping, not a field.
                 if _NAME.fullmatch(name) and not are_uuids(name):
-                    waiting.append((f"{field}.{name}" if field else name, depth + 1, inner))
+                    pending.append((f"{field}.{name}" if field else name, depth + 1, inner))
         elif isinstance(value, list):
-            waiting += [(field, depth + 1, inner) for inner in value]
+            pending += [(field, depth + 1, inner) for inner in value]
 
 
 def as_toml(suggestions: Suggestions) -> str:
-    """Write suggestions as TOML, with comments on what they are taken from."""
+    """Format suggestions as TOML, with comments on their evidence."""
     head = []
     if suggestions.sample is not None:
         sample = f"{suggestions.sample:,}"
-        head.append(f"# Of each type, the newest {sample} webhooks and objects were looked at.")
+        head.append(f"# Searched the newest {sample} webhooks and objects of each type.")
     if suggestions.passed_over:
-        head.append(f"# {suggestions.passed_over:,} more types were not looked at.")
+        head.append(f"# Not searched: {suggestions.passed_over:,} more types.")
     blocks = ["\n".join(head)] if head else []
     blocks += ["\n".join(_block(suggestion)) for suggestion in suggestions.routes]
     return "\n\n".join(blocks) + "\n"
@@ -226,25 +223,25 @@ def _block(suggestion: Suggestion) -> Iterator[str]:
     stored = f"# {toml_string(name)}: {counted(suggestion.webhooks, 'webhook')} stored"
     ids = counted(suggestion.ids, "object")
     if suggestion.route is not None:
-        yield f"{stored}. Its route leaves out some fields; this is to take its place."
+        yield f"{stored}. Its route lacks some fields; replace it with this one."
         yield from _object(suggestion)
     elif suggestion.wallets or suggestion.tokens:
         wallet = suggestion.wallets >= suggestion.tokens
-        known = suggestion.wallets if wallet else suggestion.tokens
+        count = suggestion.wallets if wallet else suggestion.tokens
         kind = "wallet" if wallet else "token"
-        yield f"{stored}, on {ids}; known {kind}s among them: {known:,}."
+        yield f"{stored}, on {ids}; known {kind}s among them: {count:,}."
         yield f"[routes.{toml_key(name)}]"
         yield f'kind = "{kind}"'
     else:
         yield f"{stored}, on {ids}; none is a known wallet or token."
-        yield "# The provider's document shows no path for it: fill it in, and take away the marks."
+        yield "# The provider's document shows no path for it: fill it in, and uncomment the lines."
         for line in _object(suggestion):
             yield line if line.startswith("#") else f"# {line}"
 
 
 def _object(suggestion: Suggestion) -> Iterator[str]:
     own, objects = suggestion.route, suggestion.objects
-    # Names in `changes` are those of the object's fields, as far as anyone can tell.
+    # Presumably `changes` has the names of the object's fields.
     fields = objects if objects or own is not None else suggestion.changes
     yield from _evidence(fields, "objects" if fields is objects else "changes")
     yield f"[routes.{toml_key(suggestion.resource_type)}]"
@@ -256,13 +253,13 @@ def _object(suggestion: Suggestion) -> Iterator[str]:
 
 
 def _evidence(fields: Fields, source: str) -> Iterator[str]:
-    for what, found in (("wallets", fields.wallets), ("tokens", fields.tokens)):
-        if found:
-            places = ", ".join(f"{toml_string(field)} ({times:,})" for field, times in found)
-            yield f"# Known {what} in {fields.documents:,} {source}: {places}"
+    for kind, counts in (("wallets", fields.wallets), ("tokens", fields.tokens)):
+        if counts:
+            places = ", ".join(f"{toml_string(field)} ({times:,})" for field, times in counts)
+            yield f"# Known {kind} in {fields.documents:,} {source}: {places}"
 
 
-def _list(key: str, own: Sequence[str], found: Sequence[Found]) -> Iterator[str]:
-    names = list(dict.fromkeys(chain(own, (field for field, _ in found))))
+def _list(key: str, own: Sequence[str], counts: Sequence[FieldCount]) -> Iterator[str]:
+    names = list(dict.fromkeys(chain(own, (field for field, _ in counts))))
     if names:
         yield f"{key} = [{', '.join(map(toml_string, names))}]"
