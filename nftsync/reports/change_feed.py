@@ -195,7 +195,7 @@ class InboxView(_Log):
 
         Returns:
             Its public columns without the body, `body_sha256`, `look_again_at` (when its object is
-            read once more), `balance_changes` and `token_changes`; and the raw body, None if pruned.
+            read once more), `balance_changes` and `token_changes`; and the body, None if pruned.
 
         Raises:
             InputError: the webhook is not in the inbox.

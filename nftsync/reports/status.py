@@ -233,7 +233,7 @@ def check_clock(path: Path, clock_ahead: float | None) -> Iterator[Check]:
         way = "ahead of" if clock_ahead > 0 else "behind"
         apart = f"this clock is {abs(clock_ahead):,.0f} s {way} the provider's"
         yield Check(
-            "warning", "clock", f"{apart}; set this clock, which gives the history its times"
+            "warning", "clock", f"{apart}; set this clock, because the change feed uses its times"
         )
 
 
@@ -255,7 +255,7 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
     """
     parts = urlsplit(base_url)
     if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
-        problem = "is plain http: the network can read the token and the data; use https"
+        problem = "is plain http: anyone on the network can read the token and the data; use https"
         yield Check("warning", "base_url", f"{base_url} {problem}")
     if client.proxy is not None:
         yield Check("ok", "proxy", f"through {client.proxy}")

@@ -1,4 +1,4 @@
-"""Verification of the mirror: its own rules, and a sample of wallets against new reads."""
+"""Verification of the mirror: consistency rules, and a sample of wallets against new reads."""
 
 from __future__ import annotations
 
@@ -30,27 +30,26 @@ from nftsync.terminal import interruptible, progress_bar
 from nftsync.text import counted
 from nftsync.times import now
 
-#: Differences that are kept, to be listed; more are counted.
-_MOST_KEPT = 10_000
-#: List entries that are compared together, and how long they are waited for, in seconds.
+#: Differences to list; further ones are only counted.
+_MOST_LISTED = 10_000
+#: List entries per comparison, and the wait for them in seconds.
 _ENTRIES, _TIMEOUT = 1_000, 0.2
 
 
 class Difference(msgspec.Struct):
-    """Something that the provider shows otherwise than the mirror.
+    """Difference between the provider and the mirror.
 
     Attributes:
-        wallet_id: the wallet whose list shows it.
-        label: its name for people.
+        wallet_id: the wallet with the difference in its list.
+        label: the wallet's label.
         token_id: the token.
-        name: what the mirror knows it by.
-        field: `amount`, or the field of the token's content.
-        mirror: what the mirror has, as text; None: nothing.
-        provider: what the provider shows; None: nothing.
-        read_at: when the mirror's last complete read of the wallet began.
-        webhook: the state of the newest webhook that named the wallet or the token since then;
-            None: there is none.
-        why: whether a webhook told of it, and what to do, for a person.
+        name: the token's name in the mirror.
+        field: `amount`, or a field of the token's content.
+        mirror: the mirror's value as text, or None.
+        provider: the provider's value, or None.
+        read_at: start of the mirror's last complete read of the wallet.
+        webhook: state of the newest webhook since then that named the wallet or the token, or None.
+        why: whether a webhook announced the difference, and what to do.
     """
 
     wallet_id: str
@@ -66,7 +65,7 @@ class Difference(msgspec.Struct):
 
 
 class Unread(msgspec.Struct):
-    """A wallet that could not be compared, as no usable answer came."""
+    """Wallet that could not be compared, because no usable response came."""
 
     wallet_id: str
     label: str | None
@@ -74,18 +73,18 @@ class Unread(msgspec.Struct):
 
 
 class Comparison:
-    """What the comparison of some wallets came to.
+    """Result of comparing some wallets.
 
     Attributes:
-        compared: the wallets that were compared.
-        balances: how many of theirs either side lists.
-        read_meanwhile: wallets that others have read since our read began, and so left out.
-        differing: the wallets that differ, and in how many places.
-        differences: these, the first of them.
-        unread: wallets that could not be compared.
-        passing: those of them whose reads may go well next time.
-        requests: HTTP requests that it took.
-        reason: why it ended early, or None.
+        compared: number of compared wallets.
+        balances: number of their balances on either side.
+        read_meanwhile: number of wallets left out because another read was newer.
+        differing: number of differences per wallet that differs.
+        differences: the first differences.
+        unread: the wallets that could not be compared.
+        passing: ids of unread wallets whose failure may be temporary.
+        requests: number of HTTP requests.
+        reason: why the comparison ended early, or None.
     """
 
     def __init__(self) -> None:
@@ -97,11 +96,11 @@ class Comparison:
         self.requests = 0
         self.reason: str | None = None
 
-    def looked_again(self, wallets: Sequence[str], again: Comparison) -> None:
-        """Put what a second look at some wallets came to in place of the first."""
+    def merge_recheck(self, wallets: Sequence[str], again: Comparison) -> None:
+        """Replace the results of some wallets by a second comparison."""
         names = set(wallets)
-        kept = [x for x in self.differences if x.wallet_id not in names]
-        self.differences = [*kept, *again.differences][:_MOST_KEPT]
+        others = [x for x in self.differences if x.wallet_id not in names]
+        self.differences = [*others, *again.differences][:_MOST_LISTED]
         self.compared += again.compared - len(names.intersection(self.differing))
         self.read_meanwhile += again.read_meanwhile
         self.differing = (
@@ -120,21 +119,20 @@ def compare(
     over: Callable[[], bool],
     tell: Callable[[int], object],
 ) -> Comparison:
-    """Read wallets unconditionally, and compare each with the mirror as it is after the read.
+    """Read wallets unconditionally, and compare each with the mirror after the read.
 
     Args:
-        database: the mirror; it is only read.
+        database: the mirror.
         config: how to read the provider.
         wallets: their ids.
-        concurrency: requests at once.
-        over: asked again and again whether to stop early.
-        tell: called with how many more wallets are done.
+        concurrency: concurrent requests.
+        over: polled; returns True to stop early.
+        tell: called with the number of further finished wallets.
 
     Raises:
         SettingsError: the provider cannot be read with these settings.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
     """
-    found = Comparison()
+    comparison = Comparison()
     with opened(database) as connection:
         numbers, _ = numbers_known(connection)
         reader: Reader[Task, Read]
@@ -145,20 +143,22 @@ def compare(
         tasks = map(WalletTask, wallets)
         more = True
         with closing(reader):
-            while (more or not reader.idle) and not over() and found.reason is None:
+            while (more or not reader.idle) and not over() and comparison.reason is None:
                 if more and (room := reader.room):
                     step = list(islice(tasks, room))
                     more = len(step) == room
                     reader.submit(step)
                 reads = reader.take(_ENTRIES, timeout=_TIMEOUT)
-                _look(connection, [x for x in reads if isinstance(x, WalletRead)], found)
+                _compare_reads(
+                    connection, [x for x in reads if isinstance(x, WalletRead)], comparison
+                )
                 tell(len(reads))
-                found.reason = reader.reason
-    return found
+                comparison.reason = reader.reason
+    return comparison
 
 
-class _Known(NamedTuple):
-    """What the mirror knows of a wallet."""
+class _WalletRow(NamedTuple):
+    """The mirror's row of a wallet."""
 
     number: int
     label: str | None
@@ -166,71 +166,73 @@ class _Known(NamedTuple):
     read_at: str | None
 
 
-def _look(connection: sqlite3.Connection, reads: Sequence[WalletRead], found: Comparison) -> None:
-    """Compare reads with the mirror of one moment, after them."""
-    found.requests += sum(read.effort.requests for read in reads)
+def _compare_reads(
+    connection: sqlite3.Connection, reads: Sequence[WalletRead], comparison: Comparison
+) -> None:
+    """Compare reads with one snapshot of the mirror, taken after them."""
+    comparison.requests += sum(read.effort.requests for read in reads)
     connection.execute("BEGIN DEFERRED")
     try:
-        known = _known(connection, [read.wallet_id for read in reads])
+        rows = _wallet_rows(connection, [read.wallet_id for read in reads])
         whole: list[WalletRead] = []
         for read in reads:
-            wallet = known.get(read.wallet_id)
+            wallet = rows.get(read.wallet_id)
             if wallet is None:
-                raise StoreError(f"wallet {read.wallet_id} is gone from the database")
+                raise StoreError(f"wallet {read.wallet_id} is no longer in the database")
             if read.outcome != "ok":
-                found.unread.append(Unread(read.wallet_id, wallet.label, read.error or ""))
-                found.passing += [read.wallet_id] * read.passing
+                comparison.unread.append(Unread(read.wallet_id, wallet.label, read.error or ""))
+                comparison.passing += [read.wallet_id] * read.passing
             elif wallet.sequence > read.sequence:
-                found.read_meanwhile += 1
+                comparison.read_meanwhile += 1
             else:
-                found.compared += 1
+                comparison.compared += 1
                 whole.append(read)
-        for each in (*_amounts(connection, whole, known, found), *_contents(connection, whole)):
-            each.label, each.read_at = known[each.wallet_id].label, known[each.wallet_id].read_at
-            found.differing[each.wallet_id] += 1
-            if len(found.differences) < _MOST_KEPT:
-                found.differences.append(each)
+        for row in (*_amounts(connection, whole, rows, comparison), *_contents(connection, whole)):
+            row.label, row.read_at = rows[row.wallet_id].label, rows[row.wallet_id].read_at
+            comparison.differing[row.wallet_id] += 1
+            if len(comparison.differences) < _MOST_LISTED:
+                comparison.differences.append(row)
     finally:
         connection.execute("ROLLBACK")
 
 
-def _known(connection: sqlite3.Connection, wallets: Iterable[str]) -> dict[str, _Known]:
+def _wallet_rows(connection: sqlite3.Connection, wallets: Iterable[str]) -> dict[str, _WalletRow]:
     rows = over_keys(
         connection,
         "SELECT w.wallet_id, w.wallet_no, w.label, w.ticket, w.synced_at"
         " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value",
         wallets,
     )
-    return {wallet_id: _Known(*row) for wallet_id, *row in rows}
+    return {wallet_id: _WalletRow(*row) for wallet_id, *row in rows}
 
 
 def _amounts(
     connection: sqlite3.Connection,
     reads: Sequence[WalletRead],
-    known: Mapping[str, _Known],
-    found: Comparison,
+    wallets: Mapping[str, _WalletRow],
+    comparison: Comparison,
 ) -> Iterator[Difference]:
     rows = over_keys(
         connection,
         "SELECT b.wallet_no, t.token_id, b.amount FROM json_each(?) k"
         " JOIN balance_rows b ON b.wallet_no = k.value JOIN tokens t USING (token_no)",
-        [known[read.wallet_id].number for read in reads],
+        [wallets[read.wallet_id].number for read in reads],
     )
-    held: dict[int, dict[str, str]] = {}
+    holdings: dict[int, dict[str, str]] = {}
     for number, token_id, amount in rows:
-        held.setdefault(number, {})[token_id] = amount
+        holdings.setdefault(number, {})[token_id] = amount
     for read in reads:
-        mirrored = held.get(known[read.wallet_id].number, {})
+        mirrored = holdings.get(wallets[read.wallet_id].number, {})
         listed = {token_id: amount for token_id, amount, _ in read.entries}
         both = mirrored | listed
-        found.balances += len(both)
+        comparison.balances += len(both)
         for token_id in both:
             mirror, provider = mirrored.get(token_id), listed.get(token_id)
             if mirror != provider:
                 yield Difference(read.wallet_id, None, token_id, "amount", mirror, provider)
 
 
-#: What lists have said of tokens, and the greatest number of a read that confirmed or changed it.
+#: Tokens' content in lists, and the sequence number of the last read that confirmed or changed it.
 _CONTENT = (
     "SELECT t.token_id, t.token_no, max(t.changed_ticket, t.ticket), s.list_fields,"
     f" {', '.join(f't.{column}' for column in CONTENT_COLUMNS)} FROM json_each(?) k"
@@ -239,7 +241,7 @@ _CONTENT = (
 
 
 def _contents(connection: sqlite3.Connection, reads: Sequence[WalletRead]) -> Iterator[Difference]:
-    """What lists show of tokens otherwise than the mirror has lists showing it; each token once."""
+    """Yield the differences between lists and the mirror in the content of each token."""
     shown: dict[str, tuple[WalletRead, Content]] = {}
     for read in reads:
         for token_id, _, content in read.entries:
@@ -254,22 +256,22 @@ def _contents(connection: sqlite3.Connection, reads: Sequence[WalletRead]) -> It
         mirror = fields_of(tuple(columns)) if in_lists is None else listed_fields(in_lists)
         provider = fields_of(content)
         differ = [x for x in {**mirror, **provider} if _text(mirror, x) != _text(provider, x)]
-        if differ and max(sequence, _read_by_others(connection, number)) <= read.sequence:
+        if differ and max(sequence, _last_confirmed(connection, number)) <= read.sequence:
             for field in differ:
                 texts = _text(mirror, field), _text(provider, field)
                 yield Difference(read.wallet_id, None, token_id, field, *texts)
 
 
 def _text(fields: Fields, name: str) -> str | None:
-    """A field as it is shown: text as it is, all else as JSON."""
+    """Format a field: text unchanged, other values as JSON."""
     if name not in fields:
         return None
     value = msgspec.json.decode(fields[name])
     return value if isinstance(value, str) else bytes(fields[name]).decode()
 
 
-def _read_by_others(connection: sqlite3.Connection, token_no: int) -> int:
-    """The greatest number of a read of a wallet that holds a token, and so vouches for it."""
+def _last_confirmed(connection: sqlite3.Connection, token_no: int) -> int:
+    """Return the greatest sequence number of a read that confirms a token."""
     (greatest,) = connection.execute(
         "SELECT coalesce(max(w.ticket), 0) FROM balance_rows b JOIN wallets w USING (wallet_no)"
         " WHERE b.token_no = ?",
@@ -278,11 +280,11 @@ def _read_by_others(connection: sqlite3.Connection, token_no: int) -> int:
     return int(greatest)
 
 
-#: Wallets that differ are looked at once more, if they are no more than this, after so many
-#: seconds: a webhook's read may have been under way.
-_LOOKED_AT_AGAIN, _SETTLES = 1_000, 2.0
-#: How sure what a sample says of all is.
-_SURE = 0.95
+#: Up to this many differing wallets are rechecked after this many seconds, because a webhook's
+#: read may have been under way.
+_MOST_RECHECKED, _SETTLES = 1_000, 2.0
+#: Confidence of the estimate from a sample.
+_CONFIDENCE = 0.95
 
 
 class Interrupted(NftsyncError):
@@ -290,29 +292,29 @@ class Interrupted(NftsyncError):
 
 
 class Verification(msgspec.Struct, kw_only=True):
-    """What `nftsync verify --json` prints.
+    """Result of a verification, as `nftsync verify --json` prints it.
 
     Attributes:
         database: the file.
-        verified_at: when it began.
-        tracked: wallets that are tracked.
-        never_read: those of them of which no complete read is known: not compared.
-        sampled: wallets that were to be compared.
-        compared: those that were.
-        read_meanwhile: those that a sync or a webhook's read has read since ours began.
-        differing: those that differ.
-        balances: balances that were compared.
-        likely_at_most: where none differs, the share of all wallets that may, with 95 % certainty.
-        differences: in what they differ, the first 10,000.
-        differences_total: how many there are.
-        untold: whether a webhook should have told of those of which none did, for a person.
+        verified_at: start time.
+        tracked: number of tracked wallets.
+        never_read: number of tracked wallets without a complete read, which are not compared.
+        sampled: number of wallets in the sample.
+        compared: number of compared wallets.
+        read_meanwhile: number of wallets left out because another read was newer.
+        differing: number of wallets that differ.
+        balances: number of compared balances.
+        likely_at_most: if no wallet differs, the greatest share that may, at 95 % confidence.
+        differences: the first 10,000 differences.
+        differences_total: number of differences.
+        untold: if no webhook announced some differences: whether one should have; else None.
         unread: wallets that could not be read.
-        rules: the mirror's own rules.
-        error: why it could not go on.
-        repair: what reading the differing wallets once more came to, as `sync --json` has it.
-        repaired: the wallets that differed and no longer do.
-        requests: HTTP requests of the comparison.
-        seconds: how long it took.
+        rules: the consistency rules.
+        error: why the verification stopped early, or None.
+        repair: result of repairing the differing wallets, as in `sync --json`.
+        repaired: wallets that differed before the repair only.
+        requests: number of HTTP requests of the comparison.
+        seconds: duration.
     """
 
     database: str
@@ -338,7 +340,7 @@ class Verification(msgspec.Struct, kw_only=True):
 
     @property
     def is_right(self) -> bool:
-        """Nothing differs, no rule is broken, and all that was to be compared was."""
+        """Return whether nothing differs, is broken, or was left out by an error."""
         broken = any(rule.broken for rule in self.rules)
         return not (self.differences_total or self.unread or broken or self.error)
 
@@ -353,116 +355,118 @@ def verify(
     repair: Callable[[Sequence[str]], dict[str, Any]] | None = None,
     progress: bool | None = None,
 ) -> Verification:
-    """Check the mirror's own rules, and compare a sample of its wallets with the provider.
+    """Check the consistency rules, and compare a sample of wallets with the provider.
 
-    Every tracked wallet is as likely as any other to be in the sample: only so does what it shows
-    hold for all, with a certainty that can be told.
+    Every tracked wallet is equally likely to be in the sample, so that the result is an estimate
+    for all.
 
     Args:
         database: the mirror; only `repair` writes it.
-        config: how to read the provider; None: no wallet is compared.
-        sample: how many wallets; None: all.
-        concurrency: requests at once.
-        has_receiver: webhooks are expected.
-        repair: reads wallets into the mirror; returns what that came to.
-        progress: show bars; None shows them on a terminal and in a notebook.
+        config: how to read the provider; None: compare no wallet.
+        sample: number of wallets; None: all.
+        concurrency: concurrent requests.
+        has_receiver: a webhook secret is set, so webhooks are expected.
+        repair: reads wallets into the mirror, and returns the result.
+        progress: show progress bars; None: on a terminal and in a notebook.
 
     Raises:
         Interrupted: after Ctrl-C.
-        SyncRunning: a sync is running, and something may have to be repaired.
-        NftsyncError: the database cannot be read, or the provider not with these settings.
+        SyncRunning: a sync is running, and `repair` is set.
+        NftsyncError: the database or the provider cannot be read.
     """
     began = time.monotonic()
-    found = Verification(database=str(database), verified_at=now())
+    result = Verification(database=str(database), verified_at=now())
     if repair is not None and is_syncing(database):
-        raise SyncRunning(f"a sync of {database} is running, and repairs would have to wait for it")
+        raise SyncRunning(f"a sync of {database} is running; repair after it has ended")
     with interruptible() as over:
-        found.rules = list(check_rules(database, found.verified_at))
+        result.rules = list(check_rules(database, result.verified_at))
         if over.is_set():
             raise Interrupted("interrupted")
-        if found.rules[0].broken or config is None:
-            found.seconds = round(time.monotonic() - began, 3)
-            return found
+        if result.rules[0].broken or config is None:
+            result.seconds = round(time.monotonic() - began, 3)
+            return result
         with reading(database) as connection:
-            wallets = _chosen(connection, sample, found)
+            wallets = _choose(connection, sample, result)
             (webhooks,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM webhooks WHERE state <> 'quarantined')"
             ).fetchone()
 
-        def look(wallets: Sequence[str]) -> Comparison:
+        def compare_wallets(wallets: Sequence[str]) -> Comparison:
             with progress_bar("wallets", len(wallets), unit="wallets", shown=progress) as bar:
-                found = compare(database, config, wallets, concurrency, over.is_set, bar.update)
+                comparison = compare(
+                    database, config, wallets, concurrency, over.is_set, bar.update
+                )
             if over.is_set():
                 raise Interrupted("interrupted")
-            return found
+            return comparison
 
-        compared = look(wallets)
+        compared = compare_wallets(wallets)
         again = [*compared.differing, *compared.passing]
-        if 0 < len(again) <= _LOOKED_AT_AGAIN and compared.reason is None:
+        if 0 < len(again) <= _MOST_RECHECKED and compared.reason is None:
             over.wait(_SETTLES if webhooks else 0.0)
-            compared.looked_again(again, look(again))
+            compared.merge_recheck(again, compare_wallets(again))
         if repair is not None and compared.differing:
             wrong = list(compared.differing)
-            found.repair = repair(wrong)
-            if found.repair["status"] == "interrupted":
+            result.repair = repair(wrong)
+            if result.repair["status"] == "interrupted":
                 raise Interrupted("interrupted")
-            compared.looked_again(wrong, look(wrong))
-            found.repaired = [wallet for wallet in wrong if wallet not in compared.differing]
-    _take_over(found, compared)
+            compared.merge_recheck(wrong, compare_wallets(wrong))
+            result.repaired = [wallet for wallet in wrong if wallet not in compared.differing]
+    _copy_results(result, compared)
     with reading(database) as connection:
-        if _explain(connection, found.differences):
-            found.untold = _why_untold(connection, has_receiver=has_receiver)
-    found.seconds = round(time.monotonic() - began, 3)
-    return found
+        if _add_webhooks(connection, result.differences):
+            result.untold = _explain_missing_webhooks(connection, has_receiver=has_receiver)
+    result.seconds = round(time.monotonic() - began, 3)
+    return result
 
 
-def _chosen(connection: sqlite3.Connection, sample: int | None, found: Verification) -> list[str]:
-    """The wallets to compare, at random among those that are tracked and were ever read."""
+def _choose(connection: sqlite3.Connection, sample: int | None, result: Verification) -> list[str]:
+    """Choose random wallets among the tracked ones that were read before."""
     query = "SELECT wallet_no, synced_at IS NULL FROM wallets WHERE tracked"
     rows = connection.execute(query).fetchall()
     numbers = [number for number, never in rows if not never]
-    found.tracked, found.never_read = len(rows), len(rows) - len(numbers)
+    result.tracked, result.never_read = len(rows), len(rows) - len(numbers)
     if not numbers:
-        found.error = "no tracked wallet has ever been read: there is nothing to compare"
+        result.error = "nothing to compare: no tracked wallet has been read yet"
     if sample is not None:
         numbers = random.sample(numbers, min(sample, len(numbers)))
-    found.sampled = len(numbers)
+    result.sampled = len(numbers)
     query = "SELECT w.wallet_id FROM json_each(?) k JOIN wallets w ON w.wallet_no = k.value"
     return [wallet_id for (wallet_id,) in over_keys(connection, query, numbers)]
 
 
-def _take_over(found: Verification, compared: Comparison) -> None:
-    found.compared, found.balances = compared.compared, compared.balances
-    found.read_meanwhile, found.differing = compared.read_meanwhile, len(compared.differing)
-    found.differences = compared.differences
-    found.differences_total = compared.differing.total()
-    found.unread, found.requests = compared.unread, compared.requests
-    found.error = found.error or compared.reason
-    if found.compared and not found.differing and not found.repaired:
-        # What share p of all would have shown itself: (1 - p) ** compared = 1 - _SURE.
-        everything = found.compared >= found.tracked
-        likely = 0.0 if everything else 1 - (1 - _SURE) ** (1 / found.compared)
-        found.likely_at_most = round(likely, 4)
+def _copy_results(result: Verification, compared: Comparison) -> None:
+    result.compared, result.balances = compared.compared, compared.balances
+    result.read_meanwhile, result.differing = compared.read_meanwhile, len(compared.differing)
+    result.differences = compared.differences
+    result.differences_total = compared.differing.total()
+    result.unread, result.requests = compared.unread, compared.requests
+    result.error = result.error or compared.reason
+    if result.compared and not result.differing and not result.repaired:
+        # The share p follows from (1 - p) ** compared = 1 - _CONFIDENCE.
+        everything = result.compared >= result.tracked
+        likely = 0.0 if everything else 1 - (1 - _CONFIDENCE) ** (1 / result.compared)
+        result.likely_at_most = round(likely, 4)
 
 
-#: What to do about a webhook that has told of a difference, by its state.
-_TOLD = {
+#: Advice by state of the webhook that announced a difference.
+_ADVICE = {
     "pending": "and is still pending: is `nftsync serve` or `replay` running?",
-    "running": "and is being worked on",
-    "failed": "and its read failed; it will be tried again",
-    "dead": "and its attempts are used up: `nftsync inbox requeue`",
+    "running": "and is being processed",
+    "failed": "and its read failed; nftsync will retry it",
+    "dead": "and is out of attempts: `nftsync inbox requeue`",
     "unrouted": "and its type has no route: `nftsync routes suggest`",
     "quarantined": "and was quarantined: `nftsync inbox show`",
-    "done": "and was worked off, and the provider shows something else by now",
+    "done": "and was processed, but the provider has changed since",
 }
 
 
-def _explain(connection: sqlite3.Connection, differences: Sequence[Difference]) -> bool:
-    """Say of each its token's name and which webhook told of it; return if of any none did."""
+def _add_webhooks(connection: sqlite3.Connection, differences: Sequence[Difference]) -> bool:
+    """Add the token's name and the webhook to each difference; return if any has no webhook."""
     ids = {x.wallet_id for x in differences} | {x.token_id for x in differences}
     if not ids:
         return False
-    any_untold = False
+    unannounced = False
     named = over_keys(
         connection,
         "SELECT t.token_id, t.name FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
@@ -475,36 +479,36 @@ def _explain(connection: sqlite3.Connection, differences: Sequence[Difference]) 
         " WHERE resource_id IN (SELECT value FROM json_each(?)) GROUP BY resource_id",
         ids,
     )
-    held = over_keys(
+    held_pairs = over_keys(
         connection,
         "SELECT w.wallet_id, t.token_id FROM removal_rows r JOIN tokens t USING (token_no)"
         " JOIN wallets w USING (wallet_no)"
         " WHERE held AND t.token_id IN (SELECT value FROM json_each(?))",
         ids,
     )
-    held_back = set(held)
+    held_removals = set(held_pairs)
     newest = {resource: (received_at, state) for resource, _, state, received_at in rows}
-    for each in differences:
-        each.name = names.get(each.token_id)
-        told = [newest[x] for x in (each.wallet_id, each.token_id) if x in newest]
-        if (each.wallet_id, each.token_id) in held_back:
-            each.why = "a removal held for review: `nftsync removals`"
+    for row in differences:
+        row.name = names.get(row.token_id)
+        webhooks = [newest[x] for x in (row.wallet_id, row.token_id) if x in newest]
+        if (row.wallet_id, row.token_id) in held_removals:
+            row.why = "a removal held for review: `nftsync removals`"
             continue
-        since = [x for x in told if each.read_at is None or x[0] >= each.read_at]
+        since = [x for x in webhooks if row.read_at is None or x[0] >= row.read_at]
         if since:
-            received_at, each.webhook = max(since)
-            each.why = f"a webhook told of it at {received_at[:19]}Z {_TOLD[each.webhook]}"
+            received_at, row.webhook = max(since)
+            row.why = f"a webhook announced it at {received_at[:19]}Z {_ADVICE[row.webhook]}"
         else:
-            each.why = f"none since {each.read_at[:19]}Z" if each.read_at else "none"
-            any_untold = True
-    return any_untold
+            row.why = f"none since {row.read_at[:19]}Z" if row.read_at else "none"
+            unannounced = True
+    return unannounced
 
 
-def _why_untold(connection: sqlite3.Connection, *, has_receiver: bool) -> str:
-    """Whether webhooks were to be expected."""
+def _explain_missing_webhooks(connection: sqlite3.Connection, *, has_receiver: bool) -> str:
+    """Return whether webhooks were to be expected."""
     count, last = connection.execute("SELECT count(*), max(received_at) FROM webhooks").fetchone()
     if count:
-        return f"{counted(count, 'webhook')} came, the last at {last[:19]}Z, but none told of it"
+        return f"{counted(count, 'webhook')} came, the last at {last[:19]}Z; none announced these"
     if has_receiver:
-        return "no webhook ever came, though a webhook secret is set: is the receiver registered?"
-    return "no receiver is set up: only a sync brings what changes"
+        return "a webhook secret is set, but no webhook ever came: is the receiver registered?"
+    return "no receiver is set up, so only syncs bring changes"
