@@ -34,7 +34,7 @@ _COMMANDS = {
     "routes": ("inbox", "List the webhook routes, or suggest new ones."),
     "webhook-config": ("serve", "Change where the provider sends webhooks, and which types."),
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),
-    "verify": ("status", "Compare the database with the provider, and check its consistency."),
+    "verify": ("status", "Verify the database, and compare it with the provider."),
     "export": ("export", "Export all tables and views to Parquet, CSV or Excel files."),
     "migrate": ("export", "Upgrade a database from an earlier version, and keep a copy."),
     "snapshot": ("export", "Copy the database while it is in use."),

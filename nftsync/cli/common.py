@@ -68,8 +68,8 @@ def _report_damage(database: Path) -> Iterator[None]:
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the flags of these settings and `--config`, and pass it `settings`.
 
-    A group takes the flags before or after the subcommand's name; the later value wins. The group
-    function itself runs only without a subcommand.
+    A group takes them before or after the subcommand's name; the later value wins. Its function
+    runs only without a subcommand.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -248,7 +248,7 @@ def frame_warnings() -> Iterator[list[str]]:
 
 @contextmanager
 def warnings_to(take: Callable[[Warning], bool]) -> Iterator[None]:
-    """Pass nftsync's warnings to `take`; show the ones that it rejects by returning False."""
+    """Pass nftsync's warnings to `take`; show them if it returns False."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -267,7 +267,7 @@ def say(text: str) -> None:
 
 
 def say_truncated(limit: int, count: int, noun: str, *, newest: bool = False) -> None:
-    """Report how many rows a table left out, and how to see them all."""
+    """Print how many rows a table left out, and how to see them all."""
     if 0 < limit < count:
         shown = f"{'The newest ' if newest else ''}{limit:,} of {count:,} {noun}"
         say(f"{shown}. Show all: --limit 0, or --json.")

@@ -290,7 +290,7 @@ _DIFFERENCE = (
 def verify(
     settings: Settings, *, sample: int | None, everything: bool, repair: bool, view: View
 ) -> int:
-    """Compare the database with the provider, and check its consistency.
+    """Verify the database, and compare it with the provider.
 
     Reads a random sample of the tracked wallets, ignoring ETags and digests, and lists every
     difference, with the webhook that should have announced it. --repair then reads the wallets that

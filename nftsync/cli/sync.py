@@ -98,13 +98,7 @@ def say_failures(
     wallets: _Wallets,
     review: str = "nftsync removals",
 ) -> None:
-    """Print each kind of failure once, with its number and examples.
-
-    Args:
-        result: the result of the sync.
-        wallets: labels and statuses of the failed wallets.
-        review: the command that lists removals held for review.
-    """
+    """Print each kind of failure once, with its number and examples."""
     from nftsync.pull.result import of_one_kind
     from nftsync.store.removals import HELD_BACK
 
@@ -141,7 +135,7 @@ def _subject(failure: Failure, wallets: _Wallets, *, whole: bool) -> str:
 
 
 def _remainder(kind: Sequence[Failure], wallets: _Wallets) -> str:
-    """Return how to list the failures that are not shown."""
+    """Say how to list the failures that are not shown."""
     if len(kind) <= _EXAMPLES:
         return ""
     _, status = wallets.get(kind[0].wallet_id, (None, ""))

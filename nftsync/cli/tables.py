@@ -35,11 +35,8 @@ _DIGITS = 24
 class TableColumn(NamedTuple):
     """Column of a table.
 
-    Attributes:
-        heading: the heading.
-        key: the key of the values in a row.
-        kind: the kind of values.
-        name: the key of a name to show instead of an id; complete tables have a column for each.
+    `key` names the values in a row. `name` names labels to show instead of ids; complete tables
+    have a column for each.
     """
 
     heading: str
@@ -54,13 +51,7 @@ wide_option = click.option(
 
 
 class View(NamedTuple):
-    """Output options of a command that lists rows.
-
-    Attributes:
-        limit: rows of a table; 0 means all.
-        wide: print the complete table in a terminal, too.
-        as_json: print JSON instead of a table.
-    """
+    """Output options of a command that lists rows; `limit` 0 means all rows."""
 
     limit: int
     wide: bool
@@ -71,7 +62,7 @@ class View(NamedTuple):
         return rows[: self.limit or None]  # type: ignore[return-value]
 
     def show(self, rows: list[dict[str, Any]], columns: Sequence[TableColumn], noun: str) -> None:
-        """Print rows, and how many the table left out; print no table without rows."""
+        """Print rows, and how many the table left out."""
         if self.as_json:
             print_json_rows([rows])
         elif rows:
@@ -120,13 +111,10 @@ def _terminal_width() -> int | None:
 def table_lines(
     pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], width: int | None
 ) -> Iterator[list[str]]:
-    """Yield the lines of a table: first the headings, then a list per page of rows.
+    """Yield the headings, then the lines of each page of rows.
 
-    Args:
-        pages: rows, in pages; the first page decides the widths of the columns.
-        columns: the columns, most important first.
-        width: the terminal's width, to which cells are cut and columns moved to further lines;
-            None: each row is one complete line.
+    The first page decides the widths. A `width` cuts cells, and moves columns to further lines;
+    without it, each row is one complete line.
     """
     utc = [x._replace(heading=f"{x.heading} (UTC)") if x.kind == "time" else x for x in columns]
     shown = utc if width is not None else [*chain(*map(_whole, utc))]
@@ -168,8 +156,6 @@ def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
 
 
 class _Layout:
-    """Line and width of each column."""
-
     def __init__(
         self, columns: Sequence[TableColumn], first: Sequence[Sequence[str]], width: int | None
     ) -> None:

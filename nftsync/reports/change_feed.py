@@ -1,7 +1,6 @@
 """Pages of the change feed and of the inbox, read without pandas.
 
-No transaction is open between two pages, because an open one keeps SQLite from truncating the
-write-ahead log.
+No transaction stays open between pages, because it would keep the write-ahead log from shrinking.
 """
 
 from __future__ import annotations
@@ -70,26 +69,17 @@ class _Log:
 
 
 class ChangeFeed(_Log):
-    """Change feed of an open database.
-
-    `change_id` grows in commit order, so a reader that continues after its last id reads every
-    change once.
-    """
+    """Change feed of an open database; `change_id` grows in commit order."""
 
     _filters = Filters()
 
     def filter_by(
         self, *, since: str | None = None, until: str | None = None, **names: Any
     ) -> tuple[int, int]:
-        """Restrict all further reads.
-
-        Args:
-            since: the first time; None means the beginning.
-            until: the last time; None means now.
-            names: `wallet`, `group` and `contract`, as `find_filters` takes them.
+        """Restrict all further reads to a period and to `find_filters` names.
 
         Returns:
-            The id before the first change in that period, and the last id in it.
+            The id before the first change in the period, and the last id in it.
 
         Raises:
             InputError: a name is unknown, a time is in the future, or `since` is after `until`.
@@ -114,23 +104,18 @@ class ChangeFeed(_Log):
         return int(self._select("count(*)", after, until)[0][0])
 
     def read(self, after: int, until: int = _LAST) -> Iterator[list[Row]]:
-        """Yield pages of the changes with ids after `after`, up to `until`, oldest first."""
+        """Yield pages of these changes, oldest first."""
         while ids := self._ids(after, until, "change_id", _IDS):
             for start in range(0, len(ids), PAGE):
                 yield self._page(ids[start : start + PAGE])
             after = ids[-1]
 
     def newest_page(self, after: int, until: int, limit: int) -> list[Row]:
-        """Return the newest `limit` changes of that range, oldest first."""
+        """Return the newest `limit` of these changes, oldest first."""
         return self._page(self._ids(after, until, "change_id DESC", limit)[::-1])
 
     def follow(self, after: int, wait: Callable[[], bool]) -> Generator[list[Row]]:
-        """Yield pages of changes after an id, then of each new commit.
-
-        Args:
-            after: the last id that was read before.
-            wait: called when there are no more changes; sleeps, and returns False to stop.
-        """
+        """Yield pages of changes, then of new commits, until `wait` returns False."""
         last_version = None
         while True:
             # Read first, so that no commit is missed; at worst, one causes an extra read.
@@ -165,12 +150,12 @@ class InboxView(_Log):
     """Inbox of an open database, newest webhook first."""
 
     def count(self, state: str | None) -> int:
-        """Count the webhooks, or the ones in a state."""
+        """Count the webhooks in a state, or all."""
         where, parameters = ("", ()) if state is None else (" WHERE state = ?", (state,))
         return int(self._values(f"SELECT count(*) FROM webhooks{where}", *parameters)[0][0])
 
     def newest(self, state: str | None, limit: int | None) -> array[int]:
-        """Return the row numbers of the newest webhooks, newest first; `limit` None means all."""
+        """Return the row numbers of the newest webhooks."""
         where, parameters = ("", ()) if state is None else (" WHERE state = ?", (state,))
         # The sign keeps SQLite from scanning all rows for the few of a state.
         order = "rowid" if state is None else "+rowid"
@@ -179,7 +164,7 @@ class InboxView(_Log):
         return array("q", (row[0] for row in rows))
 
     def pages(self, numbers: Sequence[int], state: str | None) -> Iterator[list[Row]]:
-        """Yield pages of webhooks in the order of `numbers`; skip the ones that left the state."""
+        """Yield pages of webhooks by number, skipping the ones that left the state."""
         query = (
             f"SELECT {', '.join(WEBHOOK_COLUMNS)} FROM json_each(?1) k"
             " JOIN webhooks w ON w.rowid = k.value WHERE ?2 IS NULL OR state = ?2 ORDER BY k.key"
@@ -191,14 +176,11 @@ class InboxView(_Log):
             yield page
 
     def find(self, webhook_id: str) -> tuple[Row, bytes | None]:
-        """Find a webhook and the changes that it caused.
+        """Return a webhook with its changes, and its body, None if pruned.
 
-        Returns:
-            Its public columns without the body, `body_sha256`, `look_again_at` (when its object is
-            read once more), `balance_changes` and `token_changes`; and the body, None if pruned.
-
-        Raises:
-            InputError: the webhook is not in the inbox.
+        It has the public columns without the body, `body_sha256`, `look_again_at` (when its object
+        is read once more), `balance_changes` and `token_changes`. InputError: it is not in the
+        inbox.
         """
         names = ", ".join((*WEBHOOK_COLUMNS, "body_sha256", "look_again_at", "body"))
         query = f"SELECT {names} FROM webhooks WHERE webhook_id = ?"

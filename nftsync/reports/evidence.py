@@ -1,4 +1,4 @@
-"""Evidence of a wallet's holdings at a past time: the reads before and after it."""
+"""Evidence of a wallet's holdings at a past time."""
 
 from __future__ import annotations
 
@@ -30,19 +30,15 @@ _HOLDING_COLUMNS = tuple(
 
 
 class Evidence(msgspec.Struct, kw_only=True):
-    """A wallet's holdings at a past time, and the proof.
+    """Holdings of a wallet at a past time, and the proof.
 
     Attributes:
-        wallet_id: the wallet.
-        label: its label.
-        at: the time.
-        certainty: see `Certainty`.
         confirmed_before: the last read known at that time; it found these holdings.
         confirmed_after: the next known read, with the same result or another.
-        statement: what is proven and what is not, in sentences.
+        statement: the proof in sentences.
         holdings: the holdings with the metadata known then.
-        reads: the state known then and the next one, if they exist: the columns of `wallet_states`,
-            and the status of the run that found it first.
+        reads: the state known then and the next one: the columns of `wallet_states`, and the status
+            of the first run that found it.
     """
 
     wallet_id: str
@@ -58,11 +54,6 @@ class Evidence(msgspec.Struct, kw_only=True):
 
 def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
     """Find a wallet's holdings at a past time, and the proof.
-
-    Args:
-        path: the database.
-        wallet: its id or label.
-        at: the time.
 
     Raises:
         InputError: the wallet is unknown, several have the label, or the time is in the future.
@@ -114,10 +105,9 @@ _STATES = """
 def _states_around(
     connection: sqlite3.Connection, number: int, at: str
 ) -> tuple[bool, list[dict[str, Any]], int]:
-    """Return whether a state was stored by a time, the states around it, and a number of changes.
+    """Return whether a state was stored by a time, the states around it, and later changes.
 
-    The number counts the changes after that state, up to the time. They come from incomplete reads,
-    because a complete read stores a state.
+    These changes come from incomplete reads, because a complete read stores a state.
     """
     then = connection.execute(
         "SELECT state_id, observed_at FROM wallet_state_rows WHERE wallet_no = ?"
@@ -137,7 +127,6 @@ def _states_around(
 def _statement(
     certainty: Certainty, at: str, before: str | None, after: str | None, unproven: int
 ) -> str:
-    """Describe what is proven and what is not."""
     if certainty == "bracketed":
         return (
             f"The wallet was read at {before} and again at {after}. Both reads, and all reads"

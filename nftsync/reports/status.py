@@ -39,21 +39,13 @@ class Status(msgspec.Struct, kw_only=True):
     """Status of a database, as `nftsync status --json` prints it.
 
     Attributes:
-        version: the version of this nftsync.
-        database: the file.
         wallets: number of wallets by status, including untracked ones.
-        tokens: number of tokens ever seen.
-        balances: number of listed balances.
         unusable_amounts: number of balances with an amount that is not 1 to 100 digits.
-        changes: number of balance changes.
-        last_sync: the newest sync, with the public columns of `sync_runs`.
-        last_replay: the newest replay.
-        oldest_wallet_age_s: age of the stalest tracked wallet's last read in seconds; None: never
-            read, or none tracked.
+        last_sync, last_replay: the newest runs, with the public columns of `sync_runs`.
+        oldest_wallet_age_s: seconds since the stalest tracked wallet was read; None: never, or none
+            is tracked.
         inbox: number of webhooks by state.
-        oldest_pending_age_s: age of the oldest pending webhook in seconds.
-        removals_held: the removals held for review.
-        warning: a problem with a clock, or None.
+        warning: a problem with a clock.
     """
 
     version: str
@@ -73,10 +65,7 @@ class Status(msgspec.Struct, kw_only=True):
 
 
 class StalestWallet(NamedTuple):
-    """Tracked wallet with the oldest last read.
-
-    `age_s` is the number of seconds since its last complete read began; None: never read.
-    """
+    """Tracked wallet with the oldest complete read; `age_s` None means never read."""
 
     wallet_id: str
     label: str | None
@@ -84,15 +73,7 @@ class StalestWallet(NamedTuple):
 
 
 def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
-    """Read the status of a database from one snapshot.
-
-    Args:
-        path: the database.
-        at: the current time.
-
-    Returns:
-        The status, and the stalest wallet, None if none is tracked.
-    """
+    """Return the status of a database and its stalest tracked wallet, with ages at `at`."""
     with reading(path) as connection:
         stalest = _stalest(connection, at)
         inbox = webhooks_by_state(connection)
@@ -153,7 +134,7 @@ _CLOCKS_APART = 300
 
 
 class Check(NamedTuple):
-    """Result of one check: its verdict, its subject, and a message without secrets."""
+    """Result of one check; the message never contains a secret."""
 
     verdict: Verdict
     subject: str
@@ -161,7 +142,7 @@ class Check(NamedTuple):
 
 
 def check_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Check:
-    """Check that the database exists, is intact, and accepts writes; change nothing."""
+    """Check that the database exists, is intact and accepts writes, without changing it."""
     try:
         with explained(path):
             verdict, message = _inspect_database(path, busy_seconds)
@@ -209,7 +190,7 @@ def _inspect_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
 
 
 def check_removals(path: Path) -> Iterator[Check]:
-    """Check for removals held for review; yield nothing if there are none."""
+    """Check for removals held for review."""
     with suppress(NftsyncError), reading(path) as connection:
         counts = held(connection)
         if counts.since is not None:
@@ -219,12 +200,7 @@ def check_removals(path: Path) -> Iterator[Check]:
 
 
 def check_clock(path: Path, clock_ahead: float | None) -> Iterator[Check]:
-    """Check this machine's clock.
-
-    Args:
-        path: the database, which may have times in the future.
-        clock_ahead: seconds by which this clock is ahead of the provider's, if known.
-    """
+    """Check this clock against the database and the provider; `clock_ahead` is in seconds."""
     with suppress(NftsyncError), reading(path) as connection:
         warning = ahead_of(connection, now())
         if warning is not None:
@@ -246,13 +222,7 @@ def first_tracked_wallet(path: Path) -> str | None:
 
 
 def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iterator[Check]:
-    """Check the connection to the provider by reading a wallet's balances once.
-
-    Args:
-        client: the client.
-        base_url: the provider's base URL.
-        wallet_id: the wallet to read; None: there is none.
-    """
+    """Check the connection to the provider by reading a wallet's balances, if there is one."""
     parts = urlsplit(base_url)
     if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
         problem = "is plain http: anyone on the network can read the token and the data; use https"
@@ -297,7 +267,7 @@ def _advice(error: NftsyncError) -> str:
 
 
 def is_this_machine(host: str) -> bool:
-    """Return whether a host name or address is on this machine."""
+    """Return whether a host is this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -1,7 +1,6 @@
 """Routes suggested from unrouted webhooks, as TOML for `nftsync.toml`.
 
-Type and field names come from outside. They are quoted and escaped, even in comments, so that none
-can end a string, a comment or a line.
+Type and field names come from outside, so all of them are quoted and escaped, even in comments.
 """
 
 from __future__ import annotations
@@ -41,13 +40,7 @@ FieldCount: TypeAlias = tuple[str, int]
 
 
 class Fields(NamedTuple):
-    """Fields that contain known ids, the most frequent first.
-
-    Attributes:
-        documents: number of documents searched.
-        wallets: fields with wallet ids.
-        tokens: fields with token ids.
-    """
+    """Fields that contain ids of known wallets or tokens, in a number of documents."""
 
     documents: int = 0
     wallets: Sequence[FieldCount] = ()
@@ -61,14 +54,11 @@ class Suggestion(NamedTuple):
     """Findings on a type with a missing or incomplete route.
 
     Attributes:
-        resource_type: the type, as sent.
         webhooks: number of stored webhooks.
-        ids: number of different `resource_id` in the sample.
-        wallets: number of known wallets among these ids.
-        tokens: number of known tokens among these ids.
+        ids: number of different `resource_id`; `wallets` and `tokens` of them are known.
         objects: fields of the type's stored objects.
         changes: fields of `changes` in its webhooks.
-        route: the type's own, incomplete route, or None.
+        route: the type's own, incomplete route.
     """
 
     resource_type: str
@@ -82,12 +72,11 @@ class Suggestion(NamedTuple):
 
 
 class Suggestions(NamedTuple):
-    """All suggestions.
+    """Suggestions, the most frequent type first.
 
     Attributes:
-        routes: one per type, the most frequent first.
-        sample: the sample size per type, if some types have more; or None.
-        passed_over: number of types beyond the limit, which were not searched.
+        sample: the sample size per type, if some types have more.
+        passed_over: number of types that were not searched.
     """
 
     routes: list[Suggestion]
@@ -96,12 +85,7 @@ class Suggestions(NamedTuple):
 
 
 def suggest(path: Path, routes: Routes) -> Suggestions:
-    """Search the stored webhooks and objects of each type for known ids.
-
-    Args:
-        path: the database.
-        routes: the active routes.
-    """
+    """Search the stored webhooks and objects for known ids, and suggest routes."""
     suggestions: list[Suggestion] = []
     with reading(path) as connection:
         counts = connection.execute(
@@ -161,7 +145,6 @@ def _inspect(
 
 
 def _fields(connection: sqlite3.Connection, documents: Iterator[str]) -> Fields:
-    """Return the fields of JSON objects that contain known ids."""
     count = 0
     wallets: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
@@ -183,7 +166,7 @@ def _most_frequent(counts: Counter[str]) -> list[FieldCount]:
 
 
 def _ids_in(document: str) -> Iterator[tuple[str, str]]:
-    """Yield the UUIDs in a JSON document with their dotted fields; list items share a field."""
+    """Yield UUIDs and their dotted fields; list items share a field."""
     try:
         value = msgspec.json.decode(document)
     except (msgspec.DecodeError, RecursionError):
@@ -206,7 +189,7 @@ def _ids_in(document: str) -> Iterator[tuple[str, str]]:
 
 
 def as_toml(suggestions: Suggestions) -> str:
-    """Format suggestions as TOML, with comments on their evidence."""
+    """Format suggestions as TOML, with their evidence in comments."""
     head = []
     if suggestions.sample is not None:
         sample = f"{suggestions.sample:,}"

@@ -40,16 +40,11 @@ class Difference(msgspec.Struct):
     """Difference between the provider and the mirror.
 
     Attributes:
-        wallet_id: the wallet with the difference in its list.
-        label: the wallet's label.
-        token_id: the token.
-        name: the token's name in the mirror.
         field: `amount`, or a field of the token's content.
-        mirror: the mirror's value as text, or None.
-        provider: the provider's value, or None.
+        mirror, provider: the two values as text; None: missing.
         read_at: start of the mirror's last complete read of the wallet.
-        webhook: state of the newest webhook since then that named the wallet or the token, or None.
-        why: whether a webhook announced the difference, and what to do.
+        webhook: state of the newest webhook since then on the wallet or the token.
+        why: whether a webhook announced the difference, and advice.
     """
 
     wallet_id: str
@@ -65,7 +60,7 @@ class Difference(msgspec.Struct):
 
 
 class Unread(msgspec.Struct):
-    """Wallet that could not be compared, because no usable response came."""
+    """Wallet without a usable response."""
 
     wallet_id: str
     label: str | None
@@ -76,15 +71,11 @@ class Comparison:
     """Result of comparing some wallets.
 
     Attributes:
-        compared: number of compared wallets.
         balances: number of their balances on either side.
         read_meanwhile: number of wallets left out because another read was newer.
-        differing: number of differences per wallet that differs.
-        differences: the first differences.
-        unread: the wallets that could not be compared.
-        passing: ids of unread wallets whose failure may be temporary.
-        requests: number of HTTP requests.
-        reason: why the comparison ended early, or None.
+        differing: number of differences per wallet.
+        passing: unread wallets whose failure may be temporary.
+        reason: why the comparison ended early.
     """
 
     def __init__(self) -> None:
@@ -121,16 +112,8 @@ def compare(
 ) -> Comparison:
     """Read wallets unconditionally, and compare each with the mirror after the read.
 
-    Args:
-        database: the mirror.
-        config: how to read the provider.
-        wallets: their ids.
-        concurrency: concurrent requests.
-        over: polled; returns True to stop early.
-        tell: called with the number of further finished wallets.
-
-    Raises:
-        SettingsError: the provider cannot be read with these settings.
+    `over` is polled, and returns True to stop early; `tell` gets the number of further finished
+    wallets. SettingsError: the provider cannot be read with these settings.
     """
     comparison = Comparison()
     with opened(database) as connection:
@@ -158,8 +141,6 @@ def compare(
 
 
 class _WalletRow(NamedTuple):
-    """The mirror's row of a wallet."""
-
     number: int
     label: str | None
     sequence: int
@@ -169,7 +150,7 @@ class _WalletRow(NamedTuple):
 def _compare_reads(
     connection: sqlite3.Connection, reads: Sequence[WalletRead], comparison: Comparison
 ) -> None:
-    """Compare reads with one snapshot of the mirror, taken after them."""
+    """Compare reads with one later snapshot of the mirror."""
     comparison.requests += sum(read.effort.requests for read in reads)
     connection.execute("BEGIN DEFERRED")
     try:
@@ -178,7 +159,7 @@ def _compare_reads(
         for read in reads:
             wallet = rows.get(read.wallet_id)
             if wallet is None:
-                raise StoreError(f"wallet {read.wallet_id} is no longer in the database")
+                raise StoreError(f"wallet {read.wallet_id} has left the database")
             if read.outcome != "ok":
                 comparison.unread.append(Unread(read.wallet_id, wallet.label, read.error or ""))
                 comparison.passing += [read.wallet_id] * read.passing
@@ -241,7 +222,7 @@ _CONTENT = (
 
 
 def _contents(connection: sqlite3.Connection, reads: Sequence[WalletRead]) -> Iterator[Difference]:
-    """Yield the differences between lists and the mirror in the content of each token."""
+    """Yield the differences in the content of tokens."""
     shown: dict[str, tuple[WalletRead, Content]] = {}
     for read in reads:
         for token_id, _, content in read.entries:
@@ -263,7 +244,6 @@ def _contents(connection: sqlite3.Connection, reads: Sequence[WalletRead]) -> It
 
 
 def _text(fields: Fields, name: str) -> str | None:
-    """Format a field: text unchanged, other values as JSON."""
     if name not in fields:
         return None
     value = msgspec.json.decode(fields[name])
@@ -271,7 +251,7 @@ def _text(fields: Fields, name: str) -> str | None:
 
 
 def _last_confirmed(connection: sqlite3.Connection, token_no: int) -> int:
-    """Return the greatest sequence number of a read that confirms a token."""
+    """Return the last sequence number that confirms a token."""
     (greatest,) = connection.execute(
         "SELECT coalesce(max(w.ticket), 0) FROM balance_rows b JOIN wallets w USING (wallet_no)"
         " WHERE b.token_no = ?",
@@ -295,24 +275,15 @@ class Verification(msgspec.Struct, kw_only=True):
     """Result of a verification, as `nftsync verify --json` prints it.
 
     Attributes:
-        database: the file.
         verified_at: start time.
-        tracked: number of tracked wallets.
-        never_read: number of tracked wallets without a complete read, which are not compared.
-        sampled: number of wallets in the sample.
-        compared: number of compared wallets.
+        never_read: number of tracked wallets without a complete read.
         read_meanwhile: number of wallets left out because another read was newer.
-        differing: number of wallets that differ.
-        balances: number of compared balances.
         likely_at_most: if no wallet differs, the greatest share that may, at 95 % confidence.
-        differences: the first 10,000 differences.
-        differences_total: number of differences.
-        untold: if no webhook announced some differences: whether one should have; else None.
-        unread: wallets that could not be read.
-        rules: the consistency rules.
-        error: why the verification stopped early, or None.
-        repair: result of repairing the differing wallets, as in `sync --json`.
-        repaired: wallets that differed before the repair only.
+        differences: the first 10,000.
+        untold: if some differences were not announced, whether a webhook should have done so.
+        error: why the verification stopped early.
+        repair: result of the repair, as in `sync --json`.
+        repaired: wallets that no longer differ.
         requests: number of HTTP requests of the comparison.
         seconds: duration.
     """
@@ -340,7 +311,7 @@ class Verification(msgspec.Struct, kw_only=True):
 
     @property
     def is_right(self) -> bool:
-        """Return whether nothing differs, is broken, or was left out by an error."""
+        """Whether all wallets were compared, nothing differs, and no rule is broken."""
         broken = any(rule.broken for rule in self.rules)
         return not (self.differences_total or self.unread or broken or self.error)
 
@@ -355,17 +326,14 @@ def verify(
     repair: Callable[[Sequence[str]], dict[str, Any]] | None = None,
     progress: bool | None = None,
 ) -> Verification:
-    """Check the consistency rules, and compare a sample of wallets with the provider.
-
-    Every tracked wallet is equally likely to be in the sample, so that the result is an estimate
-    for all.
+    """Check the consistency rules, and compare random tracked wallets with the provider.
 
     Args:
         database: the mirror; only `repair` writes it.
         config: how to read the provider; None: compare no wallet.
         sample: number of wallets; None: all.
         concurrency: concurrent requests.
-        has_receiver: a webhook secret is set, so webhooks are expected.
+        has_receiver: a webhook secret is set.
         repair: reads wallets into the mirror, and returns the result.
         progress: show progress bars; None: on a terminal and in a notebook.
 
@@ -421,7 +389,7 @@ def verify(
 
 
 def _choose(connection: sqlite3.Connection, sample: int | None, result: Verification) -> list[str]:
-    """Choose random wallets among the tracked ones that were read before."""
+    """Choose random tracked wallets that were read before."""
     query = "SELECT wallet_no, synced_at IS NULL FROM wallets WHERE tracked"
     rows = connection.execute(query).fetchall()
     numbers = [number for number, never in rows if not never]
@@ -462,7 +430,7 @@ _ADVICE = {
 
 
 def _add_webhooks(connection: sqlite3.Connection, differences: Sequence[Difference]) -> bool:
-    """Add the token's name and the webhook to each difference; return if any has no webhook."""
+    """Add token names and webhooks to differences; return if any has no webhook."""
     ids = {x.wallet_id for x in differences} | {x.token_id for x in differences}
     if not ids:
         return False
@@ -505,7 +473,6 @@ def _add_webhooks(connection: sqlite3.Connection, differences: Sequence[Differen
 
 
 def _explain_missing_webhooks(connection: sqlite3.Connection, *, has_receiver: bool) -> str:
-    """Return whether webhooks were to be expected."""
     count, last = connection.execute("SELECT count(*), max(received_at) FROM webhooks").fetchone()
     if count:
         return f"{counted(count, 'webhook')} came, the last at {last[:19]}Z; none announced these"

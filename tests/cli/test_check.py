@@ -53,7 +53,7 @@ def test_what_is_missing_is_said_with_what_to_do(command, tmp_path):
     verdicts = lines_of(done)
     assert done.code == 1
     assert verdicts["API"].startswith("FAILED: no base_url: set it with --base-url")
-    assert "will be created by sync" in verdicts["database"]
+    assert "a sync creates it" in verdicts["database"]
     assert verdicts["webhook secret"].startswith("skipped: not set")
     assert list(tmp_path.iterdir()) == []
     done = command("check", "--base-url", "http://127.0.0.1:9")
@@ -61,14 +61,14 @@ def test_what_is_missing_is_said_with_what_to_do(command, tmp_path):
     assert lines_of(done)["API"] == "skipped: no wallet to read; name one: nftsync check WALLET"
     done = command("check", STRANGER, "--base-url", "http://127.0.0.1:9", "--retries", 1)
     assert done.code == 1
-    assert "check base_url, and that this machine reaches it" in lines_of(done)["API"]
+    assert "check base_url, and that this machine can reach it" in lines_of(done)["API"]
 
 
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
         (401, "answered 401: no access; check api_token, token_command or headers"),
-        (403, "answered 403: no access; the credentials are known but"),
+        (403, "answered 403: no access; the credentials are valid but"),
         (404, "404: no such object; check the wallet's id, and base_url"),
         (302, "redirect"),
         (200, "JSON"),
@@ -85,7 +85,7 @@ def test_what_the_provider_answers_is_said_with_what_to_do(provider, command, st
 def test_a_field_that_may_be_a_cursor_is_a_warning_not_a_failure(provider, command):
     provider.always(reply(balances(nextToken="abc")))
     command("check", STRANGER, "--base-url", provider.url).says(
-        "ok       API: ", "warning  API: the answer has the unknown field 'nextToken'"
+        "ok       API: ", "warning  API: the response has the unknown field 'nextToken'"
     )
 
 
@@ -144,7 +144,7 @@ def test_a_database_without_write_access_fails_and_an_empty_file_is_ok(site, tmp
     assert empty.stat().st_size == 0
     # The nearest folder that is there decides; root may write everywhere, so pretend.
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
-    assert f"{tmp_path} may not be written" in failure(tmp_path / "data" / "new.db")
+    assert f"{tmp_path} is not writable" in failure(tmp_path / "data" / "new.db")
 
 
 def test_a_clock_that_was_ahead_is_told_of_and_what_it_means(site, command, provider):
@@ -158,7 +158,7 @@ def test_a_clock_that_was_ahead_is_told_of_and_what_it_means(site, command, prov
     with Mirror(site.database) as mirror, mirror.transaction(at=ahead) as transaction:
         transaction.apply([replace(EMPTY, wallet_id=site.ids[0], sequence=mirror.numbers.take())])
     for words in asked:
-        command(*words).says(told, ahead[:19])
+        command(*words).says(told, f"{ahead[:19].replace('T', ' ')} UTC")
     assert ahead[:19] in command("status", "--json").json["warning"]
 
 

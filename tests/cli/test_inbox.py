@@ -27,7 +27,7 @@ def test_the_newest_come_first_of_a_state_or_of_all(inbox, command):
     done = command("inbox")
     shown = re.findall(r"0000000e-\S+", done.out)
     assert shown == [webhook(number) for number in range(59, 9, -1)]
-    assert done.err == "The newest 50 of 60 webhooks; all with --limit 0, or with --json.\n"
+    assert done.err == "The newest 50 of 60 webhooks. Show all: --limit 0, or --json.\n"
     assert command("inbox", "list").out == done.out
     everything = command("inbox", "--limit", 0)
     assert (everything.out.count("0000000e-"), everything.err) == (60, "")
@@ -36,7 +36,7 @@ def test_the_newest_come_first_of_a_state_or_of_all(inbox, command):
     for words in (["inbox"], ["inbox", "list"]):
         dead = command(*words, "--state", "dead", "--json").json
         assert [row["webhook_id"] for row in dead] == [webhook(3), webhook(1)]
-    command("inbox", "--state", "dead", "--limit", 1).says("The newest 1 of 2 webhooks;")
+    command("inbox", "--state", "dead", "--limit", 1).says("The newest 1 of 2 webhooks.")
     nothing = command("inbox", "--state", "unrouted")
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "No webhooks are unrouted.\n")
     assert command("inbox", "--state", "gone").code == 2
@@ -84,7 +84,7 @@ def test_show_shows_the_body_and_what_it_caused(inbox, command):
     done = command("inbox", "show", webhook(0).upper())
     assert (done.code, done.err) == (0, "")
     assert '"resourceType": "Wallet"' in done.out
-    assert "and 2 more; all with --json" in done.out
+    assert "and 2 more. Show all: --json" in done.out
     whole = command("inbox", "show", webhook(0), "--json").json
     row = inbox.row(webhook(0))
     assert {name: whole[name] for name in COLUMNS} == {name: row[name] for name in COLUMNS}

@@ -33,14 +33,14 @@ def test_named_webhooks_go_back_with_fresh_attempts(inbox, command):
     names = [webhook(number) for number in range(8)]
     before = [inbox.row(name) for name in names]
     done = command("inbox", "requeue", *names[:4], names[0].upper())
-    assert (done.code, done.out, done.err) == (0, "4 put back to pending.\n", "")
+    assert (done.code, done.out, done.err) == (0, "4 requeued.\n", "")
     assert all(is_afresh(inbox.row(name)) for name in names[:4])
     assert inbox.row(names[1])["run_id"] == 4
     assert [inbox.row(name) for name in names[4:]] == before[4:]
     done = command("inbox", "requeue", *names[4:])
-    assert (done.code, done.out) == (1, "2 put back to pending.\n")
-    assert "1 pending already.\n" in done.err
-    assert f"{names[5]} stays: it is being worked on" in done.err
+    assert (done.code, done.out) == (1, "2 requeued.\n")
+    assert "1 already pending.\n" in done.err
+    assert f"{names[5]} not requeued: it is being worked on" in done.err
     assert [inbox.row(name) for name in names[5:7]] == before[5:7]
     assert inbox.row(names[7])["next_attempt_at"] < "2999"  # it is due at once
 
@@ -48,7 +48,7 @@ def test_named_webhooks_go_back_with_fresh_attempts(inbox, command):
 def test_a_call_that_cannot_be_meant_changes_nothing(inbox, command):
     inbox.fill(1)
     inbox.settle(0, "dead")
-    neither_or_both = "by their IDs, or all of a state"
+    neither_or_both = "name webhooks by ID, or choose a state"
     for words, said in (
         (
             (webhook(0), webhook(7)),
@@ -56,7 +56,7 @@ def test_a_call_that_cannot_be_meant_changes_nothing(inbox, command):
         ),
         ((), neither_or_both),
         ((webhook(0), "--state", "dead"), neither_or_both),
-        (("--state", "running"), "being worked on"),
+        (("--state", "running"), "running webhooks cannot be requeued"),
     ):
         command("inbox", "requeue", *words).tells(said)
     assert inbox.states() == ["dead"]
@@ -69,12 +69,12 @@ def test_a_quarantined_one_goes_back_once_its_body_can_be_read(inbox, command, m
     name = quarantine_id(body)
     monkeypatch.setenv("NFTSYNC_ORGANIZATION_ID", uuid(2, 0xC))
     stays = command("inbox", "requeue", name)
-    assert (stays.code, stays.out) == (1, "0 put back to pending.\n")
-    assert f"{name} stays: still unusable: it is for another organization" in stays.err
+    assert (stays.code, stays.out) == (1, "0 requeued.\n")
+    assert f"{name} not requeued: still unusable: it is for another organization" in stays.err
     assert inbox.states() == ["quarantined"]
     monkeypatch.setenv("NFTSYNC_ORGANIZATION_ID", ORGANIZATION)
     done = command("inbox", "requeue", name.upper())
-    assert (done.code, done.out, done.err) == (0, "1 put back to pending.\n", "")
+    assert (done.code, done.out, done.err) == (0, "1 requeued.\n", "")
     row = inbox.row(name)
     assert is_afresh(row)
     assert (row["organization_id"], row["resource_id"]) == (ORGANIZATION, uuid(5))
@@ -89,9 +89,9 @@ def test_of_a_whole_quarantine_those_go_back_that_can(inbox, command):
     inbox.receive(*good, organization=uuid(2, 0xC))
     inbox.receive(*bad)
     done = command("inbox", "requeue", "--state", "quarantined")
-    assert (done.code, done.out) == (1, "50 put back to pending.\n")
-    assert done.err.count(" stays: still unusable: ") == 20
-    assert "5 more stay as they are." in done.err
+    assert (done.code, done.out) == (1, "50 requeued.\n")
+    assert done.err.count(" not requeued: still unusable: ") == 20
+    assert "5 more not requeued." in done.err
     assert sorted(inbox.states()) == ["pending"] * 50 + ["quarantined"] * 25
 
 
@@ -135,8 +135,8 @@ def test_both_work_beside_one_who_stores_webhooks(inbox, command):
             requeued = command("inbox", "requeue", "--state", "done")
         finally:
             ended.set()
-    assert pruned.out.startswith("Bodies emptied: 1,500, ")
-    assert requeued.out == "1,500 put back to pending.\n"
+    assert pruned.out.startswith("Bodies emptied: 1,500 (")
+    assert requeued.out == "1,500 requeued.\n"
     assert inbox.states().count("dead") == receiving.result()
 
 
@@ -149,19 +149,19 @@ def test_only_bodies_done_for_long_are_emptied(inbox, command):
     done = command("inbox", "prune", "--older-than", "7d")
     old = STATES.index("done")
     size = len(body_of(old))
-    assert (done.code, done.out) == (0, f"Bodies emptied: 1, together {size:,} bytes.\n")
+    assert (done.code, done.out) == (0, f"Bodies emptied: 1 ({size:,} bytes).\n")
     assert "VACUUM" in done.err
     before[old]["body"] = None
     assert [inbox.row(webhook(number)) for number in range(len(STATES) + 1)] == before
     kept = STATES.index("quarantined")
     done = command("inbox", "prune", "--older-than", "7d", "--state", "quarantined")
-    assert (done.code, done.out.startswith("Bodies emptied: 1, ")) == (0, True)
+    assert (done.code, done.out.startswith("Bodies emptied: 1 (")) == (0, True)
     before[kept]["body"] = None
     assert [inbox.row(webhook(number)) for number in range(len(STATES) + 1)] == before
     refused = command("inbox", "requeue", webhook(kept))
     assert "its body was emptied" in refused.err
     again = command("inbox", "prune", "--older-than", "7d")
-    assert (again.out, again.err) == ("Bodies emptied: 0, together 0 bytes.\n", "")
+    assert (again.out, again.err) == ("Bodies emptied: 0 (0 bytes).\n", "")
     inbox.receive(body_of(old))  # what is emptied is still known when it comes again
     row = inbox.row(webhook(old))
     assert (row["state"], row["deliveries"], row["body"]) == ("done", 2, None)

@@ -90,7 +90,7 @@ TYPED = [
     ("export .", 2, "name a new one in it"),
     ("snapshot nfts.db", 2, "is there already; name a file that isn't"),
     ("inbox show 1", 2, "'1' is not a webhook id"),
-    ("inbox requeue", 2, "name webhooks by their IDs, or all of a state"),
+    ("inbox requeue", 2, "name webhooks by ID, or choose a state"),
     ("inbox --state lost", 2, "'lost' is not one of"),
     ("sync", 2, "no base_url: set it with --base-url, NFTSYNC_BASE_URL"),
     ("sync --base-url ftp://provider.example", 2, "base_url"),
@@ -115,7 +115,11 @@ TYPED = [
     ("holdings --as-of 2000-01-01", 0, "ask for a time from then on"),
     (f"holdings --wallet {NEVER_NAMED}", 0, f"`nftsync sync {NEVER_NAMED}` reads others"),
     (f"holdings --contract 0x{2:040}", 0, "`nftsync collections` lists those that are known"),
-    (f"evidence {NEVER_NAMED} --at today", 2, f"`nftsync sync {NEVER_NAMED}` reads it from now on"),
+    (
+        f"evidence {NEVER_NAMED} --at today",
+        2,
+        f"`nftsync sync {NEVER_NAMED}` starts reading this one",
+    ),
     ("holdings -d pipe.db", 1, "is a pipe or a device, not a database; name a file"),
     (f"sync --base-url URL -d pipe.db {STRANGER}", 1, "is a pipe or a device"),
     (f"sync --base-url URL -d loop.db {STRANGER}", 1, "Too many levels of symbolic links"),
@@ -160,7 +164,7 @@ def test_what_was_typed_is_answered_with_what_to_do(typed, code, says, place, co
 
 def test_check_tells_of_a_sync_that_is_running(place, command):
     with sync_lock(place.folder / "nfts.db"):
-        answered(command("check", "--base-url", place.url), 0, "; a sync is running, and another")
+        answered(command("check", "--base-url", place.url), 0, "; a sync is running, so another")
     assert "a sync is running" not in command("check", "--base-url", place.url).out
 
 

@@ -77,7 +77,7 @@ def test_that_nothing_was_held_and_that_nobody_knows_are_told_apart(site, comman
         (("--as-of", "2000-01-01", "--wallet", "Treasury"), "of wallet Treasury of 2000-01-01T"),
         (("--wallet", STRANGER), f"Nothing is known of wallet {STRANGER}"),
         (("--contract", f"0x{0:040}"), f"No token that is known is of contract '0x{0:040}'"),
-        (("--wallet", empty), "Nothing is held."),
+        (("--wallet", empty), "No holdings."),
     ):
         nothing = command("holdings", *words).tells(said, code=0)
         assert len(nothing.err.splitlines()) == 1
@@ -89,13 +89,28 @@ def test_the_table_shows_some_and_says_how_to_see_all(site, command):
     site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], amount)
     site.sync()
     few = command("holdings", "--limit", 3)
-    assert few.err == "3 of 20 holdings; all with --limit 0, or with --json.\n"
+    assert few.err == "3 of 20 holdings. Show all: --limit 0, or --json.\n"
     assert few.out.count("Treasury") == 3
     assert amount in few.out
     everything = command("holdings", "--limit", 0)
     assert everything.err == ""
     assert all(wallet in everything.out for wallet in site.ids[1:])
     assert command("holdings", "--limit", 3, "--json").json[19:]
+
+
+def test_the_table_shows_editions_with_a_number_only_and_on_chain_ids(site, command):
+    tokens = site.held(site.ids[0])[:3]
+    for token, number in zip(tokens, ({"editionId": 3}, {"editionId": 0}, {}), strict=True):
+        site.world.edit_metadata(token, {"name": "One of a series", "totalEdition": 25, **number})
+    site.sync()
+    rows = {row["token_id"]: row for row in command("holdings", "--json").json}
+    assert [rows[token]["edition_id"] for token in tokens] == [3, 0, None]
+    table = command("holdings", "--wallet", site.ids[0]).out
+    assert (table.count("3 of 25"), table.count("of 25")) == (1, 1)
+    for words in (["holdings"], ["evidence", site.ids[0], "--at", "today"]):
+        heading = next(line for line in command(*words).out.splitlines() if "amount" in line)
+        assert " on-chain id" in heading
+        assert rows[tokens[0]]["blockchain_token_id"] in command(*words).out
 
 
 def test_hostile_metadata_acts_on_no_terminal(site, command):
@@ -148,7 +163,7 @@ def test_the_table_of_changes_shows_the_newest(site, command):
     done = command("changes", "--limit", 2)
     ids = [line.split()[-1] for line in done.out.splitlines()[2:]]
     assert ids == ["19", "20"]
-    assert done.err == "The newest 2 of 20 changes; all with --limit 0, or with --json.\n"
+    assert done.err == "The newest 2 of 20 changes. Show all: --limit 0, or --json.\n"
     assert command("changes", "--limit", 0).err == ""
     assert command("changes", "--after", 20).err == "No changes.\n"
 

@@ -49,7 +49,8 @@ ROWS = st.lists(
 @given(ROWS, st.integers(60, 260))
 def test_at_any_width_no_column_is_lost_and_no_cell_broken(rows, width):
     head, *pages = table_lines([rows], COLUMNS, width)
-    assert re.findall(r"\w+", " ".join(head[:-1])) == [column.heading for column in COLUMNS]
+    headings = [f"{x.heading} (UTC)" if x.kind == "time" else x.heading for x in COLUMNS]
+    assert " ".join(" ".join(head[:-1]).split()) == " ".join(headings)
     lines = [line for page in pages for line in page]
     assert all(cell_len(line) <= width for line in [*head, *lines])
     cells = [cell for line in lines for cell in re.split(r"\s{2,}", line)]
@@ -115,7 +116,7 @@ def test_each_listing_fits_the_terminal_and_wide_shows_all(site, command):
         widths, in_terminal(site.database, widths, *LISTINGS, wide), strict=True
     ):
         fitting, whole = re.split(r"(?=^wallet +wallet id)", printed, flags=re.MULTILINE)
-        words = ("wallet", "observed", "The treasury", "{resourceId}")
+        words = ("wallet", "observed (UTC)", "on-chain id", "The treasury", "{resourceId}")
         assert all(word in fitting for word in words), width
         assert max(map(cell_len, fitting.splitlines())) <= width
         assert all(wallet in whole for wallet in (label, *site.ids)), width

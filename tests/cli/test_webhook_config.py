@@ -77,7 +77,7 @@ def test_a_refusal_says_what_to_do(provider, command):
         (reply(SECRET.encode(), 404), "check base_url"),
         (reply(SECRET.encode(), 400), "refused the change (400)"),
         (reply(SECRET.encode(), 302), "redirect"),
-        (reply(SECRET.encode(), 503), "run it again later"),
+        (reply(SECRET.encode(), 503), "run the command again later"),
         (silence(), "not known"),
     ):
         provider.always(answer)

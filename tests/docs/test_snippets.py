@@ -116,10 +116,10 @@ def test_the_picture_shows_what_the_demo_prints(demo):
     for height, text in re.findall(r'<text[^>]* y="([0-9.]+)"[^>]*>([^<]*)</text>', picture):
         lines.setdefault(height, []).append(text)
     drawn = {_essence(html.unescape("".join(texts))) for texts in lines.values()}
-    changes = printed.partition("What changed")[2].partition("Who holds what")[0]
+    changes = printed.partition("\nTransfers")[2].partition("\nHoldings")[0]
     begins = ("Balances:", "13 transfers", "What changed", "Who holds")
     told = [line for line in printed.splitlines() if line.startswith(begins)]
-    what_next = printed.partition("What next:")[2]
+    what_next = printed.partition("Next steps:")[2]
     for line in [*told, *changes.splitlines()[1:], *what_next.splitlines()]:
         assert _essence(line) in drawn | {""}, "make it anew: python docs/images/make_demo_svg.py"
 

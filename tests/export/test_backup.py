@@ -140,7 +140,7 @@ def test_what_a_killed_backup_left_goes_with_the_next(site, tmp_path, command):
     assert process.returncode == -signal.SIGKILL
     (left,) = names(directory)
     assert left.endswith(".nftsync-partial")
-    command("backup", directory).says("cut off had left: 1\n")
+    command("backup", directory).says("Removed 1 unfinished file of interrupted backups.\n")
     (name,) = names(directory)
     assert name.endswith(".db")
 

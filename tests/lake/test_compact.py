@@ -129,7 +129,7 @@ def test_kept_runs_are_as_before_and_others_say_so(url: str, command: Callable[.
     listed = json.loads(command("lake", "runs", url, "--json").out)
     assert [row["versions"] is not None for row in listed] == [False] * 2 + [True] * 2
     assert [row["kind"] for row in listed] == ["sync"] * RUNS
-    assert command("lake", "runs", url).out.count("ok, let go") == 2
+    assert command("lake", "runs", url).out.count("ok, expired") == 2
 
 
 def test_each_bucket_is_one_file_and_nothing_else_is_left(

@@ -94,7 +94,7 @@ def amounts(lake: Path) -> list[str]:
 def test_an_interrupted_run_is_resumed_and_tells_how_old_its_reads_are(
     provider: Provider, lake: Path, interrupted: str, sync: Sync
 ) -> None:
-    assert interrupted.startswith("Interrupted; what was read is kept. Resume: ")
+    assert interrupted.startswith("Interrupted; all reads are saved. Resume: ")
     assert f"lake sync {lake} --resume" in interrupted
     assert interrupted.count("\n") == 1
     asked = len(provider.requests())

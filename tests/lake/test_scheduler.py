@@ -188,7 +188,7 @@ def test_a_signal_ends_a_run_whose_scheduler_answers_no_more(
         go.set()
     assert (code, err.count("\n")) == (130, 1), err
     assert json.loads(out)["status"] == "interrupted"
-    assert err.startswith("Interrupted; what was read is kept. ")
+    assert err.startswith("Interrupted; all reads are saved. ")
     assert staged(lake) == 0
 
 

@@ -261,7 +261,7 @@ def test_errors_of_one_kind_are_told_once(
     assert done.code == 1
     first, second, third, advice = done.err.splitlines()
     assert first.startswith("nftsync: 6 wallets: the provider answered 500 Internal Server Error: ")
-    rest = ", …; all with --json or `nftsync wallets --status failed`"
+    rest = ", …. Show all: --json or `nftsync wallets --status failed`"
     assert first.endswith(f": Treasury, 0000000a…0001, 0000000a…0002{rest}")
     assert second.startswith("nftsync: 2 wallets: $.nftTokenBalances[")
     assert third.startswith("nftsync: Cold")

@@ -121,7 +121,7 @@ def test_the_command_says_what_it_came_to(
     place.receive("Wallet", *wallets(5))
     done = command(*replay, "--json")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert done.err.startswith("nftsync: webhooks wait: ")
+    assert done.err.startswith("nftsync: webhooks stay pending: ")
     assert "\x1b" not in done.out + done.err
     done = command("replay", "-d", place.database)
     assert (done.code, "base_url" in done.err) == (2, True)

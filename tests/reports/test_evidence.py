@@ -48,7 +48,7 @@ def test_a_time_between_two_reads_of_the_same_state_is_bracketed_and_one_after_t
     for later in (just_after, now()):
         found = find_evidence(site.database, site.ids[0], later)
         assert proof(found) == ("open", last, None)
-        assert "nothing proves what the wallet held afterwards" in found.statement
+        assert "nothing proves the holdings after it" in found.statement
 
 
 def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site):
@@ -72,8 +72,8 @@ def test_before_the_first_read_all_is_unknown_and_that_read_is_named(site, comma
     for wallet, at, read in ((site.ids[0], LONG_AGO, first), (STRANGER, now(), None)):
         found = find_evidence(site.database, wallet, at)
         assert proof(found) == ("unknown", None, read)
-        when = f"the first was at {read}." if read else "there is none yet."
-        assert found.statement == f"No read of this wallet had been made by then; {when}"
+        when = f"The first was at {read}." if read else "There is none yet."
+        assert found.statement == f"No read of this wallet had been made by then. {when}"
         assert found.holdings == []
 
 
@@ -103,7 +103,7 @@ def test_what_an_incomplete_read_changed_is_not_passed_off_as_confirmed(site):
         transaction.apply([read])
     found = find_evidence(site.database, wallet, now())
     assert found.certainty == "open"
-    assert "1 came from incomplete reads" in found.statement
+    assert "1 change to these holdings came from incomplete reads" in found.statement
     assert amounts(found)[token] == "0012.50"
 
 
@@ -123,4 +123,7 @@ def test_the_command_tells_it_and_prints_one_json_object(site, command):
     assert done.json["reads"][0]["run_status"] == "ok"
     told = command(*asked).out
     assert "No complete read has been stored since" in told
+    moment = done.json["confirmed_before"]
+    assert (moment[-1], moment in done.json["statement"], moment in told) == ("Z", True, True)
+    assert f", at {moment[:19].replace('T', ' ')} UTC, found these holdings" in told
     assert all(token in told for token in site.held(site.ids[0]))

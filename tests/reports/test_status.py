@@ -39,7 +39,7 @@ def test_counts_what_is_there_and_the_newest_run_of_each_kind(site, command):
 def test_amounts_that_no_sum_can_have_are_told_of(site, command):
     assert "digits" not in command("status").out
     run(site.database, "UPDATE balance_rows SET amount = '1e3' WHERE wallet_no = 1")
-    assert "of 5 the amount is not 1 to 100 digits" in command("status").out
+    assert "sums leave out 5 with an amount that is not 1 to 100 digits" in command("status").out
 
 
 def test_no_run_and_no_wallet_is_null_and_zero(tmp_path):

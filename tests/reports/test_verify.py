@@ -48,7 +48,7 @@ def test_a_mirror_that_is_right_is_told_so_in_a_line_and_nothing_is_written(site
 
 def test_a_sample_says_what_it_proves_of_all(verify):
     done = verify("--sample", 2, of="")
-    done.says("2 of 4 wallets compared", "95 % certain: less than 77.6% of all do")
+    done.says("2 of 4 wallets compared", "95 % confidence: less than 77.6% of all wallets differ")
     assert verify("--sample", 2).code == 2  # with --all
 
 
@@ -83,7 +83,7 @@ def test_what_differs_is_listed_and_a_sync_does_not_see_it_and_repair_does(site,
     assert (one["wallet_id"], one["label"], one["token_id"]) == (who, "Treasury", what)
     assert (one["field"], one["mirror"], one["webhook"]) == ("amount", "777", None)
     assert one["why"].startswith("none since 2")
-    assert found.json["untold"] == "no receiver is set up: only a sync brings what changes"
+    assert found.json["untold"] == "no receiver is set up, so only syncs bring changes"
     assert (found.json["differing"], found.json["compared"], found.json["repair"]) == (1, 4, None)
     told = verify()
     assert told.code == 1
@@ -136,7 +136,7 @@ def test_each_difference_says_whether_a_webhook_should_have_told(site, verify, m
         tamper(site, by_token[what])
     found = verify("--json").json
     assert sorted(one["token_id"] for one in found["differences"]) == tokens
-    assert "no webhook ever came, though a webhook secret is set" in found["untold"]
+    assert "a webhook secret is set, but no webhook ever came" in found["untold"]
     old = ("done", "2001-01-01T00:00:00.000000Z")
     insert = "INSERT INTO webhooks (resource_type, webhook_id, resource_id, state, received_at)"
     for what, came in zip(tokens, [old, *((state, now()) for state in STATES)], strict=True):
@@ -145,7 +145,7 @@ def test_each_difference_says_whether_a_webhook_should_have_told(site, verify, m
     assert "6 webhooks came, the last at 2" in found["untold"]
     told = {one["token_id"]: one for one in found["differences"]}
     assert [told[what]["webhook"] for what in tokens] == [None, *STATES]
-    assert all("a webhook told of it at 2" in told[what]["why"] for what in tokens[1:])
+    assert all("a webhook announced it at 2" in told[what]["why"] for what in tokens[1:])
 
 
 PATH = f"/v1/wallets/{wallet(1)}/nft-balances"

@@ -151,7 +151,7 @@ def test_the_command_goes_on_with_its_state_and_says_what_did_not_count(tmp_path
     with command("--state", state, "--wallets", "9", "--seed", "4", notes=4) as (_, url, said):
         assert httpx.get(f"{url}/sandbox/wallets", trust_env=False).json() == wallets
         assert "webhook-config --base-url" in said
-        assert f"{state} has kept; --wallets and --seed did not change it" in said
+        assert f"Continuing with the data in {state}; --wallets and --seed had no effect" in said
 
 
 def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(tmp_path):

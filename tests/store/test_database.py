@@ -156,5 +156,5 @@ def test_status_names_a_log_that_grew_long(tmp_path: Path, command: Callable[...
             transaction.connection.execute("CREATE TABLE padding (content BLOB)")
         os.truncate(log_of(tmp_path / "nftsync.db"), LONG_LOG)  # behind its end: a hole
         said = command("status", "-d", tmp_path / "nftsync.db").out
-    assert re.search("^log  .*reads an old state of the database; end that$", said, re.MULTILINE)
+    assert re.search("^log  .*reads an old state; stop that program$", said, re.MULTILINE)
     assert "reads an old state" not in command("status", "-d", tmp_path / "nftsync.db").out

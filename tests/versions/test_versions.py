@@ -355,7 +355,7 @@ def test_migrate_keeps_all_rows_and_leaves_a_copy(earlier, command):
         assert str(copy) in done.err
         assert tables_of(copy) == whole
     assert rows_of(earlier, columns) == before
-    command("migrate", "-d", earlier).says("of this version already")
+    command("migrate", "-d", earlier).says("is up to date")
     proved = command("verify", "--sample", 0, "-d", earlier)
     assert (proved.code, proved.out[:4], proved.err) == (0, "All ", "")
     assert command("wallets", "label", "Treasury", "House", "-d", earlier).code == 0
