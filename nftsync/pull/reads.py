@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nftsync.provider.access import Access
 
 #: The most finished reads that wait for the writer, in list entries: some tens of megabytes.
-_MOST_ENTRIES = 5_000
+_MOST_ENTRIES = 10_000
 #: Tasks that are taken ahead, so that there is work while the caller writes.
 _MOST_TASKS = 2_500
 
