@@ -26,7 +26,7 @@ TARGETS = {
     "startup": 2,
     "frames": 5,
     "analysis": 0,
-    "sync": 6,
+    "sync": 5,
     "failing": 1,
     "growth": 3,
     "receiver": 2,
