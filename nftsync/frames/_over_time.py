@@ -129,11 +129,13 @@ def holdings_over_time(
         begins, until = stored_span(source, start, end)
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         excluded = wallet_numbers(source, exclude)
-        wallets, tokens, steps = _read_steps(source, until, filters, excluded)
+        wallets, tokens, steps = read_steps(source, until, filters, excluded)
         ends = _last_read(source, until)
         names: dict[str, pa.Array] = {}
         if by is not None:
-            steps.group[:], names = _groups(source, by, {"wallet": wallets, "token": tokens})
+            steps.group[:], names = groups_of_steps(
+                source, by, {"wallet": wallets, "token": tokens}
+            )
     if not len(steps.at):
         return _frame(steps, names, amounts)
     first = int(steps.at.min()) if begins is None else ticks_of(begins)
@@ -147,7 +149,7 @@ def holdings_over_time(
     return _frame(steps, names, amounts)
 
 
-def _read_steps(
+def read_steps(
     source: Source, until: str | None, filters: Filters, excluded: Numbers
 ) -> tuple[Numbers, Numbers, Steps]:
     """Return wallet, token and step of each change, all in group 0."""
@@ -190,7 +192,9 @@ def _last_read(source: Source, until: str | None) -> int:
     return ticks_of(latest if until is None else min(latest, until))
 
 
-def _groups(source: Source, by: str, of: dict[str, Numbers]) -> tuple[Numbers, dict[str, pa.Array]]:
+def groups_of_steps(
+    source: Source, by: str, of: dict[str, Numbers]
+) -> tuple[Numbers, dict[str, pa.Array]]:
     """Return the group of each row, and the columns of each group; the last group has no name."""
     kind, column = BY[by]
     wanted = [column, "label"] if by == "wallet_id" else [column]
