@@ -99,13 +99,13 @@ def say_failures(
     review: str = "nftsync removals",
 ) -> None:
     """Print each kind of failure once, with its number and examples."""
-    from nftsync.pull.result import of_one_kind
+    from nftsync.pull.result import grouped_failures
     from nftsync.store.removals import HELD_BACK
 
     if result.error is not None:
         say(f"nftsync: {one_line(result.error)}")
         return
-    kinds = of_one_kind(result.failures)
+    kinds = grouped_failures(result.failures)
     for kind in kinds[:_KINDS]:
         error = one_line(kind[0].error)
         if len(kind) == 1:

@@ -164,7 +164,7 @@ class PastOfLake:
         """Return the wallets that were first read, with at least one balance."""
         return self._new_wallets.keys()
 
-    def held(self, more: Counter[Part]) -> Counter[Part]:
+    def count_balances(self, more: Counter[Part]) -> Counter[Part]:
         """Count the balances that each part held; new wallets held what they showed first."""
         held = Counter({Part(group, is_new=False): count for group, count in self._listed.items()})
         for part, count in more.items():

@@ -1,4 +1,4 @@
-"""`nftsync.sync`, the Python entry point, and the client configuration from settings."""
+"""`nftsync.sync`, and the client configuration from settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nftsync.store.wallets import WalletLine, ids_from
 from nftsync.text import quoted
 from nftsync.times import parse_duration
 
-#: Wallets that an error lists.
+#: Wallets that an error names.
 _LISTED = 3
 
 
@@ -38,26 +38,26 @@ def sync(
     """Read wallets' balances and tokens from the provider into the database.
 
     Args:
-        wallets: ids, or labels that one wallet of the database has; None for those of the wallets
-            file, else for all tracked ones.
-        wallets_file: one UUID a line, or CSV with the columns wallet_id, label and group.
-        tokens: also read each token those wallets hold by its id.
-        older_than: skip wallets read since: a timedelta, or text such as `6h`.
-        resume: resume the newest interrupted or killed run; without `wallets`.
-        allow_removals: take the provider's word, however much vanishes at once.
-        progress: show progress bars; None shows them on a terminal and in a notebook.
+        wallets: ids, or labels that one wallet of the database has. If None, the wallets file names
+            them; without a file, all tracked wallets are read.
+        wallets_file: one UUID per line, or CSV with the columns wallet_id, label and group.
+        tokens: also read each token of those wallets by its id.
+        older_than: skip wallets read within this time: a timedelta, or text such as `6h`.
+        resume: resume the newest interrupted or killed run; not with `wallets`.
+        allow_removals: apply all removals, however many.
+        progress: show progress bars; None: on a terminal and in a notebook.
         config: the settings file, instead of the nearest `nftsync.toml`.
-        **flags: settings with a flag: `base_url`, `database`, `concurrency`, `timeout`,
-            `retries`, `rate_limit`.
+        **flags: settings: `base_url`, `database`, `concurrency`, `timeout`, `retries`,
+            `rate_limit`.
 
     Returns:
-        What `nftsync sync --json` prints, as an object. Wallets that failed are in `failures`.
+        The data of `nftsync sync --json`. Wallets that failed are in `failures`.
 
     Raises:
-        NftsyncError: nothing could be read at all, or the database cannot be used.
+        NftsyncError: nothing could be read, or the database is unusable.
     """
-    given = _without_paths({**flags, "wallets_file": wallets_file})
-    settings = _settings.load(given, config=None if config is None else Path(config))
+    values = _without_paths({**flags, "wallets_file": wallets_file})
+    settings = _settings.load(values, config=None if config is None else Path(config))
     named = [wallets] if isinstance(wallets, str | UUID) else wallets
     request = SyncRequest(
         wallets=None if named is None else [WalletLine(str(wallet)) for wallet in named],
@@ -70,15 +70,15 @@ def sync(
 
 
 def client_config(settings: _settings.Settings) -> ClientConfig:
-    """How to read the configured provider.
+    """Return the client configuration for the configured provider.
 
     Raises:
-        SettingsError: no `base_url` is set.
+        SettingsError: `base_url` is not set.
     """
     names = (name for name in ClientConfig.__struct_fields__ if hasattr(settings, name))
-    given = _without_paths({name: getattr(settings, name) for name in names})
-    given |= {"base_url": _settings.require_base_url(settings), "attempts": settings.retries}
-    return ClientConfig(**given, proxy_source=settings.sources["proxy"])
+    values = _without_paths({name: getattr(settings, name) for name in names})
+    values |= {"base_url": _settings.require_base_url(settings), "attempts": settings.retries}
+    return ClientConfig(**values, proxy_source=settings.sources["proxy"])
 
 
 def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,25 +86,25 @@ def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def removal_limits(settings: _settings.Settings) -> RemovalLimits:
-    """Return how much may be removed within 24 hours without a review."""
+    """Return the limits of the removal guard."""
     return RemovalLimits(settings.removal_limit, settings.removal_rows)
 
 
 def sync_with(
     settings: _settings.Settings, request: SyncRequest, *, progress: bool | None = None
 ) -> SyncResult:
-    """Run a sync with given settings; wallets are looked up, or taken from the wallets file.
+    """Run a sync with loaded settings; see `sync`.
 
     Raises:
-        NftsyncError: nothing could be read at all, or the database cannot be used.
+        NftsyncError: nothing could be read, or the database is unusable.
     """
     wallets = request.wallets
     if wallets and request.resume:
         named = ", ".join(quoted(line.wallet_id) for line in wallets[:_LISTED])
         more = f" and {len(wallets) - _LISTED:,} more" if len(wallets) > _LISTED else ""
         raise InputError(
-            f"--resume reads the wallets of the interrupted run, and wallets were named: {named}"
-            f"{more}; give one or the other"
+            f"--resume reads the wallets of the interrupted run, but wallets were named: {named}"
+            f"{more}. Use one or the other"
         )
     if wallets:
         ids = ids_from(settings.database, [line.wallet_id for line in wallets])

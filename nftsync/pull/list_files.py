@@ -1,4 +1,4 @@
-"""Files of wallets and collections that people maintain: text, CSV, and CSV from Excel."""
+"""Wallets and collections files: text, CSV, and CSV from Excel."""
 
 from __future__ import annotations
 
@@ -15,76 +15,70 @@ from nftsync.records import normalize_uuid
 from nftsync.store.contracts import contract_key
 from nftsync.store.wallets import WalletLine
 
-#: A wallets file's columns, and what else they may be called: as in the tables.
+#: The columns of a wallets file with their other names, as in the tables.
 _WALLET = {"wallet_id": (), "label": ("wallet_label",), "group": ("wallet_group",)}
-#: Those of a collections file.
+#: The columns of a collections file with their other names.
 _COLLECTION = {"contract_address": ("contract", "address"), "name": ("collection", "label")}
 
 
 class Row(NamedTuple):
-    """A row of a table.
-
-    Attributes:
-        line: the line of the file on which it begins, from 1.
-        cells: its values by column, without white space around them; blank ones are missing.
-    """
+    """A row of a table: its first line, from 1, and its stripped, nonblank cells by column."""
 
     line: int
     cells: dict[str, str]
 
 
 class ListFile(NamedTuple):
-    """A file of text.
+    """A text file.
 
     Attributes:
-        what: what it is, for messages: `wallets file`.
+        kind: for messages, such as `wallets file`.
         name: its path, or `standard input`.
-        text: its content, whatever encoding it was in.
+        text: its decoded content.
     """
 
-    what: str
+    kind: str
     name: str
     text: str
 
     @property
     def lines(self) -> list[str]:
-        """Its lines, however they end."""
+        """The lines, with any kind of line end."""
         return re.split("\r\n|\r|\n", self.text)
 
     def rows(self, columns: Mapping[str, Sequence[str]]) -> Iterator[Row] | None:
-        """Read it as a table whose first line names columns.
+        """Parse a table whose first line names columns.
 
-        Cells are separated by commas, semicolons or tabs. Blank lines and rows, columns without a
-        name or a value, and lines that begin with `#` are left out. Column names are known
-        whatever their case and whatever stands between their words: `Wallet ID` is `wallet_id`.
+        The separator is a comma, semicolon or tab. Case and punctuation do not matter in headings:
+        `Wallet ID` is `wallet_id`. Skips blank lines, empty columns, and lines that begin with `#`.
 
         Args:
-            columns: the known columns, and what else each may be called. The first must be there.
+            columns: the columns with their other names; the first column is required.
 
         Returns:
-            Its rows; None: the first line names no known column, so there is no table.
+            The rows, or None if the first line names no column.
 
         Raises:
-            InputError: a column is unknown, missing or there twice; while the rows are read: one
-                is no CSV, or has a value without a column.
+            InputError: a heading is unknown, missing or repeated; during iteration also if a row is
+                not CSV or has a value without a heading.
         """
-        known = {_key(name): column for column in columns for name in (column, *columns[column])}
+        aliases = {_key(name): column for column in columns for name in (column, *columns[column])}
         lines = self.lines
-        named = _SEPARATOR.fullmatch(lines[0])
+        separator_line = _SEPARATOR.fullmatch(lines[0])
         best, chosen = 0, None
-        for separator in named[1] if named else ",;\t":
-            records = _records(lines, separator, 1 if named else 0)
+        for separator in separator_line[1] if separator_line else ",;\t":
+            records = _records(lines, separator, 1 if separator_line else 0)
             try:
                 _, header = next(records, (0, []))
             except csv.Error:
                 continue
-            count = sum(_key(name) in known for name in header)
+            count = sum(_key(name) in aliases for name in header)
             if count > best:
                 best, chosen = count, (records, [name.strip() for name in header])
         if chosen is None:
             return None
         records, header = chosen
-        names = [known.get(_key(name), name) for name in header]
+        names = [aliases.get(_key(name), name) for name in header]
         self._check(header, names, columns)
         return self._rows(records, names)
 
@@ -92,7 +86,7 @@ class ListFile(NamedTuple):
         self, header: list[str], names: list[str], columns: Mapping[str, Sequence[str]]
     ) -> None:
         first, *_ = columns
-        here = f"the {self.what} {self.name} has the columns {_listed(header)}"
+        here = f"the {self.kind} {self.name} has the columns {_listed(header)}"
         twice = {name for name in names if names.count(name) > 1}
         wrong = [
             shown
@@ -100,17 +94,17 @@ class ListFile(NamedTuple):
             if name and (name not in columns or name in twice)
         ]
         if wrong:
-            known = " and ".join(", ".join(columns).rsplit(", ", 1))
+            allowed = " and ".join(", ".join(columns).rsplit(", ", 1))
             raise InputError(
-                f"{here}; known are {known}, each once: rename or remove {_listed(wrong)}"
+                f"{here}. Allowed are {allowed}, each once. Rename or remove {_listed(wrong)}"
             )
         if first not in names:
             raise InputError(f"{here}; {first} is missing")
 
     def _rows(self, records: Iterator[tuple[int, list[str]]], names: list[str]) -> Iterator[Row]:
-        begun = 1
+        first_line = 1
         try:
-            for begun, cells in records:
+            for first_line, cells in records:
                 values = [cell.strip() for cell in cells]
                 nameless = [
                     value
@@ -119,66 +113,61 @@ class ListFile(NamedTuple):
                 ]
                 if nameless:
                     raise InputError(
-                        f"{self.name}, line {begun}: {nameless[0][:80]!r} stands in a column"
-                        f" without a name ({len(names)} columns are named); text that holds the"
-                        " separator stands in double quotes"
+                        f"{self.name}, line {first_line}: {nameless[0][:80]!r} has no heading; the"
+                        f" first line has {len(names)} headings. Put double quotes around text"
+                        " that contains the separator"
                     )
                 filled = {name: value for name, value in zip(names, values, strict=False) if value}
                 if filled:
-                    yield Row(begun, filled)
+                    yield Row(first_line, filled)
         except csv.Error as error:
             raise InputError(
-                f"the {self.what} {self.name} is not CSV after line {begun}: {error}"
+                f"the {self.kind} {self.name} is not CSV after line {first_line}: {error}"
             ) from error
 
 
-def read_list_file(source: Path | Literal["-"], what: str) -> ListFile:
-    """Read a file that somebody made with an editor or a spreadsheet.
+def read_list_file(source: Path | Literal["-"], kind: str) -> ListFile:
+    """Read a UTF-8 or UTF-16 file, or `-` for standard input.
 
-    UTF-8 and UTF-16 are read, with a byte order mark or without. Other encodings cannot be told
-    from each other, and a wrong guess would change names without a word, so they are refused.
-
-    Args:
-        source: the file, or `-` for standard input.
-        what: what it is, for messages: `wallets file`.
+    Other encodings are refused, as a wrong guess would corrupt names without notice.
 
     Raises:
-        InputError: it cannot be read, or is not text; the message says what to do.
+        InputError: the file is unreadable or not text.
     """
     name = "standard input" if source == "-" else str(source)
     try:
-        # Bytes: the terminal's encoding may be any, and a pipe may begin with a byte order mark.
+        # Bytes, whatever the terminal's encoding; a pipe may begin with a byte order mark.
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as error:
-        raise InputError(f"cannot read the {what} {name}: {error.strerror}") from error
-    return ListFile(what, name, _decoded(content, f"the {what} {name}"))
+        raise InputError(f"cannot read the {kind} {name}: {error.strerror}") from error
+    return ListFile(kind, name, _decoded(content, f"the {kind} {name}"))
 
 
-#: What Excel's own files begin with: those of today (zip), and those of before 2007.
+#: The first bytes of Excel's workbooks: the current format (zip), and the one before 2007.
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 _ADVICE = 'in Excel, save it as "CSV UTF-8 (Comma delimited)"'
 
 
-def _decoded(content: bytes, which: str) -> str:
+def _decoded(content: bytes, file: str) -> str:
     if content.startswith(_WORKBOOKS):
-        raise InputError(f"{which} is an Excel workbook, not a text file; {_ADVICE}")
+        raise InputError(f"{file} is an Excel workbook, not a text file; {_ADVICE}")
     try:
         return content.removeprefix(BOM_UTF8).decode(_encoding(content))
     except UnicodeDecodeError as error:
         if error.encoding != "utf-8":
-            raise InputError(f"{which} is not whole UTF-16 text; {_ADVICE}") from None
+            raise InputError(f"{file} is not valid UTF-16 text; {_ADVICE}") from None
         before = error.object[: error.start]
         number = len(re.split(b"\r\n|\r|\n", before))
         line = re.split(b"[\r\n]", before)[-1] + re.split(b"[\r\n]", error.object[error.start :])[0]
         raise InputError(
-            f"{which} is not UTF-8 text: line {number}, which in Windows-1252 would be"
+            f"{file} is not UTF-8 text: in Windows-1252, line {number} would be"
             f" {line.decode('cp1252', 'replace')[:80]!r}; {_ADVICE}, or convert it:"
             " iconv -f WINDOWS-1252 -t UTF-8"
         ) from None
 
 
 def _encoding(content: bytes) -> str:
-    """UTF-16 shows by its mark, or by every other byte of its ASCII being zero."""
+    """Detect UTF-16 by its mark, or by zeros in every other byte of ASCII."""
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         return "utf-16"
     zeros = content[:2].find(0)
@@ -193,47 +182,41 @@ def _listed(names: list[str]) -> str:
     return ", ".join(repr(name[:80]) for name in names if name)
 
 
-#: A first line that tells Excel how cells are separated; it is no row.
+#: A first line that names the separator for Excel.
 _SEPARATOR = re.compile(r'"?sep=([,;\t])"?\s*', re.IGNORECASE)
 
 
 def _records(lines: list[str], separator: str, first: int) -> Iterator[tuple[int, list[str]]]:
-    """The rows as lists of cells, each with the line on which it begins.
-
-    Blank lines and comments are left out between rows only: in quotes they are text.
-    """
-    begins: int | None = None
+    """Yield rows with their first lines; skip blank lines and comments, except in quotes."""
+    first_line: int | None = None
 
     def fed() -> Iterator[str]:
-        nonlocal begins
+        nonlocal first_line
         for number, line in enumerate(lines[first:], start=first + 1):
-            if begins is None:
+            if first_line is None:
                 if not line.strip() or line.lstrip().startswith("#"):
                     continue
-                begins = number
+                first_line = number
             yield line + "\n"
 
     for cells in csv.reader(fed(), delimiter=separator, skipinitialspace=True, strict=True):
-        yield begins or 0, cells
-        begins = None
+        yield first_line or 0, cells
+        first_line = None
 
 
 def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
-    """Read a wallets file.
-
-    Args:
-        source: the file, or `-` for standard input.
+    """Read a wallets file, or `-` for standard input.
 
     Returns:
-        Its wallets in their order, each once; of a wallet named twice the last line counts.
+        The wallets in order; for a repeated wallet, the last line counts.
 
     Raises:
-        InputError: it cannot be read, names no wallet, or a line is unusable; the text says which.
+        InputError: the file is unreadable or has no wallets, or a line is unusable.
     """
     file = read_list_file(source, "wallets file")
     rows = file.rows(_WALLET)
     lines = _plain(file) if rows is None else rows
-    found = (
+    wallet_lines = (
         WalletLine(
             _wallet_id(cells.get("wallet_id", ""), file.name, line),
             cells.get("label"),
@@ -241,14 +224,14 @@ def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
         )
         for line, cells in lines
     )
-    wallets = {wallet.wallet_id: wallet for wallet in found}
+    wallets = {wallet.wallet_id: wallet for wallet in wallet_lines}
     if not wallets:
         raise InputError(f"the wallets file {file.name} names no wallet")
     return list(wallets.values())
 
 
 def _plain(file: ListFile) -> Iterator[Row]:
-    """One id a line; a spreadsheet may have put quotes around it and separators behind it."""
+    """Yield one id per line, without quotes and separators that spreadsheets add."""
     for number, line in enumerate(file.lines, start=1):
         wallet_id = line.partition("#")[0].strip(' \t\xa0",;')
         if wallet_id:
@@ -260,28 +243,24 @@ def _wallet_id(text: str, name: str, line: int) -> str:
         return normalize_uuid(text, "wallet id")
     except InputError as error:
         more = re.search("[,;\t]", text) or line == 1
-        advice = "; if lines have more than ids, the first names them: wallet_id,label,group"
+        advice = "; a file with several columns begins with headings: wallet_id,label,group"
         raise InputError(f"{name}, line {line}: {error}{advice if more else ''}") from None
 
 
 def read_collections_file(path: Path) -> dict[str, str]:
-    """Read a collections file.
-
-    Args:
-        path: CSV with the columns `contract_address` and `name`.
+    """Read a collections file: CSV with the columns `contract_address` and `name`.
 
     Returns:
-        Names by address, each contract once: of one that is named twice the last line counts. A
-        contract whose name is blank has none.
+        Names by address, without blank names; for a repeated contract, the last line counts.
 
     Raises:
-        InputError: it cannot be read, is no such table, or a line is unusable; the text says which.
+        InputError: the file is unreadable or not such a table, or a line is unusable.
     """
     file = read_list_file(path, "collections file")
     rows = file.rows(_COLLECTION)
     if rows is None:
         raise InputError(
-            f"the first line of the collections file {file.name} must name its columns:"
+            f"the first line of the collections file {file.name} must be headings:"
             " contract_address,name"
         )
     names: dict[str, str] = {}

@@ -1,14 +1,12 @@
-"""A child process that makes the reads, so that reading and writing use both cores.
+"""Reads in a child process, so that reading and writing use both cores.
 
-HTTP and SQLite each keep an interpreter busy. In one process they wait for its lock in turn; with
-the reading threads in a process beside it, a large sync takes about half the time. There is one
-such process, not several: the rate limit and the pause after a 429 hold for all its threads, and
-what it reads keeps the one writer busy.
+HTTP and SQLite each keep an interpreter busy. With the reading threads in a second process, a large
+sync takes about half the time. One child is enough to keep the writer busy, and its threads share
+the rate limit and the pause after a 429.
 
-The processes exchange msgpack frames over two pipes of their own, so other output of the child does
-no harm. The settings go the same way, so no secret is an argument. The child ends when the pipe of
-its tasks is closed, which also happens when the parent is killed. A child that dies, sends an
-unreadable frame or is silent is replaced.
+The processes exchange msgpack frames over two pipes. The child's other output does no harm, and
+secrets are never arguments. The child ends when its task pipe closes, also if the parent is killed.
+A child is replaced if it dies, sends an unreadable frame or sends nothing.
 """
 
 from __future__ import annotations
@@ -40,31 +38,31 @@ from nftsync.threads import start_thread
 
 _log = logging.getLogger("nftsync.sync")
 
-#: The size of a frame in list entries, about, and the time after which a smaller one is sent.
+#: The approximate size of a frame in entries, and the seconds until a smaller one is sent.
 _FRAME_ENTRIES = 400
 _FRAME_SECONDS = 0.05
-#: Bytes; a wallet has 64 MiB at most, so a longer frame is none of ours.
+#: Bytes; a response has at most 64 MiB, so a longer frame is garbage.
 _LARGEST_FRAME = 1024**3
-#: Seconds in which a stopping child can send its last reads.
-_LAST_SECONDS = 1.0
-#: How often a child that ended before its work did is replaced.
-_MOST_REPLACED = 2
-#: The child sends at least one frame in so many seconds, except while the parent takes none.
+#: Seconds that a stopping child has to send its last reads.
+_STOP_SECONDS = 1.0
+#: How often a child is replaced.
+_MAX_REPLACEMENTS = 2
+#: The child sends a frame at least this often, in seconds, while the parent takes frames.
 _HEARTBEAT = 1.0
-#: A child is silent for longer than an attempt may take, or than this, and so many seconds more.
-_LONGEST_SILENCE, _MARGIN = 60.0, 10.0
-#: A terminal and systemd send these to the whole group of processes; they are the parent's alone.
-_FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
+#: The default timeout is an attempt's, limited to the first number, plus the second.
+_LONGEST_ATTEMPT, _MARGIN = 60.0, 10.0
+#: Terminals and systemd signal the whole process group; only the parent handles these.
+_PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-#: The child finds this very package, however this process found it.
+#: The child imports the same copy of the package.
 _CHILD = (
     "import sys; sys.path.insert(0, sys.argv[1]);"
     " from nftsync.pull.process import child_main; child_main(*map(int, sys.argv[2:]))"
 )
 
 
-#: The first frame to the child: how to read, where its numbers begin, and the number of threads.
-_Order: TypeAlias = tuple[ClientConfig, int, int, int]
+#: The first frame to the child: configuration, offset and start of its numbers, threads.
+_Setup: TypeAlias = tuple[ClientConfig, int, int, int]
 
 
 class _Report(msgspec.Struct, array_like=True):
@@ -76,10 +74,9 @@ class _Report(msgspec.Struct, array_like=True):
 
 
 class Process(Reader[Task, Read]):
-    """Reads made by the threads of a `Pool` in a child process.
+    """Reader with a `Pool` in a child process.
 
-    A thread sends, and another receives, so that a child that has stopped holds up neither `take`
-    nor `stop`. They end when the child does.
+    One thread sends and another receives, so a stopped child cannot block `take` or `stop`.
     """
 
     def __init__(
@@ -88,38 +85,34 @@ class Process(Reader[Task, Read]):
         numbers: SequenceNumbers,
         threads: int,
         *,
-        most_silent: float | None = None,
+        heartbeat_timeout: float | None = None,
     ) -> None:
         """Start the child.
 
-        Args:
-            config: how to read the provider.
-            numbers: where each read takes its number.
-            threads: how many threads read.
-            most_silent: seconds without a sign of life after which a child is replaced; None: more
-                than an attempt may take.
+        A child that sends no heartbeat for `heartbeat_timeout` seconds is replaced; None: longer
+        than an attempt may take.
         """
         super().__init__()
-        self._order = (config, numbers, threads)
-        self._most_silent = most_silent or min(config.timeout, _LONGEST_SILENCE) + _MARGIN
+        self._setup = (config, numbers, threads)
+        self._timeout = heartbeat_timeout or min(config.timeout, _LONGEST_ATTEMPT) + _MARGIN
         self._reason: str | None = None
-        self._replaced = 0
+        self._replacements = 0
         self._stopped = False
         self._start()
 
     def _start(self) -> None:
         self._ended = False
         self._end_reason = "ended unexpectedly"
-        self._silent, self._checked_at = 0.0, time.monotonic()
-        child_orders, orders = Pipe(duplex=False)
-        reports, child_reports = Pipe(duplex=False)
-        # Blocked until the child ignores them.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
+        self._seconds_silent, self._checked_at = 0.0, time.monotonic()
+        child_tasks, task_pipe = Pipe(duplex=False)
+        read_pipe, child_reads = Pipe(duplex=False)
+        # Blocked until the child ignores these signals.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENT_SIGNALS)
         try:
-            numbers = (child_orders.fileno(), child_reports.fileno())
-            # Safe path (-P): nothing is imported from whatever folder we stand in.
+            numbers = (child_tasks.fileno(), child_reads.fileno())
+            # -P: import nothing from the working directory.
             command = [sys.executable, "-P", "-c", _CHILD, str(Path(__file__).parents[2])]
-            self._child = subprocess.Popen(  # noqa: S603 - this very program
+            self._child = subprocess.Popen(  # noqa: S603 - our own program
                 [*command, *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -128,167 +121,157 @@ class Process(Reader[Task, Read]):
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            child_orders.close()
-            child_reports.close()
+            child_tasks.close()
+            child_reads.close()
         self._outbox: SimpleQueue[object] = SimpleQueue()
         outbox = self._outbox
-        self._sender = start_thread("tasks", lambda: _send_all(orders, outbox), self._give_up)
-        self._listener = start_thread("reads", lambda: self._listen(reports), self._give_up)
-        config, sequence, threads = self._order
+        self._sender = start_thread("tasks", lambda: _send_all(task_pipe, outbox), self._give_up)
+        self._listener = start_thread("reads", lambda: self._listen(read_pipe), self._give_up)
+        config, sequence, threads = self._setup
         self._outbox.put((config, sequence.offset, sequence.take(), threads))
 
     @property
     def reason(self) -> str | None:
-        """Why going on has no point, or None."""
+        """See `Reader`."""
         return self._reason
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Queue tasks, each of an object that is not being read."""
+        """See `Reader`."""
         if tasks:
             super().submit(tasks)
             self._outbox.put(tasks)
 
     def take(self, entries: int, *, timeout: float) -> list[Read]:
-        """Take finished reads.
-
-        Args:
-            entries: about how many list entries to take at most; a read with none counts as one.
-            timeout: how long to wait for that many, in seconds.
+        """Take finished reads; see `Reader`.
 
         Raises:
             SettingsError: the token command failed.
-            CutOff: the child ended before its work did, and so did those in its place.
+            CutOff: the child and its replacements ended before their work was done.
         """
         reads = super().take(entries, timeout=timeout)
-        self._kill_if_silent()
+        self._kill_if_stopped()
         if self._ended and not (reads or self._stopped or self.idle):
             self._replace()
         return reads
 
-    def _kill_if_silent(self) -> None:
-        """Kill a child that has sent nothing for too long: it was stopped, and not continued.
+    def _kill_if_stopped(self) -> None:
+        """Kill a child that was stopped and not continued.
 
-        The clock also runs while this process itself is stopped, and cannot receive. So the time
-        since the last check counts as one heartbeat at most.
+        While this process is stopped, it receives nothing, but the clock runs. So each check counts
+        at most one heartbeat.
         """
         with self._lock:
             moment = time.monotonic()
-            self._silent += min(moment - self._checked_at, _HEARTBEAT)
+            self._seconds_silent += min(moment - self._checked_at, _HEARTBEAT)
             self._checked_at = moment
-            if self._silent <= self._most_silent or self._ended:
+            if self._seconds_silent <= self._timeout or self._ended:
                 return
-            self._end_reason = f"gave no sign of life for {self._most_silent:.0f} s"
-        self._child.kill()  # so the pipes break, and the threads end
+            self._end_reason = f"sent no heartbeat for {self._timeout:.0f} s"
+        self._child.kill()  # breaks the pipes, which ends the threads
 
     def _replace(self) -> None:
-        """Start another child, which reads the tasks that are left."""
-        if self._replaced == _MOST_REPLACED:
+        """Start another child for the unfinished tasks."""
+        if self._replacements == _MAX_REPLACEMENTS:
             raise CutOff(f"the reading process {self._end_reason}; run again with --resume")
-        self._replaced += 1
+        self._replacements += 1
         _log.warning("the reading process %s; a new one replaced it", self._end_reason)
         self._end_child()
         self._start()
-        self._outbox.put(list(self._unread.values()))
+        self._outbox.put(list(self._pending.values()))
 
-    def _listen(self, reports: Connection) -> None:
-        """Receive what the child sends, until it ends."""
+    def _listen(self, read_pipe: Connection) -> None:
         decoder = msgspec.msgpack.Decoder(_Report)
-        with closing(reports), suppress(EOFError):
+        with closing(read_pipe), suppress(EOFError):
             while True:
-                report = decoder.decode(reports.recv_bytes(_LARGEST_FRAME))
+                report = decoder.decode(read_pipe.recv_bytes(_LARGEST_FRAME))
                 self._reason = self._reason or report.reason
                 if report.settings_error is not None:
                     self.end(SettingsError(report.settings_error))
                 with self._lock:
-                    self._silent = 0.0
+                    self._seconds_silent = 0.0
                     self._may_read.wait_for(lambda: self._stopped or not self._is_full())
                 self._put(report.reads)
         self.end()
 
     def _give_up(self, error: Exception) -> None:
-        """Kill a child that cannot be spoken with, so that it is replaced."""
-        if not isinstance(error, OSError):  # which is the end of a child within a frame
+        """Kill a child after a broken pipe or frame, so that it is replaced."""
+        if not isinstance(error, OSError):  # an OSError means that the child ended within a frame
             self._end_reason = f"sent an unreadable frame ({type(error).__name__})"
         self._child.kill()
         self.end()
 
     def stop(self) -> None:
-        """Begin no more reads, and abandon those under way; what has been read can be taken."""
+        """See `Reader`."""
         with self._lock:
             self._stopped = True
             self._may_read.notify_all()
-        self._end_child(_LAST_SECONDS)
+        self._end_child(_STOP_SECONDS)
         with self._lock:
-            self._unread.clear()
+            self._pending.clear()
 
     def _end_child(self, seconds: float = 0.0) -> None:
         self._outbox.put(None)
         self._listener.join(seconds)
         self._child.kill()  # even if it is stopped
         self._child.wait()
-        # The kernel has closed its ends of the pipes, so neither thread waits for it any longer.
+        # The child's ends of the pipes are closed now, so both threads end.
         self._listener.join()
         self._sender.join()
 
 
-def _send_all(orders: Connection, outbox: SimpleQueue[object]) -> None:
-    """Send the values of a queue; None ends it."""
-    with closing(orders), suppress(BrokenPipeError):  # take() sees that the child has ended
+def _send_all(task_pipe: Connection, outbox: SimpleQueue[object]) -> None:
+    """Send the values of a queue until None."""
+    with closing(task_pipe), suppress(BrokenPipeError):  # `take` replaces the child
         while (value := outbox.get()) is not None:
-            orders.send_bytes(msgspec.msgpack.encode(value))
+            task_pipe.send_bytes(msgspec.msgpack.encode(value))
 
 
-def child_main(orders: int, reports: int) -> None:
-    """Read what the parent asks for, until it closes the pipe.
-
-    Args:
-        orders: the descriptor of the pipe of tasks.
-        reports: the descriptor of the pipe of reads.
-    """
-    for number in _FOR_THE_PARENT:  # which says when to stop
+def child_main(task_pipe: int, read_pipe: int) -> None:
+    """Read tasks from a pipe and report reads to another, until the parent closes the first."""
+    for number in _PARENT_SIGNALS:  # the parent handles them
         signal.signal(number, signal.SIG_IGN)
     sys.stdout = sys.stderr
-    for descriptor in (orders, reports):  # a token command gets neither
+    for descriptor in (task_pipe, read_pipe):  # not for a token command
         os.set_inheritable(descriptor, False)
     status = 1
     try:
-        with suppress(EOFError, BrokenPipeError):  # the parent has gone
-            _serve(Connection(orders, writable=False), Connection(reports, readable=False))
+        with suppress(EOFError, BrokenPipeError):  # the parent has ended
+            _serve(Connection(task_pipe, writable=False), Connection(read_pipe, readable=False))
         status = 0
-    except Exception:  # noqa: BLE001 - the parent puts another process in our place
+    except Exception:  # noqa: BLE001 - the parent replaces this process
         traceback.print_exc()
     finally:
-        os._exit(status)  # nothing is left to be tidied up, and the parent waits for our end
+        os._exit(status)  # skip cleanup, as the parent waits
 
 
-def _serve(orders: Connection, reports: Connection) -> None:
-    config, offset, last_number, threads = msgspec.msgpack.decode(orders.recv_bytes(), type=_Order)
-    numbers = SequenceNumbers(offset, last_number)
+def _serve(task_pipe: Connection, read_pipe: Connection) -> None:
+    config, offset, last, threads = msgspec.msgpack.decode(task_pipe.recv_bytes(), type=_Setup)
+    numbers = SequenceNumbers(offset, last)
     try:
-        _report_all(Pool(config, numbers, threads, rule=GiveUpRule()), orders, reports)
+        _report_all(Pool(config, numbers, threads, rule=GiveUpRule()), task_pipe, read_pipe)
     except SettingsError as error:
-        reports.send_bytes(msgspec.msgpack.encode(_Report(settings_error=str(error))))
+        read_pipe.send_bytes(msgspec.msgpack.encode(_Report(settings_error=str(error))))
 
 
-def _report_all(pool: Pool[Task, Read], orders: Connection, reports: Connection) -> None:
-    over = threading.Event()
+def _report_all(pool: Pool[Task, Read], task_pipe: Connection, read_pipe: Connection) -> None:
+    closed = threading.Event()
     decoder = msgspec.msgpack.Decoder(list[Task])
 
     def listen() -> None:
         with suppress(EOFError):
             while True:
-                pool.submit(decoder.decode(orders.recv_bytes()))
+                pool.submit(decoder.decode(task_pipe.recv_bytes()))
         pool.stop()
-        over.set()
+        closed.set()
 
     start_thread("tasks", listen, pool.end)
-    reported: str | None = None
+    last_reason: str | None = None
     sent_at = 0.0
-    while not (over.is_set() and pool.idle):
+    while not (closed.is_set() and pool.idle):
         reads = pool.take(_FRAME_ENTRIES, timeout=_FRAME_SECONDS)
-        is_due = time.monotonic() - sent_at >= _HEARTBEAT
-        if reads or pool.reason != reported or is_due:
-            reported, sent_at = pool.reason, time.monotonic()
-            reports.send_bytes(msgspec.msgpack.encode(_Report(reads, reported)))
-        elif pool.idle or reported is not None:
-            over.wait(_FRAME_SECONDS)
+        heartbeat_due = time.monotonic() - sent_at >= _HEARTBEAT
+        if reads or pool.reason != last_reason or heartbeat_due:
+            last_reason, sent_at = pool.reason, time.monotonic()
+            read_pipe.send_bytes(msgspec.msgpack.encode(_Report(reads, last_reason)))
+        elif pool.idle or last_reason is not None:
+            closed.wait(_FRAME_SECONDS)

@@ -1,4 +1,4 @@
-"""Reads of the provider: one from request to outcome, and many in threads."""
+"""Reads of the provider: a single read, and many in threads."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from nftsync.threads import start_thread
 if TYPE_CHECKING:
     from nftsync.provider.access import Access
 
-#: The most finished reads that wait for the writer, in list entries: some tens of megabytes.
+#: Limit of finished reads that wait for the writer, in entries: some tens of megabytes.
 _MOST_ENTRIES = 10_000
-#: Tasks that are taken ahead, so that there is work while the caller writes.
+#: Tasks queued ahead, so that the threads have work while the caller writes.
 _MOST_TASKS = 2_500
 
 
 class WalletTask(msgspec.Struct, frozen=True, tag="wallet", array_like=True):
-    """A wallet to read, and what the mirror knows of its last response."""
+    """A wallet to read, with the ETag and digest of its last response."""
 
     wallet_id: str
     etag: str | None = None
@@ -46,51 +46,50 @@ class WalletTask(msgspec.Struct, frozen=True, tag="wallet", array_like=True):
 
 
 class TokenTask(msgspec.Struct, frozen=True, tag="token", array_like=True):
-    """A token to read by its id."""
+    """A token to read."""
 
     token_id: str
 
 
 class ObjectTask(msgspec.Struct, frozen=True, tag="object", array_like=True):
-    """Another object to read, as webhooks name it, at a path and query below the base address."""
+    """An object to read at a path and query below the base URL."""
 
     resource_type: str
     resource_id: str
     path: str
 
 
-#: What a sync reads, and what comes of it.
+#: A sync's tasks and reads.
 Task: TypeAlias = WalletTask | TokenTask
 Read: TypeAlias = WalletRead | TokenRead
-#: What webhooks ask for, and what comes of it.
+#: A replay's tasks and reads.
 AnyTask: TypeAlias = Task | ObjectTask
 AnyRead: TypeAlias = Read | ObjectRead
-#: What a task or a read is of: its kind, and the ids that name the object.
+#: The object of a task or read: its kind and ids.
 Subject: TypeAlias = tuple[str, ...]
 
 
-def subject_of(of: AnyTask | AnyRead) -> Subject:
-    """What a task asks for, or a read answers."""
-    if isinstance(of, WalletTask | WalletRead):
-        return ("wallet", of.wallet_id)
-    if isinstance(of, TokenTask | TokenRead):
-        return ("token", of.token_id)
-    return ("object", of.resource_type, of.resource_id)
+def subject_of(item: AnyTask | AnyRead) -> Subject:
+    """Return the kind and ids of the object that a task or read concerns."""
+    if isinstance(item, WalletTask | WalletRead):
+        return ("wallet", item.wallet_id)
+    if isinstance(item, TokenTask | TokenRead):
+        return ("token", item.token_id)
+    return ("object", item.resource_type, item.resource_id)
 
 
-def afresh(read: Read) -> Task:
-    """The task to make a read once more, unconditionally."""
+def retry_task(read: Read) -> Task:
+    """Return a task that repeats a read without conditions."""
     return WalletTask(read.wallet_id) if isinstance(read, WalletRead) else TokenTask(read.token_id)
 
 
 def read(
     client: Client, numbers: SequenceNumbers, task: AnyTask
 ) -> Generator[float, None, AnyRead]:
-    """Make a read; that it failed is an outcome, not an exception.
+    """Read an object; a failed read is an outcome, not an exception.
 
-    Its number and time are those of the request that the outcome comes from.
-
-    Yields the seconds to wait before each repeat. `Stopped` thrown in there makes it a failed read.
+    Yields the seconds to wait before each retry; `Stopped` thrown in there ends it as a failed
+    read. The sequence number and start time belong to the last request.
 
     Raises:
         InputError: the path of an object cannot be sent.
@@ -98,43 +97,42 @@ def read(
         Stopped: the client was stopped.
     """
     effort = NumberedEffort(numbers=numbers)
-    found: dict[str, Any]
+    fields: dict[str, Any]
     try:
         if isinstance(task, WalletTask):
-            answer = yield from client.balances(
+            response = yield from client.balances(
                 task.wallet_id, effort, etag=task.etag, known_digest=task.digest
             )
-            found = _found_in(answer)
+            fields = _wallet_fields(response)
         elif isinstance(task, TokenTask):
             content = yield from client.token(task.token_id, effort)
-            found = {"outcome": "ok", "content": content}
+            fields = {"outcome": "ok", "content": content}
         else:
             body = yield from client.object(task.path, effort)
-            found = {"outcome": "ok", "body": body.decode()}
+            fields = {"outcome": "ok", "body": body.decode()}
     except ReadError as error:
-        found = {"outcome": "failed", "error": str(error), "status": error.status}
-        found |= {"provider_down": error.provider_down, "passing": error.passing}
-    found |= {"sequence": effort.sequence, "started_at": effort.started_at}
-    found["effort"] = effort.counts()
+        fields = {"outcome": "failed", "error": str(error), "status": error.status}
+        fields |= {"provider_down": error.provider_down, "passing": error.passing}
+    fields |= {"sequence": effort.sequence, "started_at": effort.started_at}
+    fields["effort"] = effort.counts()
     if isinstance(task, WalletTask):
-        return WalletRead(wallet_id=task.wallet_id, **found)
+        return WalletRead(wallet_id=task.wallet_id, **fields)
     if isinstance(task, TokenTask):
-        return TokenRead(token_id=task.token_id, **found)
-    return ObjectRead(resource_type=task.resource_type, resource_id=task.resource_id, **found)
+        return TokenRead(token_id=task.token_id, **fields)
+    return ObjectRead(resource_type=task.resource_type, resource_id=task.resource_id, **fields)
 
 
-def _found_in(answer: WalletList) -> dict[str, Any]:
-    """What a read of a wallet found in the response."""
-    outcome: Outcome = "unchanged" if answer.unchanged else "ok"
+def _wallet_fields(response: WalletList) -> dict[str, Any]:
+    outcome: Outcome = "unchanged" if response.unchanged else "ok"
     error = None
-    if answer.doubt is not None:
+    if response.doubt is not None:
         outcome = "incomplete"
         error = (
-            f"the answer has {answer.doubt} and may be one page of several: nothing was taken as "
-            "removed; list it in ignore_fields, or set [paging]"
+            f"the response has {response.doubt} and may be one page of several, so nothing was "
+            "removed. List the field in ignore_fields, or set [paging]"
         )
-    shown = {"entries": answer.entries, "digest": answer.digest, "etag": answer.etag}
-    return {"outcome": outcome, "error": error, **shown}
+    content = {"entries": response.entries, "digest": response.digest, "etag": response.etag}
+    return {"outcome": outcome, "error": error, **content}
 
 
 _Task = TypeVar("_Task", bound=AnyTask)
@@ -142,17 +140,14 @@ _Read = TypeVar("_Read", bound=AnyRead)
 
 
 class Reader(ABC, Generic[_Task, _Read]):
-    """Turns tasks into reads, many at once. One thread submits and takes.
-
-    What has been read waits, up to a bound in list entries, to be taken.
-    """
+    """Reads of many tasks at once, for one thread that submits and takes."""
 
     def __init__(self) -> None:
-        # A condition for each side, so that a read wakes nobody it does not concern.
+        # Two conditions, so that a finished read wakes only the thread that takes.
         self._lock = threading.Lock()
         self._may_read = threading.Condition(self._lock)
         self._may_take = threading.Condition(self._lock)
-        self._unread: dict[Subject, _Task] = {}
+        self._pending: dict[Subject, _Task] = {}
         self._reads: deque[_Read] = deque()
         self._waiting_entries = 0
         self._wanted_entries = 0
@@ -162,33 +157,33 @@ class Reader(ABC, Generic[_Task, _Read]):
     @property
     @abstractmethod
     def reason(self) -> str | None:
-        """Why going on has no point, or None."""
+        """The reason to stop reading altogether, or None."""
 
     @property
     def room(self) -> int:
-        """How many more tasks it takes before it has caught up."""
-        return max(0, _MOST_TASKS - len(self._unread))
+        """How many more tasks to submit now."""
+        return max(0, _MOST_TASKS - len(self._pending))
 
     @property
     def idle(self) -> bool:
-        """Nothing waits, is being read, or has still to be taken."""
+        """Whether every submitted task has been read and taken."""
         with self._lock:
-            return not (self._unread or self._reads)
+            return not (self._pending or self._reads)
 
     def submit(self, tasks: Sequence[_Task]) -> None:
-        """Queue tasks, each of an object that is not being read."""
+        """Queue tasks for objects that are not being read."""
         with self._lock:
-            self._unread |= {subject_of(task): task for task in tasks}
+            self._pending |= {subject_of(task): task for task in tasks}
 
     def take(self, entries: int, *, timeout: float) -> list[_Read]:
         """Take finished reads.
 
         Args:
-            entries: about how many list entries to take at most; a read with none counts as one.
-            timeout: how long to wait for that many, in seconds.
+            entries: approximate limit, by `weight`.
+            timeout: seconds to wait for that many.
 
         Raises:
-            Exception: what ended the reading, once; it was no failed read.
+            Exception: the error that ended the reader, raised once.
         """
         with self._lock:
             self._wanted_entries = entries
@@ -208,30 +203,29 @@ class Reader(ABC, Generic[_Task, _Read]):
 
     @abstractmethod
     def stop(self) -> None:
-        """Begin no more reads, and abandon those under way; what has been read can be taken."""
+        """Abandon unfinished reads; finished reads can still be taken."""
 
     def close(self) -> None:
-        """Stop, and give up everything that is held."""
+        """Stop, and release all resources."""
         self.stop()
 
     def _is_enough(self) -> bool:
-        """There is no more to wait for: enough has been read, or all, or nothing more will be."""
-        return self._ended or self._waiting_entries >= self._wanted_entries or not self._unread
+        return self._ended or self._waiting_entries >= self._wanted_entries or not self._pending
 
     def _is_full(self) -> bool:
         return self._waiting_entries >= _MOST_ENTRIES
 
     def _put(self, reads: Sequence[_Read]) -> None:
         with self._lock:
-            for each in reads:
-                self._unread.pop(subject_of(each), None)
-                self._waiting_entries += weight(each)
+            for read in reads:
+                self._pending.pop(subject_of(read), None)
+                self._waiting_entries += weight(read)
             self._reads.extend(reads)
             if self._is_enough():
                 self._may_take.notify()
 
     def end(self, error: Exception | None = None) -> None:
-        """Read nothing more, perhaps because of an error, which `take` then raises."""
+        """Start no more reads; `take` raises the error, if any."""
         with self._lock:
             self._ended = True
             self._error = self._error or error
@@ -240,18 +234,18 @@ class Reader(ABC, Generic[_Task, _Read]):
 
 
 def weight(read: AnyRead) -> int:
-    """How much work a read is to apply, in list entries; one with none counts as one."""
+    """Return the work to apply a read: 1, plus its entries."""
     return 1 + len(read.entries) if isinstance(read, WalletRead) else 1
 
 
-#: A read that has been begun; see `read`.
+#: A read in progress; see `read`.
 _Reading: TypeAlias = Generator[float, None, AnyRead]
 
 
 class Pool(Reader[_Task, _Read]):
-    """A fixed number of threads of this process: `[Task, Read]`, or with objects `[AnyTask, …]`.
+    """Reader with threads in this process: `[Task, Read]`, or with objects `[AnyTask, AnyRead]`.
 
-    The threads are daemons: nobody who stops them waits for a provider that does not answer.
+    The threads are daemons, so a provider that does not respond cannot delay an exit.
     """
 
     def __init__(
@@ -266,61 +260,53 @@ class Pool(Reader[_Task, _Read]):
     ) -> None:
         """Start the threads.
 
-        Args:
-            config: how to read the provider.
-            numbers: where each read takes its number.
-            threads: how many.
-            access: rate limit and credentials shared with others; None for its own.
-            urgent: these reads go before those of others that share the access and are not.
-            rule: when to read no more; None: never.
+        With `access`, the pool shares rate limit and credentials with other readers; `urgent` reads
+        go before the others. Without a `rule`, the pool never gives up.
 
         Raises:
-            SettingsError: the client cannot be made so.
+            SettingsError: the configuration is unusable.
         """
         super().__init__()
         self._rule = rule
         self._client = Client(config, access, urgent=urgent, rule=rule)
         self._numbers = numbers
         self._tasks: deque[_Task] = deque()
-        # With a number: what is due at the same time goes in the order in which it was postponed.
-        self._postponed: list[tuple[float, int, _Reading]] = []
-        self._places = count()
+        # The number keeps the order of retries that are due at the same time.
+        self._retries: list[tuple[float, int, _Reading]] = []
+        self._retry_numbers = count()
         for number in range(threads):
             start_thread(f"fetch-{number}", self._work, self.end)
 
     @property
     def reason(self) -> str | None:
-        """Why going on has no point, or None."""
+        """See `Reader`."""
         return None if self._rule is None else self._rule.reason
 
     def submit(self, tasks: Sequence[_Task]) -> None:
-        """Queue tasks, each of an object that is not being read."""
+        """See `Reader`."""
         super().submit(tasks)
         with self._lock:
             self._tasks.extend(tasks)
             self._may_read.notify(len(tasks))
 
     def withdraw(self) -> list[_Task]:
-        """Take back the tasks that no thread has begun."""
+        """Take back the tasks that no thread has started."""
         with self._lock:
             tasks = list(self._tasks)
             self._tasks.clear()
             for task in tasks:
-                del self._unread[subject_of(task)]
+                del self._pending[subject_of(task)]
             return tasks
 
     def stop(self) -> None:
-        """Begin no more reads, and abandon those under way; what has been read can be taken.
-
-        A read that waits for its repeat has been answered: it comes out as failed with that.
-        """
+        """See `Reader`. A read that waits for a retry fails with its last error."""
         self._client.stop()
         self.end()
         with self._lock:
-            waiting = [reading for _, _, reading in self._postponed]
-            self._postponed.clear()
-            self._unread.clear()
-        for reading in waiting:
+            interrupted = [reading for _, _, reading in self._retries]
+            self._retries.clear()
+            self._pending.clear()
+        for reading in interrupted:
             try:
                 reading.throw(Stopped("stopped"))
             except StopIteration as done:
@@ -332,37 +318,37 @@ class Pool(Reader[_Task, _Read]):
         self._client.close()
 
     def _work(self) -> None:
-        while (reading := self._take_turn()) is not None:
+        while (reading := self._next_reading()) is not None:
             try:
                 wait = next(reading)
             except StopIteration as done:
                 self._put([cast(_Read, done.value)])
-                with self._lock:  # what it holds is let go only when there is room for more
+                with self._lock:  # keep the response's memory until there is room for more
                     self._may_read.wait_for(lambda: self._ended or not self._is_full())
             except Stopped:
                 self.end()
             else:
                 with self._lock:
                     due = time.monotonic() + wait
-                    heappush(self._postponed, (due, next(self._places), reading))
+                    heappush(self._retries, (due, next(self._retry_numbers), reading))
             self._client.release()
 
-    def _take_turn(self) -> _Reading | None:
-        """Wait for a read to begin or repeat, a due repeat first; None: nothing more will be."""
+    def _next_reading(self) -> _Reading | None:
+        """Wait for a due retry or a task; return None when the pool has ended."""
         with self._lock:
             while not self._ended:
                 wait = None
                 if not self._is_full():
                     now = time.monotonic()
                     reading = None
-                    if self._postponed and self._postponed[0][0] <= now:
-                        reading = heappop(self._postponed)[2]
+                    if self._retries and self._retries[0][0] <= now:
+                        reading = heappop(self._retries)[2]
                     elif self._tasks:
                         reading = read(self._client, self._numbers, self._tasks.popleft())
                     if reading is not None:
-                        if self._postponed:  # while this is read, another sees to the next
+                        if self._retries:  # another thread handles the next retry meanwhile
                             self._may_read.notify()
                         return reading
-                    wait = self._postponed[0][0] - now if self._postponed else None
+                    wait = self._retries[0][0] - now if self._retries else None
                 self._may_read.wait(wait)
             return None

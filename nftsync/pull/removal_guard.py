@@ -1,8 +1,8 @@
-"""The removal guard: decides which reads that remove balances are applied or held for review.
+"""The removal guard: applies reads with removals, or holds the removals for review.
 
-A provider with a fault may answer 200 with lists that are empty, cut short or full of zeros. One
-wallet that sells all it has looks the same. So such reads wait until the run that made them ends.
-Then the guard decides on all of them, and applies them, or holds their removals for review.
+A faulty provider may answer 200 with lists that are empty, cut short or full of zeros; a wallet
+that sells all its tokens looks the same. So reads with removals wait until their run ends, and the
+guard decides on them together.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from nftsync.store.history import Change, FirstRead, LastDay, Part, Rename
 from nftsync.store.mirror import Transaction
 from nftsync.times import now
 
-#: Removals from this many wallets count, however little each of them held.
+#: Removals from this many wallets count, however few they are.
 _MANY_WALLETS = 20
-#: If this many tokens of a contract with different names get one name, it counts as no name.
+#: If this many tokens of a contract get the same name, the names count as removed.
 _MANY_TOKENS = 20
 
 
 @dataclass(frozen=True)
 class RemovalLimits:
-    """How much may be removed within 24 hours before removals are held for review.
+    """Removals allowed within 24 hours without a review.
 
     Attributes:
-        share: the share of the holdings of a group or of the whole database; 1: all of it.
-        rows: this many balances, of fewer than 20 wallets, may always be removed.
+        share: the share of the holdings of a group or the whole database, from 0 to 1.
+        rows: this many balances, from fewer than 20 wallets, may always be removed.
     """
 
     share: float = 0.5
@@ -46,59 +46,50 @@ class RemovalLimits:
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The removals that are held for review.
-
-    Attributes:
-        all_balances: removed balances of all wallets.
-        groups: removed balances of the wallets in these groups.
-        metadata: removed metadata.
-    """
+    """The removals to hold for review: all balances, the balances of groups, metadata."""
 
     all_balances: bool = False
     groups: frozenset[str] = frozenset()
     metadata: bool = False
 
     def holds(self, removals: Removals) -> bool:
-        """Tell whether the removals of a read are held."""
+        """Return whether to hold the removals of a read."""
         balances = self.all_balances or removals.group in self.groups
         metadata = removals.emptied or removals.renamed
         return bool((removals.balances and balances) or (metadata and self.metadata))
 
 
 class History(Protocol):
-    """Changes stored within 24 hours, and current holdings, of a database or of a lake.
+    """Changes of the last 24 hours, and current holdings, of a database or lake.
 
-    Attributes:
-        at: the current time.
+    `at` is the current time.
     """
 
     at: str
 
     def count_losses(self) -> tuple[int, int]:
-        """Count the changes that lowered an amount, and their wallets; too many do no harm."""
+        """Count changes that lowered an amount, and their wallets; never too few."""
 
     def changes(self) -> list[Change]:
         """Return the changes, oldest first, without first reads."""
 
     def first_reads(self, tokens: Collection[str]) -> Iterable[FirstRead]:
-        """Return what first reads of wallets showed of tokens.
+        """Return the balances of tokens in first reads of wallets.
 
-        A database's very first run is left out: it found all wallets at the same time.
+        Excludes the database's first run, which found all wallets at the same time.
         """
 
     def last_read(self, wallet: str, at: str) -> str | None:
-        """Return the start of the last read before a change; None: unknown, or not read before.
+        """Return the start of a wallet's last read before a change; None: unknown or never read.
 
-        Args:
-            wallet: the wallet.
-            at: when the change was stored; blank: it is not stored yet.
+        `at` is the time when the change was stored, or blank if it is not stored yet.
         """
 
     def new_wallets(self) -> Collection[str]:
-        """Return the wallets that were first read, with at least one balance."""
+        """Return the wallets whose first read showed a balance."""
 
-    def held(self, more: Counter[Part]) -> Counter[Part]:
-        """Count the balances that each part held: the current ones, plus `more`."""
+    def count_balances(self, more: Counter[Part]) -> Counter[Part]:
+        """Count the balances of each part: the current balances, plus `more`."""
 
     def emptied(self) -> set[str]:
         """Return the tokens whose metadata was emptied."""
@@ -113,13 +104,7 @@ class History(Protocol):
 def decide(
     limits: RemovalLimits | None, history: History, waiting: Collection[Removals]
 ) -> Decision:
-    """Decide on the removals of reads, in view of the last 24 hours.
-
-    Args:
-        limits: how much may be removed; None: everything.
-        history: the last 24 hours.
-        waiting: the removals of each read.
-    """
+    """Decide on the removals of waiting reads; without limits, all are allowed."""
     if limits is None or limits.share >= 1 or not waiting:
         return Decision()
     decision = Decision()
@@ -138,7 +123,7 @@ def decide(
 
 
 def _common_names(renames: Iterable[Rename]) -> set[str]:
-    """Find the tokens whose name is one text now, in place of different names of a contract."""
+    """Return the tokens of a contract that had different names and now have the same."""
     names: dict[tuple[str | None, str], dict[str, str]] = {}
     for rename in renames:
         names.setdefault((rename.contract, rename.after), {})[rename.token] = rename.before
@@ -162,11 +147,10 @@ class _Balance:
     """A balance that changed within 24 hours.
 
     Attributes:
-        group: the wallet's group.
         before: the amount 24 hours ago.
-        after: the amount that reads show now.
+        after: the amount in the latest read.
         stored: the amount in the database.
-        moved: what transfers added, or took away, by kind of amount.
+        moved: the net amount of transfers, by kind of amount.
     """
 
     group: str | None
@@ -177,20 +161,20 @@ class _Balance:
 
     @property
     def expected(self) -> tuple[int, int]:
-        """Return the amount of 24 hours ago plus the transfers since."""
+        """The amount of 24 hours ago plus later transfers."""
         number, listing = _parts(self.before)
         return number + self.moved[0], listing + self.moved[1]
 
     @property
     def is_removed(self) -> bool:
-        """Tell whether less than half of the expected amount is left."""
+        """Whether less than half of the expected amount is left."""
         number, listing = self.expected
         left, still_listed = _parts(self.after)
         return 2 * left < number or (listing > 0 and not (left or still_listed))
 
 
 def _parts(amount: str | None) -> tuple[int, int]:
-    """Split an amount into a number, and 1 if its text is not a number."""
+    """Split an amount into its number, and 1 if its text is not a number."""
     number = exact(amount)
     return (number or 0, int(amount is not None and number is None))
 
@@ -203,8 +187,8 @@ def _decide_on_balances(
     limits: RemovalLimits, history: History, waiting: Collection[Removals]
 ) -> Decision:
     changes = history.changes()
-    changed = _changed(changes, waiting)
-    _move(history, changes, waiting, changed)
+    changed = _changed_balances(changes, waiting)
+    _apply_transfers(history, changes, waiting, changed)
     new = history.new_wallets()
     losses: dict[Part, Counter[Hashable]] = {}
     more: Counter[Part] = Counter()
@@ -220,17 +204,17 @@ def _decide_on_balances(
         if only_now:
             part = Part(read.group, is_new=read.wallet_id in new)
             losses.setdefault(part, Counter())[read.wallet_id] += only_now
-    held = history.held(more)
-    held.update(moved)
+    balances = history.count_balances(more)
+    balances.update(moved)
 
-    parts = held.keys() | losses.keys()
+    parts = balances.keys() | losses.keys()
     groups = {part.group for part in losses if part.group is not None}
     return Decision(
-        all_balances=_is_too_much(limits, losses, held, parts),
+        all_balances=_is_too_much(limits, losses, balances, parts),
         groups=frozenset(
             group
             for group in groups
-            if _is_too_much(limits, losses, held, [part for part in parts if part.group == group])
+            if _is_too_much(limits, losses, balances, [p for p in parts if p.group == group])
         ),
     )
 
@@ -238,24 +222,23 @@ def _decide_on_balances(
 def _is_too_much(
     limits: RemovalLimits,
     losses: Mapping[Part, Counter[Hashable]],
-    held: Counter[Part],
+    balances: Counter[Part],
     parts: Collection[Part],
 ) -> bool:
-    """Tell whether parts lost too much, all of them or those without new wallets."""
+    """Return whether all parts, or only parts of known wallets, lost too much."""
     for some in (parts, [part for part in parts if not part.is_new]):
         lost = [losses[part] for part in some if part in losses]
         rows = sum(wallets.total() for wallets in lost)
-        if rows > limits.share * sum(held[part] for part in some) and _are_many(
+        if rows > limits.share * sum(balances[part] for part in some) and _are_many(
             limits, rows, sum(map(len, lost))
         ):
             return True
     return False
 
 
-def _changed(
+def _changed_balances(
     changes: Iterable[Change], waiting: Collection[Removals]
 ) -> dict[tuple[Hashable, str], _Balance]:
-    """Find the balances that changed within 24 hours, by wallet and token."""
     changed: dict[tuple[Hashable, str], _Balance] = {}
     for change in changes:
         key = change.wallet, change.token
@@ -276,13 +259,13 @@ def _changed(
     return changed
 
 
-def _move(
+def _apply_transfers(
     history: History,
     changes: Collection[Change],
     waiting: Collection[Removals],
     changed: dict[tuple[Hashable, str], _Balance],
 ) -> None:
-    """Note the transfers that explain losses; a balance that only waits is added for that."""
+    """Add the transfers that explain losses to the balances."""
     lost = {token for (_, token), balance in changed.items() if balance.is_removed}
     lost.update(token for read in waiting for token in read.balances)
     first_reads = list(history.first_reads(lost))
@@ -291,20 +274,20 @@ def _move(
     gained |= {change.token for change in changes if _grew(change)}
     gained &= lost
     movements: dict[tuple[str, int], list[Movement[str]]] = {}
-    shown: dict[tuple[str, int], list[Movement[str]]] = {}
+    first_gains: dict[tuple[str, int], list[Movement[str]]] = {}
     for change in _all_changes(changes, waiting, gained):
         _note_movements(movements, change, history.last_read(change.wallet, change.at), history.at)
         key = change.wallet, change.token
         if key not in changed:
             changed[key] = _Balance(change.group, change.before, change.after, change.before)
     for wallet, token, amount, at in first_reads:
-        _note_movements(shown, Change(wallet, None, token, None, amount, at), None, at)
+        _note_movements(first_gains, Change(wallet, None, token, None, amount, at), None, at)
     for (token, kind), some in movements.items():
-        gains = shown.get((token, kind), [])
+        gains = first_gains.get((token, kind), [])
         for flow in explain_losses([*some, *gains]):
             loss = some[flow.loss]
             changed[loss.wallet, token].moved[kind] -= flow.amount
-            if flow.gain < len(some):  # its first read is what the wallet is compared with
+            if flow.gain < len(some):  # a first read has no earlier amount
                 gain = some[flow.gain]
                 changed[gain.wallet, token].moved[kind] += flow.amount
 
@@ -322,7 +305,7 @@ def _note_movements(
 def _all_changes(
     changes: Iterable[Change], waiting: Iterable[Removals], tokens: Collection[str]
 ) -> Iterator[Change]:
-    """Find the changes of tokens; changes in waiting reads have no time yet."""
+    """Yield changes of tokens; changes in waiting reads have no time yet."""
     yield from (change for change in changes if change.token in tokens)
     for read in waiting:
         lost = zip(read.balances, read.before, strict=True)
@@ -339,15 +322,15 @@ def _grew(change: Change) -> bool:
     return after[0] > before[0] or after[1] > before[1]
 
 
-#: Waiting reads take this much memory at most, in bytes, and a file without a name beyond that.
-_IN_MEMORY = 16 * 1024 * 1024
+#: Bytes of waiting reads in memory; beyond that, they go to an unnamed file.
+_MAX_MEMORY = 16 * 1024 * 1024
 
 
 _decoder: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
 
 
-class _Waiting(NamedTuple):
-    """Where a read lies, in bytes, and its removals."""
+class _WaitingRead(NamedTuple):
+    """A read's place in the file, in bytes, and its removals."""
 
     start: int
     length: int
@@ -355,17 +338,12 @@ class _Waiting(NamedTuple):
 
 
 class RemovalGuard:
-    """Reads that wait to be decided on together; used by one thread.
-
-    Attributes:
-        limits: how much may be removed; None: everything, and no read waits.
-        decision: the last one.
-    """
+    """Reads that wait for a joint decision; for one thread. Without limits, no read waits."""
 
     def __init__(self, limits: RemovalLimits | None) -> None:
         self.limits = limits
-        self._file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - `close` closes it
-        self._waiting: dict[Subject, _Waiting] = {}
+        self._file = SpooledTemporaryFile(_MAX_MEMORY)  # noqa: SIM115 - `close` closes it
+        self._waiting: dict[Subject, _WaitingRead] = {}
         self._end = 0
         self._since = 0.0
         self.decision = Decision()
@@ -376,19 +354,19 @@ class RemovalGuard:
 
     @property
     def subjects(self) -> list[Subject]:
-        """Whose reads wait."""
+        """The objects of the waiting reads."""
         return list(self._waiting)
 
     @property
     def waited(self) -> float:
-        """Seconds since the first of the waiting reads came."""
+        """Seconds since the first waiting read arrived."""
         return time.monotonic() - self._since if self._waiting else 0.0
 
     def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
-        """Apply reads, but keep those that have removals: `staged`.
+        """Apply reads, except reads with removals, which wait with the result `staged`.
 
         Raises:
-            StoreError: there is no room for them among the temporary files.
+            StoreError: the temporary files have no space left.
         """
         how: OnRemovals = "apply" if self.limits is None else "stage"
         all_applied = transaction.apply(reads, run_id=run_id, removals=how)
@@ -397,34 +375,27 @@ class RemovalGuard:
                 continue
             if not self._waiting:
                 self._since = time.monotonic()
-            # The requests have been counted.
+            # `apply` has counted the requests.
             packed = msgspec.msgpack.encode(msgspec.structs.replace(applied.read, effort=Effort()))
             with explained(gettempdir()):
                 self._file.seek(self._end)
                 self._file.write(packed)
                 self._file.flush()
             subject = subject_of(applied.read)
-            self._waiting[subject] = _Waiting(self._end, len(packed), applied.removals)
+            self._waiting[subject] = _WaitingRead(self._end, len(packed), applied.removals)
             self._end += len(packed)
         return all_applied
 
     def decide(self, connection: sqlite3.Connection) -> None:
-        """Decide on all waiting reads, in view of the last 24 hours.
-
-        Args:
-            connection: in no transaction, as counting balances may take a second.
-        """
+        """Decide on all waiting reads, outside a transaction, as counting takes time."""
         self._last_day.begin(connection, now())
         waiting = [waiting.removals for waiting in self._waiting.values()]
         self.decision = decide(self.limits, self._last_day, waiting)
 
     def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
-        """Apply the next reads that were decided on: as a whole, or without removals: `held`.
+        """Apply the next waiting reads, as decided, until about this many entries.
 
-        Args:
-            transaction: where.
-            run_id: the run that made them.
-            entries: about how many list entries at most.
+        Reads whose removals are held for review have the result `held`.
         """
         released: dict[OnRemovals, list[Read]] = {"apply": [], "hold": []}
         while self._waiting and entries > 0:
@@ -448,5 +419,5 @@ class RemovalGuard:
         self._end = 0
 
     def close(self) -> None:
-        """Drop all waiting reads, for good."""
+        """Drop all waiting reads, and close the file."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""The result of a sync, as `nftsync.sync` returns it and `sync --json` prints it."""
+"""The result of a sync, for `nftsync.sync` and `sync --json`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import msgspec
 from nftsync.store.runs import Counts, RunStatus
 from nftsync.text import counted, lasting
 
-#: How many failures Jupyter shows.
-_SHOWN = 20
-#: What differs between errors of one kind: where in an answer it was, and for how long to wait.
-_PLACE = re.compile(r"(?<=\[)\d+(?=\])|(?<=byte )\d+|(?<=to wait )\d+")
+#: Failures that Jupyter shows.
+_MAX_SHOWN = 20
+#: Differences between errors of one group: the place in a response, and seconds to wait.
+_DETAILS = re.compile(r"(?<=\[)\d+(?=\])|(?<=byte )\d+|(?<=to wait )\d+")
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class WalletCounts(_Named, frozen=True):
-    """Wallets: `total` is `ok` and `failed` together; `unchanged` is a part of `ok`."""
+    """Counts of wallets: `total` is `ok` + `failed`; `unchanged` is a part of `ok`."""
 
     total: int
     ok: int
@@ -37,14 +37,14 @@ class WalletCounts(_Named, frozen=True):
 
 
 class TokenCounts(_Named, frozen=True):
-    """Tokens seen for the first time, and tokens whose content changed."""
+    """Counts of new tokens, and of tokens whose content changed."""
 
     added: int
     changed: int
 
 
 class BalanceCounts(_Named, frozen=True):
-    """Balances newly listed, listed with another amount, and no longer listed."""
+    """Counts of balances newly listed, with another amount, and no longer listed."""
 
     added: int
     changed: int
@@ -52,29 +52,29 @@ class BalanceCounts(_Named, frozen=True):
 
 
 class Failure(_Named, frozen=True, omit_defaults=True):
-    """A wallet that was not read, or not wholly; with `token_id`, a token it holds."""
+    """A wallet whose read failed or was incomplete; with `token_id`, one of its tokens."""
 
     wallet_id: str
     error: str
     token_id: str | None = None
 
 
-def of_one_kind(failures: Iterable[Failure]) -> list[list[Failure]]:
-    """Failures that say the same of wallets, or of tokens, together; the most frequent first."""
-    kinds: dict[tuple[bool, str], list[Failure]] = {}
+def grouped_failures(failures: Iterable[Failure]) -> list[list[Failure]]:
+    """Group failures with the same error, apart from places and times; largest group first."""
+    groups: dict[tuple[bool, str], list[Failure]] = {}
     for failure in failures:
-        key = failure.token_id is None, _PLACE.sub("", failure.error)
-        kinds.setdefault(key, []).append(failure)
-    return sorted(kinds.values(), key=len, reverse=True)
+        key = failure.token_id is None, _DETAILS.sub("", failure.error)
+        groups.setdefault(key, []).append(failure)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 class Resumed(_Named, frozen=True):
-    """Wallets that a resumed run of a lake took over, read before it was interrupted.
+    """Wallets that a resumed run of a lake took over from the interrupted run.
 
     Attributes:
-        wallets: how many.
-        oldest_read_at: when the oldest of these reads began; None: there are none.
-        oldest_age_seconds: its age when the run ended.
+        wallets: their number.
+        oldest_read_at: start of their oldest read; None: there are none.
+        oldest_age_seconds: its age at the end of the run.
     """
 
     wallets: int
@@ -83,21 +83,21 @@ class Resumed(_Named, frozen=True):
 
 
 class SyncResult(_Named, frozen=True):
-    """What a run came to.
+    """Result of a run.
 
     Attributes:
         run_id: its row in `sync_runs`.
-        status: `ok`, `partial` (some failed or were incomplete), `failed` (all did, or the run
-            had no point) or `interrupted`.
+        status: `ok`, `partial` (some wallets failed or were incomplete), `failed` (all did, or the
+            run stopped early) or `interrupted`.
         wallets: counts of wallets.
         tokens: counts of tokens.
         balances: counts of balances.
-        requests: HTTP requests, retries included.
-        retries: how many of them were repeats.
-        seconds: how long it took.
-        failures: what was not read, and why.
-        error: why the whole run stopped early, or None.
-        resumed: what a resumed run of a lake took over; None: nothing was resumed.
+        requests: HTTP requests, including retries.
+        retries: how many requests were retries.
+        seconds: duration.
+        failures: failed and incomplete reads.
+        error: why the run stopped early, or None.
+        resumed: wallets taken over by a resumed run of a lake, or None.
     """
 
     run_id: int
@@ -123,16 +123,7 @@ class SyncResult(_Named, frozen=True):
         interrupted: bool = False,
         resumed: Resumed | None = None,
     ) -> SyncResult:
-        """Build the result of a run of a database or of a lake, with its status.
-
-        Args:
-            run_id: the run.
-            c: its counts.
-            failures: what was not read, and why.
-            error: why the run stopped early; None: it did not, or it was interrupted.
-            interrupted: it was stopped by Ctrl-C or SIGTERM.
-            resumed: what a resumed run of a lake took over.
-        """
+        """Build the result of a run of a database or lake; `error` means that it stopped early."""
         status: RunStatus = "ok"
         if error is not None:
             status = "failed"
@@ -159,7 +150,7 @@ class SyncResult(_Named, frozen=True):
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The value that `sync --json` prints."""
+        """Return the value that `sync --json` prints."""
         value: dict[str, Any] = msgspec.to_builtins(self)
         for name in ("error", "resumed"):
             if value[name] is None:
@@ -167,46 +158,46 @@ class SyncResult(_Named, frozen=True):
         return value
 
     def _repr_html_(self) -> str:
-        """The result as Jupyter shows it: tables without colors, so that they suit any theme."""
+        """Return tables for Jupyter, without colors, which suits any theme."""
         w, t, b = self.wallets, self.tokens, self.balances
         rows = {
             "Status": self.status if self.error is None else f"{self.status}: {self.error}",
-            "Wallets": f"{w.ok:,} read, {w.unchanged:,} of them unchanged; {w.failed:,} failed",
+            "Wallets": f"{w.ok:,} read ({w.unchanged:,} unchanged), {w.failed:,} failed",
             "Balances": f"{b.added:,} added, {b.changed:,} changed, {b.removed:,} removed",
             "Tokens": f"{t.added:,} new, {t.changed:,} changed",
-            "Requests": f"{self.requests:,}, {self.retries:,} of them retries",
+            "Requests": f"{self.requests:,} (retries: {self.retries:,})",
             "Time": f"{self.seconds:.1f} s",
         }
         page = _table(f"Sync, run {self.run_id}", rows.items())
         if not self.failures:
             return page
-        shown = [
+        failure_rows = [
             (f.wallet_id if f.token_id is None else f"{f.wallet_id}, token {f.token_id}", f.error)
-            for f in self.failures[:_SHOWN]
+            for f in self.failures[:_MAX_SHOWN]
         ]
-        if more := len(self.failures) - len(shown):
-            shown.append((f"and {more:,} more", "in .failures"))
-        return page + _table(f"Failures: {len(self.failures):,}", shown)
+        if more := len(self.failures) - len(failure_rows):
+            failure_rows.append((f"and {more:,} more", "in .failures"))
+        return page + _table(f"Failures: {len(self.failures):,}", failure_rows)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
-        """The result as IPython shows it in a terminal; not with every failure."""
+        """Print the summary in IPython on a terminal."""
         printer.text(self.summary())
 
     def summary(self) -> str:
-        """The result in two lines for a person; a resumed run of a lake has a third."""
+        """Return a summary of two lines; a resumed run of a lake has a third."""
         w, t, b = self.wallets, self.tokens, self.balances
+        unchanged = f" ({w.unchanged:,} unchanged)" if w.unchanged else ""
         failed = f", {w.failed:,} failed" if w.failed else ""
-        retried = f" ({self.retries:,} repeated)" if self.retries else ""
+        retries = f" (retries: {self.retries:,})" if self.retries else ""
         return (
-            f"Run {self.run_id}: {self.status}. {counted(w.ok, 'wallet')} read, {w.unchanged:,} "
-            f"unchanged{failed}; {counted(self.requests, 'request')}{retried} in"
-            f" {self.seconds:.1f} s.\n"
+            f"Run {self.run_id}: {self.status}. {counted(w.ok, 'wallet')} read{unchanged}{failed}; "
+            f"{counted(self.requests, 'request')}{retries} in {self.seconds:.1f} s.\n"
             f"Balances: {b.added:,} added, {b.changed:,} changed, {b.removed:,} removed. "
             f"Tokens: {t.added:,} new, {t.changed:,} changed."
-            f"{self._taken_over()}"
+            f"{self._resumed_line()}"
         )
 
-    def _taken_over(self) -> str:
+    def _resumed_line(self) -> str:
         if self.resumed is None:
             return ""
         r = self.resumed
@@ -217,7 +208,7 @@ class SyncResult(_Named, frozen=True):
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    # What JupyterLab leaves of it in a notebook that is not trusted says as much.
+    # Legible also in untrusted notebooks, where JupyterLab removes styles.
     left = ' style="text-align: left"'
     lines = "".join(
         f"<tr><th{left}>{escape(name)}</th><td{left}>{escape(value)}</td></tr>"

@@ -1,7 +1,4 @@
-"""A sync run: its plan, and the loop that applies reads while a reader makes them.
-
-It reads the wallets that it was asked for, or the rest of those of a run that was cut off.
-"""
+"""A sync run: its plan, and the loop that applies reads while a reader makes more."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from nftsync.pull.reads import (
     Task,
     TokenTask,
     WalletTask,
-    afresh,
+    retry_task,
     subject_of,
     weight,
 )
@@ -58,33 +55,32 @@ if TYPE_CHECKING:
 
 _Row = TypeVar("_Row")
 
-#: So many wallets are worth the fifth of a second that a reading process takes to start.
+#: From this many wallets on, a reading process is worth its start, a fifth of a second.
 WORTH_A_PROCESS = 500
-#: Reads wait at most this long to be written together, in seconds.
+#: Seconds that reads wait to be written together.
 _TIMEOUT = 0.2
-#: So long a wait for reads, in seconds, leaves time to take some new tokens into the full-text
-#: index, together with what is written next.
-_IDLE = 0.02
-_INDEX_BESIDE = 4_000
-#: How often a read is made again because a later one made it stale.
+#: After such a wait for reads, in seconds, the next transaction also indexes some new tokens.
+_LONG_WAIT = 0.02
+_INDEXED_AT_ONCE = 4_000
+#: How often a stale read is repeated.
 _MOST_STALE = 3
-#: Tokens that are looked up at once.
-_STEP = 2_000
-#: Wallets or names that one transaction registers; about 15 ms. More would keep the inbox waiting.
+#: Tokens per query.
+_BATCH = 2_000
+#: Wallets or names per transaction, for about 15 ms; more would delay the inbox.
 _REGISTERED_AT_ONCE = 2_000
 
 
 class SyncRequest(NamedTuple):
-    """What a sync is asked to do.
+    """Options of a sync.
 
     Attributes:
-        wallets: the wallets to read; None for all tracked ones.
-        tokens: also read each token they hold by its id.
-        older_than: skip wallets read since.
-        resume: go on with the newest interrupted run, where there is one.
-        allow_removals: take the provider's word, however much vanishes at once.
-        limits: how much may vanish otherwise.
-        collections: what contracts are called, by address; None leaves them as they are.
+        wallets: the wallets to read; None: all tracked wallets.
+        tokens: also read each token of the wallets by its id.
+        older_than: skip wallets read within this time.
+        resume: resume the newest interrupted run, if any.
+        allow_removals: apply all removals, however many.
+        limits: limits of the removal guard otherwise.
+        collections: names of contracts by address; None: unchanged.
     """
 
     wallets: Sequence[WalletLine] | None = None
@@ -97,12 +93,10 @@ class SyncRequest(NamedTuple):
 
 
 def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
-    """Enter a run into the ledger, or go on with one that was cut off.
-
-    The caller holds the sync lock.
+    """Start or resume a run; the caller holds the sync lock.
 
     Raises:
-        InputError: there is nothing to read.
+        InputError: no wallets to read.
     """
     if request.collections is not None:
         name_collections(mirror, request.collections)
@@ -112,7 +106,7 @@ def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
         if request.resume and cut_off is not None:
             run, followed = cut_off
             unread = sum(1 for _ in unread_wallets(connection, run))
-            # A run whose objects a later one has read is over, whatever its row says.
+            # If later runs have read everything, there is nothing to resume.
             if not followed or unread or (run.with_tokens and unread_tokens(connection, run)[0]):
                 counts, read = run.counts, len(run.plan) - unread
                 counts.wallets_ok = read
@@ -145,23 +139,23 @@ def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
     plan = tracked_numbers(mirror.connection, read_before=read_before)
     if not plan and (read_before is None or not tracked_numbers(mirror.connection)):
         raise InputError(
-            "no wallets to read: name some, give --wallets-file, or add them with "
+            "no wallets to read. Name wallets, use --wallets-file, or add wallets with "
             "`nftsync wallets add`"
         )
     return plan
 
 
 def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
-    """Make any number of wallets known and tracked, in short transactions."""
-    _in_steps(mirror, wallets, lambda connection, step: register(connection, step, now()))
+    """Register and track any number of wallets, in short transactions."""
+    _in_batches(mirror, wallets, lambda connection, step: register(connection, step, now()))
 
 
 def name_collections(mirror: Mirror, names: Mapping[str, str]) -> None:
-    """Call contracts what the file calls them, in short transactions; the others lose its names."""
-    _in_steps(mirror, names_that_differ(mirror.connection, names), store_file_names)
+    """Replace the names from the collections file, in short transactions."""
+    _in_batches(mirror, names_that_differ(mirror.connection, names), store_file_names)
 
 
-def _in_steps(
+def _in_batches(
     mirror: Mirror,
     rows: Sequence[_Row],
     store: Callable[[sqlite3.Connection, Sequence[_Row]], object],
@@ -172,17 +166,17 @@ def _in_steps(
 
 
 def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:
-    """The wallets of a run that have not been read well since it began."""
+    """Yield the wallets of a run without a successful read since it started."""
     for wallet in wallets_to_read(connection, run.plan):
         if wallet.sequence < run.first_sequence or wallet.status != "ok":
             yield WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
 
 
 def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, Iterator[TokenTask]]:
-    """The tokens that a run's wallets hold and that have not been read by id since it began.
+    """Find the tokens of a run's wallets that were not read by id since it started.
 
     Returns:
-        How many, and each as a task.
+        Their number, and their tasks.
     """
     rows = over_keys(
         connection,
@@ -194,9 +188,9 @@ def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, I
     )
     numbers = array("q", (row[0] for row in rows))
     query = "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value"
-    steps = (numbers[start : start + _STEP] for start in range(0, len(numbers), _STEP))
-    found = (over_keys(connection, query, step).fetchall() for step in steps)
-    return len(numbers), (TokenTask(row[0]) for rows in found for row in rows)
+    steps = (numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH))
+    pages = (over_keys(connection, query, step).fetchall() for step in steps)
+    return len(numbers), (TokenTask(row[0]) for rows in pages for row in rows)
 
 
 def sync_wallets(
@@ -209,49 +203,47 @@ def sync_wallets(
     access: Access | None = None,
     stopped: threading.Event | None = None,
 ) -> SyncResult:
-    """Read wallets into the mirror.
+    """Read wallets into the database.
 
     Args:
-        database: created or migrated where needed.
+        database: created or migrated if necessary.
         config: how to read the provider.
-        request: what to read.
-        concurrency: requests at once.
-        progress: show bars; None shows them on a terminal and in a notebook.
-        access: rate limit and credentials that are shared with others in this process, which then
-            reads by threads of its own, whatever the number of wallets.
-        stopped: set it from any thread, and the run ends as after Ctrl-C: what was fetched is
-            saved, its status is `interrupted`.
+        request: options of the sync.
+        concurrency: limit of concurrent requests.
+        progress: show progress bars; None: on a terminal and in a notebook.
+        access: rate limit and credentials shared within this process; reads then use its threads
+            only.
+        stopped: set it from any thread to end the run as `interrupted`; fetched data is saved.
 
     Raises:
-        InputError: there is nothing to read.
-        SettingsError: the provider cannot be read with these settings.
+        InputError: no wallets to read.
+        SettingsError: the provider's settings are unusable.
         SyncRunning: another sync holds the database.
-        StoreError: the database cannot be written, or was moved; what was committed stays.
+        StoreError: the database was moved or cannot be written; committed data stays.
     """
-    with explained(database), sync_lock(database), ExitStack() as held:
-        mirror = held.enter_context(Mirror(database))
-        signalled = held.enter_context(interruptible())  # a run that is entered is also closed
+    with explained(database), sync_lock(database), ExitStack() as stack:
+        mirror = stack.enter_context(Mirror(database))
+        signalled = stack.enter_context(interruptible())  # from here on, each run is ended
         run = begin(mirror, request)
         reader: Reader[Task, Read]
         if access is None and len(run.plan) >= WORTH_A_PROCESS:
             reader = Process(config, mirror.numbers, concurrency)
         else:
             reader = Pool(config, mirror.numbers, concurrency, access, rule=GiveUpRule())
-        held.enter_context(closing(reader))
+        stack.enter_context(closing(reader))
         limits = None if request.allow_removals else request.limits
-        guard = held.enter_context(closing(RemovalGuard(limits)))
+        guard = stack.enter_context(closing(RemovalGuard(limits)))
         interruptions = [signalled] if stopped is None else [signalled, stopped]
         result = SyncRun(mirror, reader, run, guard, interruptions, progress).run()
-        mirror.files.check()  # or what was fetched is where nobody finds it
+        mirror.files.check()  # the data is lost if the file was moved
         return result
 
 
 @dataclass
 class SyncRun:
-    """Feeds a reader with a run's tasks, writes what it brings, and keeps the run's ledger.
+    """Feeds a reader with a run's tasks, applies its reads, and counts the results.
 
-    `_unfinished` decides whether the run is complete: the submitted tasks without an outcome, and
-    how often a read of each was stale.
+    `_unfinished` maps submitted tasks without an outcome to their number of stale reads.
     """
 
     _mirror: Mirror
@@ -262,34 +254,34 @@ class SyncRun:
     _progress: bool | None
     _error: str | None = None
     _unfinished: dict[Subject, int] = field(default_factory=dict)
-    _well: int = 0
-    _given_up: list[Task] = field(default_factory=list)
+    _succeeded: int = 0
+    _to_repeat: list[Task] = field(default_factory=list)
     _failures: dict[Subject, Failure] = field(default_factory=dict)
     _batch: BatchSize = field(default_factory=BatchSize)
 
     def __post_init__(self) -> None:
-        self._began = time.monotonic() - self._run.counts.seconds
+        self._started = time.monotonic() - self._run.counts.seconds
 
     @property
     def _interrupted(self) -> bool:
         return any(event.is_set() for event in self._interruptions)
 
     @property
-    def _over(self) -> bool:
-        """No more is to be read, though not all has been."""
+    def _stopping(self) -> bool:
+        """Whether to stop before all tasks are read."""
         return self._error is not None or self._interrupted
 
     def run(self) -> SyncResult:
-        """Read all there is to read, and end the run.
+        """Read everything, and end the run.
 
         Raises:
-            SettingsError: no token is to be had.
-            StoreError: the database cannot be written; what was committed stays.
+            SettingsError: the token command failed.
+            StoreError: the database cannot be written; committed data stays.
         """
         cut_off = False
         try:
             self._read()
-        except SettingsError as error:  # no token is to be had, so no more can be read
+        except SettingsError as error:  # the token command failed
             if not self._interrupted:
                 self._error = str(error)
                 self._finish()
@@ -297,71 +289,70 @@ class SyncRun:
         except CutOff as error:
             self._error, cut_off = str(error), True
         interrupted = self._interrupted
-        if self._over:
+        if self._stopping:
             self._reader.stop()
             while not self._reader.idle:
-                self._take()
+                self._write_reads()
         return self._finish(interrupted=interrupted, cut_off=cut_off)
 
     def _read(self) -> None:
         connection = self._mirror.connection
         self._read_all("wallets", len(self._run.plan), unread_wallets(connection, self._run))
-        if self._run.with_tokens and not self._over:
+        if self._run.with_tokens and not self._stopping:
             self._read_all("tokens", *unread_tokens(connection, self._run))
-        if not self._over:
+        if not self._stopping:
             self._mirror.index_tokens()
 
-    def _read_all(self, what: str, planned: int, tasks: Iterator[Task]) -> None:
-        """Read all of one kind; what was given up on is tried once more at the end.
+    def _read_all(self, kind: str, planned: int, tasks: Iterator[Task]) -> None:
+        """Read all wallets or all tokens, and repeat failed reads once at the end.
 
         Raises:
-            CutOff: the reader is done, and not all that was planned has been written.
+            CutOff: the reader ended before all reads were stored.
         """
-        done = self._run.counts.wallets_ok if what == "wallets" else 0
-        self._well, self._given_up = 0, []
-        with progress_bar(what, planned, unit=what, done=done, shown=self._progress) as bar:
-            if what == "wallets":
-                tasks = self._less_read_meanwhile(tasks, planned - done, bar.update)
+        done = self._run.counts.wallets_ok if kind == "wallets" else 0
+        self._succeeded, self._to_repeat = 0, []
+        with progress_bar(kind, planned, unit=kind, done=done, shown=self._progress) as bar:
+            if kind == "wallets":
+                tasks = self._without_read_wallets(tasks, planned - done, bar.update)
             self._feed(tasks, bar.update)
-            # A provider that is down as a whole needs no second helping.
-            if len(self._given_up) <= self._well:
-                self._feed(iter(self._given_up), lambda _: None)
-            while not self._over and self._release():
+            # If most reads failed, the provider is down, and repeats would fail too.
+            if len(self._to_repeat) <= self._succeeded:
+                self._feed(iter(self._to_repeat), lambda _: None)
+            while not self._stopping and self._release():
                 self._feed(iter(()), lambda _: None)
-        if self._unfinished and not self._over:
-            raise CutOff(f"{len(self._unfinished):,} {what} were not read; run again with --resume")
+        if self._unfinished and not self._stopping:
+            raise CutOff(f"{len(self._unfinished):,} {kind} were not read; run again with --resume")
 
-    def _less_read_meanwhile(
-        self, tasks: Iterator[Task], planned: int, tell: Callable[[int], object]
+    def _without_read_wallets(
+        self, tasks: Iterator[Task], planned: int, advance: Callable[[int], object]
     ) -> Iterator[Task]:
-        """Pass wallets on; those that others have read since the run began count as read."""
+        """Yield the tasks, then count the wallets that others have read meanwhile."""
         for task in tasks:
             planned -= 1
             yield task
         self._run.counts.add_unchanged(planned)
-        tell(planned)
+        advance(planned)
 
-    def _feed(self, tasks: Iterator[Task], tell: Callable[[int], object]) -> None:
-        """Feed the reader and write what it brings, until nothing is left; `tell` how many."""
+    def _feed(self, tasks: Iterator[Task], advance: Callable[[int], object]) -> None:
         reader = self._reader
         more = True
-        while not self._over and (more or not reader.idle):
+        while not self._stopping and (more or not reader.idle):
             if more and (room := reader.room):
                 step = list(islice(tasks, room))
                 more = len(step) == room
                 self._submit(step)
-            tell(self._take())
+            advance(self._write_reads())
 
     def _submit(self, tasks: Sequence[Task]) -> None:
         self._reader.submit(tasks)
         for task in tasks:
             self._unfinished.setdefault(subject_of(task), 0)
 
-    def _take(self) -> int:
-        """Write what has been read; return how many objects are done with."""
+    def _write_reads(self) -> int:
+        """Store finished reads; return the number of finished objects."""
         began = time.monotonic()
         reads = self._reader.take(self._batch.entries, timeout=_TIMEOUT)
-        most = _INDEX_BESIDE if time.monotonic() - began > _IDLE else 0
+        most = _INDEXED_AT_ONCE if time.monotonic() - began > _LONG_WAIT else 0
         apply, run_id = self._guard.apply, self._run.run_id
         again = self._write(lambda t: apply(t, run_id, reads), most) if reads else 0
         self._error = self._error or self._reader.reason
@@ -378,39 +369,36 @@ class SyncRun:
         return True
 
     def _write(self, apply: Callable[[Transaction], list[Applied]], index: int = 0) -> int:
-        """Apply reads, and submit those that are stale once more; return how many those are.
+        """Apply reads, and repeat stale reads; return the number of stale reads.
 
-        Args:
-            apply: how.
-            index: how many new tokens go into the full-text index with them, at most.
+        `index` limits the new tokens that the transaction adds to the full-text index.
         """
         with self._mirror.transaction() as transaction:
             applied = [self._give_up(x) if x.result == "stale" else x for x in apply(transaction)]
             if index:
                 transaction.index_tokens(index)
             counts = self._run.counts.with_applied(applied)
-            self._recount(counts, applied)
+            self._count_repeats(counts, applied)
             counts.seconds = self._seconds()
             runs.save_counts(transaction.connection, self._run.run_id, counts)
         self._run.counts = counts
         self._batch.learn(sum(weight(x.read) for x in applied), self._mirror.lock_seconds)
-        for each in applied:
-            self._note(each)
-        # Unconditional, as what they knew is gone.
-        stale = [x.read for x in applied if x.result == "stale" and not self._over]
-        self._submit([afresh(read) for read in stale])
+        for outcome in applied:
+            self._note(outcome)
+        # Without conditions, as the ETag and digest are outdated.
+        stale = [x.read for x in applied if x.result == "stale" and not self._stopping]
+        self._submit([retry_task(read) for read in stale])
         return len(stale)
 
     def _give_up(self, applied: Applied) -> Applied:
-        """Let a read that is stale too often fail; otherwise it is made again."""
         subject = subject_of(applied.read)
         self._unfinished[subject] += 1
         if self._unfinished[subject] <= _MOST_STALE:
             return applied
         return applied._replace(result="failed")
 
-    def _recount(self, counts: runs.Counts, all_applied: Sequence[Applied]) -> None:
-        """Count what was tried once more as what it came to now, and its request as a repeat."""
+    def _count_repeats(self, counts: runs.Counts, all_applied: Sequence[Applied]) -> None:
+        """Count each repeated read once, with its latest outcome."""
         for applied in all_applied:
             if (
                 applied.result not in {"stale", "staged"}
@@ -420,7 +408,7 @@ class SyncRun:
                 counts.wallets_failed -= isinstance(applied.read, WalletRead)
 
     def _note(self, applied: Applied) -> None:
-        """Keep what failed, and what may go well when it is tried once more."""
+        """Record a failure, and whether to repeat the read at the end."""
         read = applied.read
         if applied.result in {"stale", "staged"}:
             return
@@ -429,12 +417,12 @@ class SyncRun:
         if applied.result in {"failed", "incomplete", "held"}:
             self._note_failure(read, HELD_BACK if applied.result == "held" else None)
             if before is None and read.passing and read.provider_down:
-                self._given_up.append(afresh(read))
+                self._to_repeat.append(retry_task(read))
         else:
-            self._well += 1
+            self._succeeded += 1
 
     def _note_failure(self, read: Read, error: str | None) -> None:
-        error = error or read.error or "other reads of it kept overtaking this one"
+        error = error or read.error or "newer reads kept making this read stale"
         if isinstance(read, WalletRead):
             failure = Failure(read.wallet_id, error)
         else:
@@ -447,7 +435,7 @@ class SyncRun:
         self._failures[subject_of(read)] = failure
 
     def _seconds(self) -> float:
-        return round(time.monotonic() - self._began, 3)
+        return round(time.monotonic() - self._started, 3)
 
     def _finish(self, *, interrupted: bool = False, cut_off: bool = False) -> SyncResult:
         run, counts = self._run, self._run.counts

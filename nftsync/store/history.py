@@ -281,7 +281,7 @@ class LastDay:
         )
         return {wallet for (wallet,) in rows}
 
-    def held(self, more: Counter[Part]) -> Counter[Part]:
+    def count_balances(self, more: Counter[Part]) -> Counter[Part]:
         """Count the balances that each part held: the current ones, plus `more`."""
         if time.monotonic() - self._counted_at >= _COUNTED_FOR:
             self._held = count_listed(self._connection, self._first)

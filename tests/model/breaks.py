@@ -393,13 +393,13 @@ BREAKS = [
     Break(
         _RUN,
         "a run that lost reads is ok",
-        "if self._unfinished and not self._over:",
+        "if self._unfinished and not self._stopping:",
         "if False:",
     ),
     Break(
         _RUN,
         "stale reads are not made again",
-        'if x.result == "stale" and not self._over]',
+        'if x.result == "stale" and not self._stopping]',
         "if False]",
     ),
     Break("nftsync/pull/result.py", "failures are no failure", "elif failures:", "elif False:"),
@@ -509,7 +509,7 @@ BREAKS = [
     Break(
         _GUARD,
         "first reads are no gains",
-        "        gains = shown.get((token, kind), [])\n",
+        "        gains = first_gains.get((token, kind), [])\n",
         "        gains = []\n",
     ),
     Break(

@@ -44,10 +44,10 @@ def test_a_result_shows_every_count_and_names_the_first_20_failures(count: int, 
     page = cells(result(failures)._repr_html_())
     assert dict(zip(page[:12:2], page[1:12:2], strict=True)) == {
         "Status": "partial",
-        "Wallets": "5,000 read, 4,321 of them unchanged; 12 failed",
+        "Wallets": "5,000 read (4,321 unchanged), 12 failed",
         "Balances": "100,000 added, 2 changed, 3 removed",
         "Tokens": "1,234 new, 5 changed",
-        "Requests": "6,000, 17 of them retries",
+        "Requests": "6,000 (retries: 17)",
         "Time": "12.3 s",
     }
     assert len(page[12:]) == 2 * shown

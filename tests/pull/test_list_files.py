@@ -110,19 +110,19 @@ def test_rows_know_their_line_and_comments_end_where_quotes_begin() -> None:
     [
         (
             "Wallet ID;Note;Owner\n1;2;3\n",
-            ("the wallets file w.csv has the columns 'Wallet ID', 'Note', 'Owner'; known are"
-            " wallet_id, label and group, each once: rename or remove 'Note', 'Owner'"),
+            ("the wallets file w.csv has the columns 'Wallet ID', 'Note', 'Owner'. Allowed are"
+            " wallet_id, label and group, each once. Rename or remove 'Note', 'Owner'"),
         ),
         (
             "Wallet ID,Label,Wallet label\n",
-            ("the wallets file w.csv has the columns 'Wallet ID', 'Label', 'Wallet label'; known"
-            " are wallet_id, label and group, each once: rename or remove 'Label', 'Wallet label'"),
+            ("the wallets file w.csv has the columns 'Wallet ID', 'Label', 'Wallet label'. Allowed"
+            " are wallet_id, label and group, each once. Rename or remove 'Label', 'Wallet label'"),
         ),
         ("Label;Group\n", ("the wallets file w.csv has the columns 'Label', 'Group'; wallet_id is"
          " missing")),
-        ("wallet_id,label\n1,a\n2,Smith, Inc.\n", ("w.csv, line 3: 'Inc.' stands in a column"
-         " without a name (2 columns are named); text that holds the separator stands in double"
-         " quotes")),
+        ("wallet_id,label\n1,a\n2,Smith, Inc.\n", ("w.csv, line 3: 'Inc.' has no heading;"
+         " the first line has 2 headings. Put double quotes around text that contains the"
+         " separator")),
         ('wallet_id\n1\n"2\n', ("the wallets file w.csv is not CSV after line 2: unexpected end of"
          " data")),
     ],
@@ -138,14 +138,14 @@ def test_what_must_change_is_said(text: str, problem: str) -> None:
         (
             "wallet_id;label\r\n1;Köln\r\n".encode("cp1252"),
             (
-                "is not UTF-8 text: line 2, which in Windows-1252 would be '1;Köln'; in Excel, save"
+                "is not UTF-8 text: in Windows-1252, line 2 would be '1;Köln'; in Excel, save"
                 ' it as "CSV UTF-8 (Comma delimited)", or convert it: iconv -f WINDOWS-1252 -t'
                 " UTF-8"
             ),
         ),
         (b"PK\x03\x04rest", "is an Excel workbook, not a text file; in Excel, save it as"),
         (b"\xd0\xcf\x11\xe0", "is an Excel workbook, not a text file; in Excel, save it as"),
-        (b"\xff\xfea\x00b", "is not whole UTF-16 text"),
+        (b"\xff\xfea\x00b", "is not valid UTF-16 text"),
     ],
 )
 def test_what_is_no_such_text_is_said_with_what_to_do(

@@ -89,7 +89,7 @@ def test_a_reading_process_that_is_stopped_for_good_is_replaced(
     process = start_sync(tmp_path, long.url, "--timeout", "1", unbuffered=unbuffered)
     os.kill(started(process, long), signal.SIGSTOP)
     err = assert_all_read(process, tmp_path, ENTRIES)
-    assert err == "the reading process gave no sign of life for 11 s; a new one replaced it\n"
+    assert err == "the reading process sent no heartbeat for 11 s; a new one replaced it\n"
 
 
 def garbage(reader: int) -> Path:
@@ -190,9 +190,9 @@ from nftsync.provider.config import ClientConfig
 from nftsync.pull.process import Process
 from nftsync.pull.reads import WalletTask
 from nftsync.records import SequenceNumbers
-url, most_silent, *wallets = sys.argv[1:]
+url, timeout, *wallets = sys.argv[1:]
 config, read = ClientConfig(base_url=url, timeout=60.0), 0
-with closing(Process(config, SequenceNumbers(0, 0), 2, most_silent=float(most_silent))) as reader:
+with closing(Process(config, SequenceNumbers(0, 0), 2, heartbeat_timeout=float(timeout))) as reader:
     reader.submit([WalletTask(each) for each in wallets])
     while not reader.idle:
         read += len(reader.take(100, timeout=0.1))
@@ -205,9 +205,13 @@ def test_a_stop_of_the_parent_is_no_silence_of_its_reading_process(
     provider: Provider, held_up: threading.Event, tmp_path: Path, whose: str
 ) -> None:
     """Ctrl-Z, `docker pause`, a laptop that sleeps: the clock goes on meanwhile."""
-    most_silent = 4.0
+    heartbeat_timeout = 4.0
     process = subprocess.Popen(
-        [*(sys.executable, "-c", PARENT, provider.url, str(most_silent)), wallet(1), wallet(2)],
+        [
+            *(sys.executable, "-c", PARENT, provider.url, str(heartbeat_timeout)),
+            wallet(1),
+            wallet(2),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -218,7 +222,7 @@ def test_a_stop_of_the_parent_is_no_silence_of_its_reading_process(
         for pid in stopped:
             os.kill(pid, number)
         if number == signal.SIGSTOP:  # it is a stop that is tried: nothing else could be waited for
-            time.sleep(1.5 * most_silent)
+            time.sleep(1.5 * heartbeat_timeout)
     assert readers(process) == [reader]
     held_up.set()
     assert process.communicate(timeout=PATIENCE) == ("2\n", "")
@@ -238,7 +242,9 @@ def test_a_pause_that_the_provider_asks_for_is_no_silence(
 ) -> None:
     provider.always(reply(status=429, retry_after="6"), reply(balances(entry(token(1)))))
     config = ClientConfig(base_url=provider.url)
-    (read,) = read_all(Process(config, SequenceNumbers(0, 0), 1, most_silent=4.0), wallet(900))
+    (read,) = read_all(
+        Process(config, SequenceNumbers(0, 0), 1, heartbeat_timeout=4.0), wallet(900)
+    )
     assert (read.outcome, read.effort.retries) == ("ok", 1)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 

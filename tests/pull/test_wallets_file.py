@@ -76,14 +76,17 @@ def test_a_bad_id_is_refused_with_its_line(file, wrong):
         (f"label,wallet_id\nx,{A}\ny,\n", ", line 3: '' is not a wallet id"),
         ("label,wallet_id\nx\n", ", line 2: '' is not a wallet id"),
         (f'# c\nwallet_id,label\n{A},"two\nlines"\nno,x\n', ", line 5: 'no' is not a wallet id"),
-        (f"wallet_id,labels\n{A},x\n", "'labels'; known are wallet_id, label and group, each once"),
+        (
+            f"wallet_id,labels\n{A},x\n",
+            "'labels'. Allowed are wallet_id, label and group, each once",
+        ),
         *(
             (text, "names no wallet")
             for text in ("", "\n \n", "# a\n#b", "wallet_id,label\n", "\ufeff")
         ),
         (
             f"{A};Cold\n",
-            "; if lines have more than ids, the first names them: wallet_id,label,group",
+            "; a file with several columns begins with headings: wallet_id,label,group",
         ),
     ],
 )

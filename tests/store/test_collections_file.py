@@ -40,8 +40,8 @@ def test_what_people_write(content: str | bytes, names: dict[str, str], tmp_path
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", "the first line of .*collections.csv must name its columns: contract_address,name"),
-        (f"{CATS},Cats\n", "must name its columns"),
+        ("", "the first line of .*collections.csv must be headings: contract_address,name"),
+        (f"{CATS},Cats\n", "must be headings"),
         ("name\nCats\n", "contract_address is missing"),
         (f"contract_address,name\n{CATS},Cats\n,Dogs\n", "csv, line 3: a name without"),
         (f"contract_address,name\n{CATS},\n", "csv names no collection"),
