@@ -1,4 +1,7 @@
-"""The sandbox: a local provider with state, an API and a server."""
+"""The sandbox: a local provider with state, an API and a server.
 
-#: What waits between attempts may be multiplied by at most: the longest is over a year then.
+An edit that raises InputError changes nothing. Amounts are integers or their digits.
+"""
+
+#: The greatest factor for waits between attempts; the longest wait is then over a year.
 GREATEST_TIME_SCALE = 1000

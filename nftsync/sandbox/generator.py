@@ -1,4 +1,4 @@
-"""Generate worlds from a seed: the same arguments give the same bytes on every machine."""
+"""Generate worlds: the same arguments give the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from nftsync.sandbox.world import Holding, World
 
 
 class _Collection(NamedTuple):
-    """One collection.
+    """A collection.
 
     Attributes:
-        name: its name.
-        maker: who is named as creator.
-        about: the first words of a description.
-        run: how long a series is, each number an NFT of its own; 0 where works stand alone.
-        hashed: whether the ids on the chain are 256-bit hashes, not small numbers.
+        maker: name of the creator.
+        about: start of each description.
+        run: length of a series of numbered NFTs; 0: single works.
+        hashed: whether on-chain ids are 256-bit hashes.
     """
 
     name: str
@@ -31,7 +30,7 @@ class _Collection(NamedTuple):
     hashed: bool = False
 
 
-# Each work has one holder; the first collections are the large ones, as in the field.
+# Each work has one holder. The first collections are the largest, as in real data.
 _OWNED = (
     _Collection("Lowtide Studies", "Studio Lowtide", "A study of water leaving sand"),
     _Collection("Paper Lantern Index", "Lantern Press", "A sheet from the index", run=25),
@@ -42,7 +41,7 @@ _OWNED = (
     _Collection("Salt Cartography", "Studio Lowtide", "A chart of a salt plain", run=50),
     _Collection("Orchard Frequencies", "Fieldrecorder", "A tree heard", hashed=True),
 )
-# Many wallets hold a work, several at a time.
+# Each work has many holders with several copies.
 _SHARED = (
     _Collection("Harbour Passes", "Pier Cooperative", "Opens the harbour gate"),
     _Collection("Kiln Tokens", "Workshop Nine", "One firing in the shared kiln"),
@@ -65,15 +64,11 @@ _SITE = "https://example.com"
 
 
 def generate(*, wallets: int = 50, nfts: int = 20, seed: int = 0, image_base: str = "") -> World:
-    """Make up a world.
+    """Generate a world with `nfts` NFTs in each wallet.
 
-    Args:
-        wallets: how many wallets there are.
-        nfts: how many NFTs each of them lists.
-        seed: what everything is drawn from.
-        image_base: the base URL that serves the pictures.
+    `image_base` is the base URL of the server of its pictures.
     """
-    maker = _Maker(Random(f"generate {seed}"), image_base)  # noqa: S311 - to be repeatable
+    maker = _Generator(Random(f"generate {seed}"), image_base)  # noqa: S311 - to be repeatable
     world = World(seed=seed, organization_id=maker.organization)
     with world.state.transaction():
         for listed in maker.shared_lists(wallets, round(nfts * _SHARE)):
@@ -83,45 +78,44 @@ def generate(*, wallets: int = 50, nfts: int = 20, seed: int = 0, image_base: st
     return world
 
 
-class _Maker:
-    """What is drawn, in an order that decides every byte."""
+class _Generator:
+    """Random data; the order of calls decides every byte."""
 
     def __init__(self, random: Random, image_base: str) -> None:
         self.random = random
         self._images = f"{image_base.rstrip('/')}/sandbox/images"
         self.organization = self.new_id()
         collections = _OWNED + _SHARED
-        self._contracts = {each.name: self._address() for each in collections}
-        self._pictures = {each.maker: f"{self._images}/{self.new_id()}.svg" for each in collections}
-        self._numbers = {each.name: count(1) for each in collections}
+        self._contracts = {c.name: self._address() for c in collections}
+        self._pictures = {c.maker: f"{self._images}/{self.new_id()}.svg" for c in collections}
+        self._numbers = {c.name: count(1) for c in collections}
         self._made = 0
 
-    def shared_lists(self, wallets: int, each_holds: int) -> list[list[Holding]]:
-        """Deal out the NFTs that several wallets hold, then make them with their totals."""
-        pool = max(each_holds, wallets * each_holds // _HOLDERS)
+    def shared_lists(self, wallets: int, per_wallet: int) -> list[list[Holding]]:
+        pool = max(per_wallet, wallets * per_wallet // _HOLDERS)
         dealt = [
             {
                 number: min(int(self.random.paretovariate(1.1)), 500)
-                for number in self.random.sample(range(pool), each_holds)
+                for number in self.random.sample(range(pool), per_wallet)
             }
             for _ in range(wallets)
         ]
         totals: Counter[int] = Counter()
         for hand in dealt:
             totals.update(hand)
-        # Every fourth is open: its provider says 0 for a number that nobody has set.
+        # Every fourth edition is open: real data has the total 0.
         limits = [-(-totals[number] // 25) * 25 if number % 4 else 0 for number in range(pool)]
         tokens = [
             self._token(_SHARED[number % len(_SHARED)], {"editionId": 0, "totalEdition": limit})
             for number, limit in enumerate(limits)
         ]
         return [
-            [msgspec.structs.replace(tokens[n], amount=str(held)) for n, held in hand.items()]
+            [msgspec.structs.replace(tokens[n], amount=str(copies)) for n, copies in hand.items()]
             for hand in dealt
         ]
 
     def owned(self) -> Holding:
-        """Make an NFT of one holder: of each collection once, so that small worlds show all."""
+        """Generate an NFT with one holder; the first ones show each collection once."""
         collection = self.random.choices(_OWNED, _WEIGHTS)[0] if self._made >= len(_OWNED) else None
         self._made += 1
         return self._token(collection or _OWNED[self._made - 1], {})
@@ -134,7 +128,7 @@ class _Maker:
         record: dict[str, object] = {
             "id": token_id,
             "organizationId": self.organization,
-            # One contract in two spellings, as sources differ in it.
+            # Real data spells one contract in two ways.
             "contractAddress": address.lower() if chain_id % 3 == 0 else address,
             "blockchainTokenId": str(chain_id),
         }
@@ -169,22 +163,18 @@ class _Maker:
         }
 
     def _address(self) -> str:
-        """An address in mixed case, as if it carried a checksum."""
+        """Return an address in mixed case, like one with a checksum."""
         digits = f"{self.random.getrandbits(160):040x}"
-        mixed = (each.upper() if self.random.random() < 0.5 else each for each in digits)
+        mixed = (digit.upper() if self.random.random() < 0.5 else digit for digit in digits)
         return "0x" + "".join(mixed)
 
     def new_id(self) -> str:
-        """Draw an id."""
+        """Return a random id."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
 
 def draw(token_id: str) -> str:
-    """Draw abstract art as SVG: the same id gives the same picture, and nothing else enters it.
-
-    Args:
-        token_id: any UUID, in any case.
-    """
+    """Draw abstract art as SVG; the picture depends only on the id."""
     pen = Random(token_id.lower())  # noqa: S311 - art
     hue = pen.randrange(360)
     circles = (

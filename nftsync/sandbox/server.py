@@ -1,4 +1,4 @@
-"""The sandbox's server: the provider's API, deliberate faults, and `/sandbox/`."""
+"""The sandbox's server: the provider's API, injected faults, and `/sandbox/`."""
 
 from __future__ import annotations
 
@@ -28,23 +28,22 @@ from nftsync.wsgi import HttpServer, Listener
 
 _EXTENSION = "nftsync_sandbox"
 
-#: The greatest body of a request, in bytes.
+#: Limit of a request body, in bytes.
 _MOST_BYTES = 4 * 1024 * 1024
 
 
 class Faults:
-    """How the provider is slow and refuses requests on purpose.
+    """Delays and refusals that the sandbox injects into the provider's calls.
 
     Args:
-        latency: seconds before each answer.
-        fail_rate: the share of requests that end in a 500 or 503, from 0 to 1.
-        rate_limit: requests per second; what comes faster, past a second's worth saved up, is
-            refused with 429. None or 0 is no limit.
-        seed: which requests fail is drawn from it.
+        latency: seconds before each response.
+        fail_rate: share of requests that get a 500 or 503, from 0 to 1.
+        rate_limit: requests per second, with a burst of one second; the rest get a 429. None or 0:
+            unlimited.
+        seed: seed for failing requests.
 
     Attributes:
-        requests: how many requests came, refused ones included, by kind: `balances`, `token`,
-            `webhook_config`, or `other` for no call.
+        requests: counts of all requests by kind: `balances`, `token`, `webhook_config`, `other`.
     """
 
     def __init__(
@@ -54,20 +53,20 @@ class Faults:
         self.requests: Counter[str] = Counter()
         self._fail_rate = fail_rate
         self._rate_limit = rate_limit
-        self._due = 0.0  # when the next request is, where all come evenly
+        self._due = 0.0  # time of the next request at an even rate
         self._random = Random(f"faults {seed}")  # noqa: S311 - a simulation, to be repeatable
         self._lock = threading.Lock()
 
     def draw(self, kind: str = "other") -> exceptions.HTTPException | None:
-        """Count one request, and let it through, or tell how it is refused."""
+        """Count a request, and return its refusal, if any."""
         with self._lock:
             self.requests[kind] += 1
             if self._rate_limit:
                 at = time.monotonic()
                 due = max(self._due, at)
                 if due - at >= 1:
-                    said = f"more than {self._rate_limit:g} requests per second"
-                    return exceptions.TooManyRequests(said, retry_after=1)
+                    reason = f"more than {self._rate_limit:g} requests per second"
+                    return exceptions.TooManyRequests(reason, retry_after=1)
                 self._due = due + 1 / self._rate_limit
             if self._random.random() < self._fail_rate:
                 down = exceptions.ServiceUnavailable("the sandbox is unavailable")
@@ -77,12 +76,7 @@ class Faults:
 
 
 def create_app(sandbox: Sandbox, faults: Faults) -> Flask:
-    """Make the app that plays the provider.
-
-    Args:
-        sandbox: what it answers from.
-        faults: what the provider's calls meet.
-    """
+    """Create the app that acts as the provider."""
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
     app.extensions[_EXTENSION] = sandbox
@@ -91,7 +85,7 @@ def create_app(sandbox: Sandbox, faults: Faults) -> Flask:
     app.register_blueprint(_calls)
 
     @app.before_request
-    def meet_faults() -> None:
+    def inject_faults() -> None:
         if request.path.startswith(("/v1/", "/api/")):
             refusal = faults.draw((request.endpoint or "other").rpartition(".")[2])
             time.sleep(faults.latency)
@@ -109,7 +103,7 @@ def _refused(error: exceptions.HTTPException | NftsyncError) -> BaseResponse:
         error = exceptions.BadRequest(str(error))
     elif isinstance(error, NftsyncError):
         error = exceptions.InternalServerError(str(error))
-    response = error.get_response()  # with its headers
+    response = error.get_response()  # keeps its headers
     response.data = msgspec.json.encode({"error": error.description}) + b"\n"
     response.content_type = "application/json"
     return response
@@ -120,7 +114,7 @@ def _json(value: object) -> Response:
 
 
 def _read(body: bytes | None, missing: str) -> Response:
-    """Answer a read; 304 where the client has that very answer."""
+    """Return a body, 304 if it matches the client's ETag, or 404."""
     if body is None:
         raise exceptions.NotFound(missing)
     response = Response(body, mimetype="application/json")
@@ -129,40 +123,40 @@ def _read(body: bytes | None, missing: str) -> Response:
     return response
 
 
-#: The provider's calls as in its document, section Endpoints, and our own; the front page tells a
-#: person what each is for, in the words of its docstring.
+#: The provider's calls (provider's document, section Endpoints) and the sandbox's. The front page
+#: shows their docstrings.
 _calls = Blueprint("calls", __name__)
 
 
 @_calls.get("/v1/wallets/<wallet_id>/nft-balances")
 def balances(wallet_id: str) -> Response:
-    """What a wallet holds."""
+    """Return a wallet's balances."""
     wallet = normalize_uuid(wallet_id, "wallet id")
-    return _read(_sandbox.world.balances_body(wallet), f"there is no wallet {wallet}")
+    return _read(_sandbox.world.balances_body(wallet), f"wallet {wallet} does not exist")
 
 
 @_calls.get("/v1/tokens/<token_id>")
 def token(token_id: str) -> Response:
-    """One token with its metadata."""
+    """Return one token with its metadata."""
     token = normalize_uuid(token_id, "token id")
-    return _read(_sandbox.world.token_body(token), f"there is no token {token}")
+    return _read(_sandbox.world.token_body(token), f"token {token} does not exist")
 
 
 @_calls.get("/sandbox/wallets")
 def wallets() -> Response:
-    """The ids of all wallets."""
+    """Return the ids of all wallets."""
     return _json(_sandbox.world.wallets())
 
 
 @_calls.get("/sandbox/images/<token_id>.svg")
 def image(token_id: str) -> Response:
-    """A token's picture."""
+    """Return a token's picture."""
     return Response(draw(normalize_uuid(token_id, "token id")), mimetype="image/svg+xml")
 
 
 @_calls.get("/")
 def index() -> Response:
-    """This list."""
+    """Return this list."""
     calls = {}
     for rule in current_app.url_map.iter_rules():
         [method] = set(rule.methods or ()) - {"HEAD", "OPTIONS"}
@@ -171,7 +165,7 @@ def index() -> Response:
 
 
 def _form(*fields: Any) -> type[msgspec.Struct]:
-    """What the body of a call must be: each field, and no other."""
+    """Return a type for bodies with exactly these fields."""
     return msgspec.defstruct("Body", fields, rename="camel", forbid_unknown_fields=True)
 
 
@@ -191,83 +185,83 @@ _EMIT = _form(
 _SCRIPT = _form(("webhooks", list[Fault]))
 
 
-def _given(form: type[msgspec.Struct]) -> tuple[Any, ...]:
+def _fields(form: type[msgspec.Struct]) -> tuple[Any, ...]:
     return msgspec.structs.astuple(decode(request.get_data(), form))
 
 
 @_calls.patch("/api/organization/v1/current-organization/webhook-config")
 def webhook_config() -> Response:
-    """Where webhooks go: url, enabled, sharedSecret, webhookTypes."""
-    # What it is answered is the sandbox's own (document: not shown).
+    """Change the webhook configuration: url, enabled, sharedSecret, webhookTypes."""
+    # The response is the sandbox's own (provider's document: not shown).
     return _json(_sandbox.configure(request.get_data()))
 
 
 @_calls.post("/sandbox/transfer")
 def transfer() -> Response:
-    """Moves NFTs: fromWalletId, toWalletId, tokenId, amount."""
-    return _json({"webhooks": _sandbox.transfer(*_given(_TRANSFER))})
+    """Transfer NFTs: fromWalletId, toWalletId, tokenId, amount."""
+    return _json({"webhooks": _sandbox.transfer(*_fields(_TRANSFER))})
 
 
 @_calls.post("/sandbox/mint")
 def mint() -> Response:
-    """Makes a token: walletId, amount, metadata."""
-    made, caused = _sandbox.mint(*_given(_MINT))
-    return _json({"tokenId": made, "webhooks": caused})
+    """Mint a token: walletId, amount, metadata."""
+    token_id, webhooks = _sandbox.mint(*_fields(_MINT))
+    return _json({"tokenId": token_id, "webhooks": webhooks})
 
 
 @_calls.post("/sandbox/tokens/<token_id>")
 def edit_metadata(token_id: str) -> Response:
-    """Changes a token's metadata: metadata."""
-    return _json({"webhooks": _sandbox.edit_metadata(token_id, *_given(_EDIT))})
+    """Change a token's metadata: metadata."""
+    return _json({"webhooks": _sandbox.edit_metadata(token_id, *_fields(_EDIT))})
 
 
 @_calls.post("/sandbox/emit")
 def emit() -> Response:
-    """Sends one webhook: type, resourceType, resourceId, action, changes."""
-    return _json({"webhooks": _sandbox.emit(*_given(_EMIT))})
+    """Send one webhook: type, resourceType, resourceId, action, changes."""
+    return _json({"webhooks": _sandbox.emit(*_fields(_EMIT))})
 
 
 @_calls.get("/sandbox/deliveries")
 def deliveries() -> Response:
-    """Each webhook with its attempts, newest last."""
+    """Return each webhook with its attempts, newest last."""
     return _json(_sandbox.deliveries())
 
 
 @_calls.post("/sandbox/faults")
 def script() -> Response:
-    """Lets the next webhooks go wrong: webhooks, a list (docs/use/commands.md tells of what)."""
-    (webhooks,) = _given(_SCRIPT)
+    """Inject faults into the next webhooks: webhooks, a list (see docs/use/commands.md)."""
+    (webhooks,) = _fields(_SCRIPT)
     _sandbox.script.extend(webhooks)
     return _json({"webhooks": webhooks})
 
 
 class SandboxServer(AbstractContextManager["SandboxServer"]):
-    """A running sandbox; a context manager that stops it on leaving.
+    """A running sandbox, and a context manager that stops it.
 
     Args:
-        world: what it serves, or what builds it once the base URL is known, which serves the
-            pictures; neither counts where the state has a world.
+        world: the world, or a function that builds it for a base URL; not used if the state has a
+            world.
         host: the address to listen on.
-        port: the port; 0 takes any free one.
-        state: a file that keeps the world, the webhook configuration and the undelivered webhooks
-            over restarts; None keeps nothing.
-        seed: which requests fail, and how retries spread, is drawn from it.
-        time_scale: what the waits between a webhook's attempts are multiplied by.
-        on_broken: called, from another thread, with what ends the server or the deliveries though
-            nobody closed them. If None, it is only logged.
-        faults: what the provider's calls meet; see `Faults`.
+        port: the port; 0: any free port.
+        state: a file for the world, the webhook configuration and undelivered webhooks; None: no
+            file.
+        seed: seed for faults and retries.
+        time_scale: factor for the waits between a webhook's attempts.
+        on_broken: called from another thread with an error that ends the server or the deliveries;
+            None: only log.
+        faults: see `Faults`.
 
     Attributes:
-        url: the base URL, without a slash at its end.
-        port: the port it listens on.
-        world: what it serves; edits of it send no webhooks.
-        sandbox: all that is behind it; edits here send the webhooks that follow.
+        url: the base URL, without a final slash.
+        port: the port.
+        world: the world; its edits send no webhooks.
+        sandbox: the sandbox; its edits send webhooks.
         app: the Flask app.
         requests: see `Faults`.
 
     Raises:
-        InputError: the port is taken or may not be used, a figure is none, the world cannot be
-            made, or the state file cannot be used.
+        InputError: the port or state file is unavailable, a number is not finite, or the world is
+            unusable.
         StoreError: the state file cannot be written.
     """
 
@@ -284,26 +278,26 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
         **faults: Any,
     ) -> None:
         if not all(map(math.isfinite, filter(None, (time_scale, *faults.values())))):
-            raise InputError("latency, fail rate, rate limit and time scale are finite numbers")
+            raise InputError("latency, fail rate, rate limit and time scale must be finite numbers")
         with ExitStack() as undo:
             listener = Listener(host, port)
             undo.callback(listener.close)
             self.port, self.url = listener.port, listener.url
-            kept = State(state)
-            undo.callback(kept.close)
-            if kept.facts:
-                self.world = World(kept=kept)
+            stored = State(state)
+            undo.callback(stored.close)
+            if stored.facts:
+                self.world = World(state=stored)
             else:
                 self.world = world if isinstance(world, World) else world(self.url)
                 if state is not None:
-                    self.world.state.copy_into(kept)
-                    self.world.state = kept
+                    self.world.state.copy_into(stored)
+                    self.world.state = stored
             self.sandbox = Sandbox(self.world, time_scale=time_scale, seed=seed)
-            met = Faults(seed=seed, **faults)
-            self.requests = met.requests
-            self.app = create_app(self.sandbox, met)
+            injected = Faults(seed=seed, **faults)
+            self.requests = injected.requests
+            self.app = create_app(self.sandbox, injected)
             undo.pop_all()
-        # Twice as much, so that the app answers what is a bit too large.
+        # Twice the app's limit, so that the app itself refuses slightly larger bodies.
         self._server = HttpServer(
             self.app,
             listener,
@@ -317,7 +311,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
         self.close()
 
     def close(self) -> None:
-        """Finish the requests in work, close every connection, free the port, end deliveries."""
+        """Finish current requests, free the port, and end deliveries."""
         self._server.close()
         self._sender.close()
         self.world.state.close()

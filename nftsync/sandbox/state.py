@@ -1,7 +1,6 @@
 """The sandbox's state: in memory, or in a file that survives a restart and `kill -9`.
 
-It is the sandbox's own, and one sandbox at a time holds a file. What is changed in a transaction
-is there whole or not at all. Only the file's owner may read it, as the secret is in it.
+One sandbox at a time uses a file. Only the owner can read it, as it contains the secret.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from typing import Any
 
 from nftsync.errors import InputError, StoreError
 
-#: In the header of state files (SQLite's application_id).
+#: SQLite's application_id in state files.
 _MARK = 0x6E667473
 _VERSION = 4
 
-# Ids are in lower case; `shown` is how a world file wrote one. The rowids (`place`) keep the order
-# of wallets, of what they list and of webhooks. The `record` of a holding is NULL where the list
-# does not carry one. `due` is NULL while an attempt is made, and once there is to be none.
+# Ids are in lower case; `shown` has the original spelling. The rowids (`place`) keep the order of
+# wallets, holdings and webhooks. A holding's `record` is NULL if the list has none. `due` is NULL
+# during an attempt, and after the last one.
 _SCHEMA = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE tokens (token TEXT PRIMARY KEY, record TEXT) STRICT;
@@ -52,20 +51,19 @@ class OtherVersion(InputError):
 class State:
     """An open state, for many threads.
 
-    Args:
-        path: the file; one is begun where there is none, or an empty one. None keeps all in memory.
+    Without a path, it is in memory. A missing or empty file becomes a new state.
 
     Raises:
-        OtherVersion: it is of another version.
-        InputError: it is something else, in use, or cannot be opened.
+        OtherVersion: the file is from another version.
+        InputError: the file is not a state, is in use, or cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._path = Path(":memory:" if path is None else path)
         self._lock = threading.RLock()
-        self._kept = path is not None
+        self._is_file = path is not None
         try:
-            if self._kept:
+            if self._is_file:
                 os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
             self._connection = sqlite3.connect(
                 self._path, timeout=1, isolation_level=None, check_same_thread=False
@@ -77,39 +75,39 @@ class State:
                 undo.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise InputError(
-                f"the state file {path} cannot be used: {error}; it must be a sandbox's own, and "
-                "no other sandbox may be using it: name another with --state"
+                f"the state file {path} cannot be used: {error}. It must be a sandbox state that "
+                "no other sandbox is using; name another file with --state"
             ) from error
 
     @property
     def facts(self) -> dict[str, str]:
-        """Single values by their names; none in a new state."""
+        """Single values by name; a new state has none."""
         return dict(self.run("SELECT name, value FROM facts"))
 
     def note(self, **facts: str) -> None:
-        """Note single values."""
+        """Store single values."""
         self.run_many("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
 
     def run(self, statement: str, *values: object) -> list[Any]:
-        """Run a statement, and give its rows; changes that belong together are a transaction.
+        """Run a statement and return its rows.
 
         Raises:
-            StoreError: it cannot be read, or not be written.
+            StoreError: the file cannot be read or written.
         """
         with self._lock, self._explained():
             return self._connection.execute(statement, values).fetchall()
 
     def run_many(self, statement: str, rows: Iterable[Any]) -> None:
-        """Run a statement with each of some rows of values; see `run`."""
+        """Run a statement for each row of values; see `run`."""
         with self.transaction():
             self._connection.executemany(statement, rows)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Hold other threads off; what is changed inside is kept when the outermost block ends.
+        """Run a block as one transaction, alone; nested blocks join the outer one.
 
         Raises:
-            StoreError: it cannot be written, and nothing has changed.
+            StoreError: the file cannot be written, so nothing has changed.
         """
         with self._lock, self._explained():
             if self._connection.in_transaction:
@@ -120,17 +118,17 @@ class State:
                 yield
 
     def copy_into(self, other: State) -> None:
-        """Make another state one like this, whole or not at all.
+        """Copy everything into another state, or nothing.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: the file cannot be written.
         """
         with self._lock, other._explained():
             self._connection.backup(other._connection)
 
     def close(self) -> None:
-        """Close the file, for another sandbox to open; what is in memory stays."""
-        if self._kept:
+        """Close the file for other sandboxes; a state in memory stays."""
+        if self._is_file:
             with self._lock:
                 self._connection.close()
 
@@ -144,25 +142,25 @@ class State:
             ) from error
 
     def _prepare(self) -> None:
-        """Make sure that the file is one of ours, or empty, and hold it."""
+        """Check that the file is a state or empty, and lock it."""
         connection = self._connection
-        # One sandbox at a time, and no shared memory beside the file.
+        # One sandbox at a time, without a file for shared memory.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        header = (
+        query = (
             "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
         )
-        [found] = connection.execute(header)
-        new = found == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
-        if not new and found != (_MARK, _VERSION):
-            if found[0] != _MARK:
-                raise sqlite3.DatabaseError("it is another database")
+        [header] = connection.execute(query)
+        new = header == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+        if not new and header != (_MARK, _VERSION):
+            if header[0] != _MARK:
+                raise sqlite3.DatabaseError("it is not a sandbox state")
             raise OtherVersion(
-                f"{self._path} is a sandbox state of version {found[1]}, and this nftsync reads "
-                f"{_VERSION}; name another file with --state (`nftsync demo` makes its own anew)"
+                f"{self._path} is a sandbox state of version {header[1]}, but this nftsync reads "
+                f"{_VERSION}. Name another file with --state (`nftsync demo` recreates its own)"
             )
-        if new and self._kept:
-            self._path.chmod(0o600)  # an empty file that was there already
-        # A write, so that the file is held from now on.
+        if new and self._is_file:
+            self._path.chmod(0o600)  # for an existing empty file
+        # A write takes the lock.
         change = _SCHEMA if new else f"PRAGMA user_version = {_VERSION};"
         connection.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"

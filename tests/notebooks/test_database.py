@@ -88,7 +88,7 @@ def test_the_provider_runs_again_as_it_was_left_and_one_that_runs_already_is_use
     assert result.status == "ok"
     assert result.wallets.ok == result.wallets.unchanged == 41
     with closing(State(state_file(copied))) as state:
-        sandbox = Sandbox(World(kept=state))
+        sandbox = Sandbox(World(state=state))
         assert not sandbox.config["enabled"], "nobody takes its webhooks any more"
         assert all(each["state"] != "pending" for each in sandbox.deliveries())
     begin_afresh(copied)

@@ -44,7 +44,7 @@ def test_an_unusable_configuration_is_refused_and_changes_nothing(client):
         (b'{"webhookTypes": ["nft", "nfts"]}', "Invalid enum value 'nfts'"),
         (b'{"sharedSecret": " "}', "at `$.sharedSecret`"),
         (b'{"secret": "x"}', "unknown field `secret`"),
-        *((f'{{"url": "{url}"}}'.encode(), "no http or https URL") for url in urls),
+        *((f'{{"url": "{url}"}}'.encode(), "not an http or https URL") for url in urls),
         (b'{"url": "http://\xff/"}', "can't decode byte"),
         (b'{"url":' + DEEP + b"}", "got `array`"),
         (b'{"x":' + DEEP + b"}", "unknown field"),
@@ -159,7 +159,7 @@ def test_every_call_refuses_missing_unknown_and_wrong_fields(server, client, rec
 def test_bad_input_is_named(server, client):
     calls = good(server.world)
     for path, changed, message in (
-        ("transfer", {"fromWalletId": UNKNOWN}, "there is no wallet"),
+        ("transfer", {"fromWalletId": UNKNOWN}, f"wallet {UNKNOWN} does not exist"),
         ("mint", {"amount": str(2**256)}, "from 1 to 2**256-1"),
         ("emit", {"type": "NFT"}, "Invalid enum value 'NFT' - at `$.type`"),
         ("emit", {"resourceId": UNKNOWN + "\n"}, "is not a resource id"),
@@ -170,7 +170,7 @@ def test_bad_input_is_named(server, client):
         assert (answer.status_code, message in answer.json()["error"]) == (400, True), message
     deep = b'{"metadata": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
     for token, body, status, message in (
-        (UNKNOWN, b'{"metadata": {}}', 400, "there is no token"),
+        (UNKNOWN, b'{"metadata": {}}', 400, f"token {UNKNOWN} does not exist"),
         ("x", b'{"metadata": {}}', 400, "is not a token id"),
         (UNKNOWN, deep, 400, "too deeply"),
         (UNKNOWN, b" " * 5_000_000, 413, "exceeds"),

@@ -88,7 +88,7 @@ def test_an_answer_that_drips_past_3_seconds_is_none(receiver):
         wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
         [delivery] = server.sandbox.deliveries()
     [attempt] = delivery["attempts"]
-    assert (attempt["status"], attempt["error"]) == (None, "no whole answer within 3 s")
+    assert (attempt["status"], attempt["error"]) == (None, "no complete response within 3 s")
     assert attempt["ms"] >= 3000
     assert delivery["state"] == "pending"
 
@@ -121,7 +121,7 @@ def test_nobody_at_the_url_is_an_attempt_and_retries_go_to_the_present_url(recei
         server.sandbox.configure(json.dumps({"url": receiver.url}).encode())
         [delivery] = finished(server)
     assert delivery["state"] == "delivered"
-    assert "no answer" in delivery["attempts"][0]["error"]
+    assert "no response" in delivery["attempts"][0]["error"]
     assert "\n" not in delivery["attempts"][0]["error"]
     assert (statuses(delivery)[-1], len(receiver.got)) == (200, 1)
 

@@ -32,8 +32,8 @@ def test_an_unchanged_answer_is_a_304_until_it_changes(server, client):
 def test_errors_are_json(client):
     balances = f"/v1/wallets/{UNKNOWN}/nft-balances"
     for method, path, status, message in (
-        ("GET", balances, 404, f"there is no wallet {UNKNOWN}"),
-        ("GET", f"/v1/tokens/{UNKNOWN}", 404, f"there is no token {UNKNOWN}"),
+        ("GET", balances, 404, f"wallet {UNKNOWN} does not exist"),
+        ("GET", f"/v1/tokens/{UNKNOWN}", 404, f"token {UNKNOWN} does not exist"),
         ("GET", "/v1/wallets/ann/nft-balances", 400, "'ann' is not a wallet id"),
         ("GET", "/v1/tokens/%0A%E2%98%83", 400, "is not a token id"),
         ("GET", "/sandbox/images/ann.svg", 400, "'ann' is not a token id"),

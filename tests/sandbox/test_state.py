@@ -71,7 +71,7 @@ def test_a_restarted_world_answers_as_before(tmp_path):
             world.set_amount(giver, odd_ones[number].token_id, "1e3")
             copied = State()
             world.state.copy_into(copied)
-            before = World(kept=copied)
+            before = World(state=copied)
 
 
 def test_configuration_and_undelivered_webhooks_survive_with_their_attempts(tmp_path, receiver):
@@ -177,7 +177,7 @@ def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(tmp_path):
     (tmp_path / "folder").mkdir()
     for name, message in (
         ("text", "cannot be used: file is not a database"),
-        ("older", "is a sandbox state of version 3, and this nftsync reads 4"),
+        ("older", "is a sandbox state of version 3, but this nftsync reads 4"),
         ("folder", "cannot be used: [Errno 21] Is a directory"),
         ("gone/x", "cannot be used: [Errno 2] No such file"),
     ):
@@ -194,7 +194,7 @@ def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(tmp_path):
 def test_one_sandbox_at_a_time_uses_a_file(tmp_path):
     with (
         SandboxServer(generate(wallets=1), state=tmp_path / "x"),
-        pytest.raises(InputError, match="locked; .* no other sandbox may be using it"),
+        pytest.raises(InputError, match=r"locked\. .* no other sandbox is using"),
     ):
         SandboxServer(generate(wallets=1), state=tmp_path / "x")
     with SandboxServer(pytest.fail, state=tmp_path / "x") as server:

@@ -54,8 +54,8 @@ def test_a_refused_edit_says_why_in_one_line_and_changes_nothing():
     for each in (world, untouched):
         each.add_wallet(OTHER, [Holding(odd, "5.0")])
     for edit, message in (
-        (lambda: world.transfer(TOKEN, BEN, TOKEN, 1), f"there is no wallet {TOKEN}"),
-        (lambda: world.transfer(ANN, BEN, OTHER, 1), f"there is no token {OTHER}"),
+        (lambda: world.transfer(TOKEN, BEN, TOKEN, 1), f"wallet {TOKEN} does not exist"),
+        (lambda: world.transfer(ANN, BEN, OTHER, 1), f"token {OTHER} does not exist"),
         (lambda: world.transfer(BEN, ANN, TOKEN, 1), "does not hold 1 of token"),
         (lambda: world.transfer(ANN, ANN, TOKEN, 6), "does not hold 6 of token"),
         (lambda: world.transfer(OTHER, BEN, odd, 1), "does not hold 1 of token"),
@@ -63,11 +63,11 @@ def test_a_refused_edit_says_why_in_one_line_and_changes_nothing():
         (lambda: world.transfer(ANN, BEN, TOKEN, "1.0"), "from 1 to 2"),
         (lambda: world.transfer(ANN, BEN, TOKEN, 2**256), "from 1 to 2"),
         (lambda: world.transfer("x\ny", BEN, TOKEN, 1), "is not a wallet id"),
-        (lambda: world.mint(TOKEN, 1, {}), f"there is no wallet {TOKEN}"),
-        (lambda: world.edit_metadata(OTHER, {}), f"there is no token {OTHER}"),
-        (lambda: world.set_amount(ANN, OTHER, "1"), f"there is no token {OTHER}"),
-        (lambda: world.remove(BEN, TOKEN), "holds no token"),
-        (lambda: world.add_wallet(ANN.upper()), "there is a wallet .* already"),
+        (lambda: world.mint(TOKEN, 1, {}), f"wallet {TOKEN} does not exist"),
+        (lambda: world.edit_metadata(OTHER, {}), f"token {OTHER} does not exist"),
+        (lambda: world.set_amount(ANN, OTHER, "1"), f"token {OTHER} does not exist"),
+        (lambda: world.remove(BEN, TOKEN), "does not hold token"),
+        (lambda: world.add_wallet(ANN.upper()), "wallet .* already exists"),
         (lambda: world.add_wallet("ann"), "'ann' is not a wallet id"),
     ):
         with pytest.raises(InputError, match=message) as caught:

@@ -81,10 +81,10 @@ def test_a_bad_line_is_named_by_file_and_number(tmp_path):
     for bad, message in (
         ("{", "truncated"),
         (line(nftTokenBalances=None), r"got `null` - at `\$.nftTokenBalances`"),
-        (line(walletId=WALLET.upper()), f"there is a wallet {WALLET} already"),
+        (line(walletId=WALLET.upper()), f"wallet {WALLET} already exists"),
         (line(walletId=TOKEN, nftTokenBalances=[ENTRY | {"tokenId": "t"}]), "not a token id"),
         (line(walletId=TOKEN, nftTokenBalances=[ENTRY] * 2), "twice"),
-        (line(walletId=TOKEN, nftTokenBalances=[ENTRY | {"token": 1}]), "is no object"),
+        (line(walletId=TOKEN, nftTokenBalances=[ENTRY | {"token": 1}]), "is not a JSON object"),
         (other[:-1] + ',"x":NaN}', "malformed"),
         (other[:-1] + ',"x":' + "[" * 9999 + "]" * 9999 + "}", "too deeply"),
         ('{"walletId":"\xff"}', "can't decode byte"),
