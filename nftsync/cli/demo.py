@@ -46,14 +46,14 @@ def demo(database: str | None) -> None:
     The demo reads neither the environment nor nftsync.toml.
     """
     from nftsync import settings
-    from nftsync.demo.provider import begin_afresh
+    from nftsync.demo.provider import remove_demo
     from nftsync.demo.run import run_demo
     from nftsync.store.database import explained
 
     flags = {"database": database if database is not None else "data/demo.db"}
     path = settings.isolated(flags).database
     with explained(path):
-        begin_afresh(path)
+        remove_demo(path)
     result = run_demo(path, say)
     states = ", ".join(f"{count} {state}" for state, count in result.webhooks.items())
     milliseconds = [1000 * seconds for seconds in result.seconds]

@@ -1,4 +1,4 @@
-"""The run of the demo, from the year of history to the last webhook."""
+"""The demo's run, from the year of history to the last webhook."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nftsync.demo.provider import PORT, begin_provider, create, held
-from nftsync.demo.year import named, picture, play_year, with_metadata
+from nftsync.demo.provider import PORT, balances, create_database, new_provider
+from nftsync.demo.year import changed_metadata, picture_url, play_year, wallet_lines
 from nftsync.errors import StoreError
 from nftsync.provider.access import access_to
 from nftsync.provider.client import Client
@@ -37,68 +37,63 @@ if TYPE_CHECKING:
 
 _SEED = 7
 _PLAIN_TRANSFERS = 8
-#: All of them: the plain ones, one NFT that goes on and comes back, some copies, two into a wallet
-#: that is new.
+#: The plain transfers, one NFT lent and returned, some copies, and two NFTs to a new wallet.
 TRANSFERS = _PLAIN_TRANSFERS + 5
-#: The label of the wallet that is opened while webhooks are followed.
+#: The label of the wallet that is added during the live changes.
 NEW_WALLET = "Customer 040"
 
 
-def happenings(sandbox: Sandbox, url: str) -> Iterator[tuple[list[str], str | None]]:
-    """Change one thing after the other at the provider; the next is made up from what is left.
-
-    Args:
-        sandbox: the provider, with the wallets of the demo.
-        url: its base URL.
+def live_changes(sandbox: Sandbox, url: str) -> Iterator[tuple[list[str], str | None]]:
+    """Make one change after another at the provider.
 
     Yields:
-        The ids of the webhooks that follow, and the wallet that is new, or None.
+        The ids of the resulting webhooks, and the new wallet, if any.
     """
     rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
     world = sandbox.world
     wallets = world.wallets()
     for _ in range(_PLAIN_TRANSFERS):
-        giver, taker = rng.sample(wallets, 2)
-        yield sandbox.transfer(giver, taker, rng.choice(list(held(world, giver))), 1), None
-    # One NFT is lent, from the first wallet to another and back.
+        sender, target = rng.sample(wallets, 2)
+        yield sandbox.transfer(sender, target, rng.choice(list(balances(world, sender))), 1), None
+    # Lend one NFT from the first wallet to another.
     borrower = rng.choice(wallets[1:])
-    amounts = held(world, wallets[0])
+    amounts = balances(world, wallets[0])
     token = rng.choice([token for token, amount in amounts.items() if amount == 1])
     yield sandbox.transfer(wallets[0], borrower, token, 1), None
     yield sandbox.transfer(borrower, wallets[0], token, 1), None
-    # A third of the copies of one NFT changes hands, so that an amount changes.
-    giver = max(wallets, key=lambda wallet: max(held(world, wallet).values()))
-    amounts = held(world, giver)
+    # Transfer a third of the copies of one NFT, so that an amount changes.
+    sender = max(wallets, key=lambda wallet: max(balances(world, wallet).values()))
+    amounts = balances(world, sender)
     token = max(amounts, key=lambda token: amounts[token])
-    taker = rng.choice([wallet for wallet in wallets if wallet != giver])
-    yield sandbox.transfer(giver, taker, token, amounts[token] // 3), None
-    # A wallet is opened and given two NFTs by others.
+    target = rng.choice([wallet for wallet in wallets if wallet != sender])
+    yield sandbox.transfer(sender, target, token, amounts[token] // 3), None
+    # Transfer two NFTs to a new wallet.
     new = world.add_wallet()
-    for opened in (new, None):
-        giver = rng.choice(wallets)
-        yield sandbox.transfer(giver, new, rng.choice(list(held(world, giver))), 1), opened
+    for added in (new, None):
+        sender = rng.choice(wallets)
+        yield sandbox.transfer(sender, new, rng.choice(list(balances(world, sender))), 1), added
     edition = {"editionId": 0, "totalEdition": 3}
-    minted = {"name": "Freshly Minted", "image": picture(url, rng), **edition}
+    minted = {"name": "Freshly Minted", "image": picture_url(url, rng), **edition}
     yield sandbox.mint(wallets[0], 3, minted)[1], None
-    renamed = next(iter(held(world, wallets[-1])))
-    named_anew = with_metadata(world, renamed, name="Renamed while you watch")
-    yield sandbox.edit_metadata(renamed, named_anew), None
+    renamed = next(iter(balances(world, wallets[-1])))
+    new_metadata = changed_metadata(world, renamed, name="Renamed while you watch")
+    yield sandbox.edit_metadata(renamed, new_metadata), None
 
 
-#: Seconds between two changes, so that charts have a time to draw.
+#: Seconds between changes, so that charts show some time.
 _PAUSE = 0.12
-#: Seconds; what takes longer than this will not come.
-_PATIENCE = 60.0
+#: Seconds to wait for a change's webhooks.
+_TIMEOUT = 60.0
 
 
 class DemoResult(NamedTuple):
-    """What the demo has to show.
+    """Data that the demo shows.
 
     Attributes:
-        seconds: for each change at the provider, how long it took until the database said so.
-        webhooks: how many came, by state.
-        holdings: who holds what now, one of `frames.holdings`.
-        transfers: the movements that webhooks led to, one of `frames.transfers`.
+        seconds: time from each change at the provider to the database.
+        webhooks: number of webhooks by state.
+        holdings: `frames.holdings` at the end.
+        transfers: `frames.transfers` of webhooks.
     """
 
     seconds: list[float]
@@ -109,59 +104,59 @@ class DemoResult(NamedTuple):
 
 def run_demo(
     database: Path,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     progress: bool | None = None,
     port: int = PORT,
 ) -> DemoResult:
-    """Make up a year, sync a sandbox provider, and follow its webhooks while NFTs change hands.
+    """Generate a year, sync a sandbox provider, and process its webhooks during live changes.
 
     Args:
-        database: where to keep what was read; it must not exist yet.
-        tell: is told what happens, a line at a time.
-        progress: show bars; None shows them on a terminal and in a notebook.
-        port: where the provider listens, unless that is taken; 0 takes any free one.
+        database: must not exist.
+        report: receives progress as lines of text.
+        progress: show progress bars; None: on a terminal and in a notebook.
+        port: the provider's preferred port; 0: any.
 
     Raises:
-        NftsyncError: the database cannot be written, or a server not be started.
+        NftsyncError: the database cannot be written, or a server cannot start.
     """
     from nftsync import frames
 
-    create(database)
-    with begin_provider(database, port) as provider:
+    create_database(database)
+    with new_provider(database, port) as provider:
         year = play_year(provider.world, provider.url, database, until=datetime.now(UTC))
-        tell(f"A sandbox provider with {len(year.wallets)} wallets answers at {provider.url}.")
-        tell(
-            f"A year of it has been made up: {year.minted} NFTs minted, {year.moved} transfers, and"
-            f" all wallets read {year.reads} times, the last a week ago."
+        report(f"Started a sandbox provider with {len(year.wallets)} wallets at {provider.url}.")
+        report(
+            f"Generated a year of history: {year.minted} mints, {year.moved} transfers, and"
+            f" {year.reads} weekly syncs, the last a week ago."
         )
-        tell("Reading all of them ...")
+        report("Syncing all wallets ...")
         config = ClientConfig(base_url=provider.url, proxy="")
-        lines = named(year.wallets)
+        lines = wallet_lines(year.wallets)
         first = sync_wallets(database, config, SyncRequest(wallets=lines), progress=progress)
-        tell(first.summary())
-        with _following(database, config) as url:
-            tell(f"The receiver takes webhooks at {url}; the provider is told so.")
-            tell(
-                f"{TRANSFERS} transfers, two of them to a new wallet; one NFT is minted, and one "
-                "gets a new name ..."
+        report(first.summary())
+        with _receiving_webhooks(database, config) as url:
+            report(f"Started the receiver at {url}, and registered it with the provider.")
+            report(
+                f"{TRANSFERS} transfers, two of them to a new wallet. One NFT is minted, and one "
+                "is renamed ..."
             )
-            seconds = _let_change_hands(provider, database)
-        # It may be started again, and nobody takes its webhooks then.
+            seconds = _make_changes(provider, database)
+        # If the provider is restarted, it has no receiver.
         provider.sandbox.configure(b'{"enabled": false}')
-        tell("Reading all of them again, in case a webhook had gone missing ...")
+        report("Syncing all wallets again, to verify that the webhooks reported every change ...")
         again = sync_wallets(database, config, SyncRequest(), progress=progress)
-        tell(again.summary())
+        report(again.summary())
     with closing(connect_reader(database)) as connection:
         webhooks = dict(connection.execute("SELECT state, count(*) FROM webhooks GROUP BY state"))
     transfers = frames.transfers(database)
-    followed = transfers[transfers["webhook_id"].notna()]
-    return DemoResult(seconds, webhooks, frames.holdings(database), followed)
+    from_webhooks = transfers[transfers["webhook_id"].notna()]
+    return DemoResult(seconds, webhooks, frames.holdings(database), from_webhooks)
 
 
 @contextmanager
-def _following(database: Path, client: ClientConfig) -> Iterator[str]:
-    """Receive webhooks during a block, as `nftsync serve` does; yields where."""
+def _receiving_webhooks(database: Path, client: ClientConfig) -> Iterator[str]:
+    """Receive webhooks during a block, as `nftsync serve` does; yield the URL."""
     secret = secrets.token_urlsafe(32)
     access = access_to(client, at_once=16)
 
@@ -177,33 +172,32 @@ def _following(database: Path, client: ClientConfig) -> Iterator[str]:
                 provider.configure_webhooks({"url": receiver.url, **config})
             yield receiver.url
         finally:
-            # Rather than that its work was waited for in vain.
+            # The receiver's error explains missing results.
             receiver.failures.raise_first()
 
 
-def _let_change_hands(provider: SandboxServer, database: Path) -> list[float]:
-    """Change things at the provider; how long each took until the database said so, in seconds."""
+def _make_changes(provider: SandboxServer, database: Path) -> list[float]:
+    """Make live changes; return the seconds from each to the database."""
     seconds = []
     with closing(connect_reader(database)) as connection:
-        for webhook_ids, opened in happenings(provider.sandbox, provider.url):
+        for webhook_ids, new_wallet in live_changes(provider.sandbox, provider.url):
             began = time.monotonic()
-            while not _are_done(connection, webhook_ids):
-                if time.monotonic() - began > _PATIENCE:
+            while not _are_processed(connection, webhook_ids):
+                if time.monotonic() - began > _TIMEOUT:
                     raise StoreError(
-                        f"webhooks of the sandbox were not worked off within {_PATIENCE:.0f} s"
+                        f"the sandbox's webhooks were not processed within {_TIMEOUT:.0f} s"
                     )
                 time.sleep(0.002)
             seconds.append(time.monotonic() - began)
-            if opened is not None:
-                line = WalletLine(opened, NEW_WALLET, "customers")
+            if new_wallet is not None:
+                line = WalletLine(new_wallet, NEW_WALLET, "customers")
                 with Mirror(database) as mirror, mirror.transaction() as transaction:
                     register(transaction.connection, [line], now())
             time.sleep(_PAUSE)
     return seconds
 
 
-def _are_done(connection: sqlite3.Connection, webhook_ids: list[str]) -> bool:
-    """Whether webhooks have come and been worked off."""
+def _are_processed(connection: sqlite3.Connection, webhook_ids: list[str]) -> bool:
     (done,) = over_keys(
         connection,
         "SELECT count(*) FROM webhooks WHERE state = 'done'"

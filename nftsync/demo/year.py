@@ -1,6 +1,6 @@
 """The demo's year of history: NFTs are minted and traded, and read weekly.
 
-Nothing is asked over HTTP for it: the mirror applies the answers that reads would have had then.
+Instead of HTTP requests, the mirror applies the responses that reads would have had.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from nftsync.demo.provider import held
+from nftsync.demo.provider import balances
 from nftsync.provider.wire import decode_wallet, without_duplicates
 from nftsync.records import Effort, WalletRead
 from nftsync.sandbox.world import World
@@ -23,79 +23,78 @@ from nftsync.store.wallets import WalletLine, register
 from nftsync.times import format_time, shifted
 
 _SEED = 7
-#: Reads; a week after the last one the demo begins, and what happened since is for it to find.
+#: Weekly reads; the demo starts a week after the last, and finds the changes since.
 _WEEKS = 52
 #: Hour of the day (UTC) at which each week's read begins.
 _HOUR = 6
-#: How long a wallet's read takes.
-_A_READ = timedelta(milliseconds=12)
+#: Duration of a wallet's read.
+_READ_TIME = timedelta(milliseconds=12)
 
-#: The last wallets of the world at the start are read only from these weeks on: what they hold then
-#: they have held before, nobody knows since when.
+#: Weeks in which the initial world's last wallets are first read, with an unknown start date.
 _JOINED_IN = (15, 38)
-#: Weeks in which a wallet is opened, which is empty and read from then on.
+#: Weeks in which an empty wallet is added and first read.
 _OPENED_IN = (4, 11, 19, 26, 34, 43)
 _LABELS = ("Treasury", "Marketing", "Artist royalties", "Cold storage", "Team", "Auctions")
-#: The wallet of the house into which NFTs are minted; all of the house sell.
+#: The house's wallet that receives mints; all wallets of the house sell.
 _STUDIO = _LABELS.index("Artist royalties")
-_DROP_EVERY, _DROP = 4, 16
-_MINTED = len(range(1, _WEEKS + 1, _DROP_EVERY)) * _DROP
-#: Copies of more than one NFT of a kind change hands in part.
-_PART = 3
+_SERIES_EVERY, _SERIES_SIZE = 4, 16
+_MINTED = len(range(1, _WEEKS + 1, _SERIES_EVERY)) * _SERIES_SIZE
+#: Larger amounts are transferred in part.
+_FEW = 3
 
 
-def named(wallets: list[str]) -> list[WalletLine]:
-    """What the demo's wallets are called, by the order in which they became known."""
-    house = [WalletLine(*each, "house") for each in zip(wallets, _LABELS, strict=False)]
+def wallet_lines(wallets: list[str]) -> list[WalletLine]:
+    """Return the demo's wallets with labels and groups, in order of their first read."""
+    house = [WalletLine(*pair, "house") for pair in zip(wallets, _LABELS, strict=False)]
     customers = enumerate(wallets[len(house) :], start=len(house))
-    return house + [WalletLine(each, f"Customer {n:03}", "customers") for n, each in customers]
+    return house + [WalletLine(id_, f"Customer {n:03}", "customers") for n, id_ in customers]
 
 
-def with_metadata(world: World, token_id: str, **fields: object) -> dict[str, object]:
-    """A token's metadata with some fields set anew."""
+def changed_metadata(world: World, token_id: str, **fields: object) -> dict[str, object]:
+    """Return a token's metadata with some fields changed."""
     record = msgspec.json.decode(world.token_body(token_id) or b"{}")
     return {**record.get("metadata", {}), **fields}
 
 
-def picture(url: str, rng: random.Random) -> str:
-    """The address of a picture that the provider draws."""
+def picture_url(url: str, rng: random.Random) -> str:
+    """Return the URL of a picture that the provider draws."""
     return f"{url}/sandbox/images/{UUID(int=rng.getrandbits(128), version=4)}.svg"
 
 
-def play_year(world: World, url: str, database: Path, *, until: datetime) -> Business:
-    """Let a year go by at the provider, and keep in the mirror what weekly reads would have shown.
+def play_year(world: World, url: str, database: Path, *, until: datetime) -> Market:
+    """Simulate a year at the provider, and store its weekly reads.
 
-    The same happens each time; only the times are counted back from `until`.
+    The same happens each time, but times count back from `until`.
 
     Args:
-        world: the provider's, at the start of the year; at the end of it afterwards.
+        world: the provider's world at the start, which is changed.
         url: its base URL, for pictures.
-        database: the mirror, where nothing has been read yet.
-        until: when the year ends; timezone-aware.
+        database: an empty database.
+        until: the end of the year; timezone-aware.
 
     Raises:
-        StoreError: the database or the provider's state cannot be written.
+        StoreError: the database or state cannot be written.
     """
     first = until.astimezone(UTC).replace(hour=_HOUR, minute=0, second=0, microsecond=0)
     first -= timedelta(weeks=_WEEKS)
     with Mirror(database, write_gap=0) as mirror, world.state.transaction():
-        business = Business(world, url)
+        market = Market(world, url)
         for week in range(_WEEKS):
-            _read_all(mirror, world, business.wallets, format_time(first + timedelta(weeks=week)))
-            business.go_on(week + 1)
+            _read_all(mirror, world, market.wallets, format_time(first + timedelta(weeks=week)))
+            market.advance(week + 1)
         mirror.index_tokens()
-    return business
+    return market
 
 
 def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None:
-    """Apply a read of each wallet as a sync that began at a time would have made them."""
+    """Apply reads of all wallets by a sync that started at a time."""
     reads = []
     for place, wallet in enumerate(wallets):
         body = world.balances_body(wallet) or b""
         reads.append(
             WalletRead(
                 sequence=mirror.numbers.take(),
-                started_at=shifted(at, place * _A_READ),
+                started_at=shifted(at, place * _READ_TIME),
                 outcome="ok",
                 effort=Effort(requests=1),
                 wallet_id=wallet,
@@ -103,23 +102,23 @@ def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None
                 digest=sha256(body).hexdigest(),
             )
         )
-    lasted = len(wallets) * _A_READ
-    ended = shifted(at, lasted)
+    duration = len(wallets) * _READ_TIME
+    ended = shifted(at, duration)
     with mirror.transaction(ended) as transaction:
         connection = transaction.connection
-        register(connection, named(wallets), at)
+        register(connection, wallet_lines(wallets), at)
         run = runs.start_run(connection, "sync", reads[0].sequence, at, reads_all=True)
         run.counts = run.counts.with_applied(transaction.apply(reads, run_id=run.run_id))
-        run.counts.seconds = lasted.total_seconds()
+        run.counts.seconds = duration.total_seconds()
         runs.finish_run(connection, run, "ok", None, at=ended)
 
 
-class Business:
-    """What happens at the provider, week by week.
+class Market:
+    """Mints and trades at the provider.
 
     Attributes:
         reads: how often all known wallets are read.
-        wallets: those that are known so far, in the order in which they became known.
+        wallets: the known wallets, in order of their first read.
         minted: new NFTs so far.
         moved: transfers so far.
     """
@@ -131,85 +130,83 @@ class Business:
         self._url = url
         self._random = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
         wallets = world.wallets()
-        self._held = {wallet: held(world, wallet) for wallet in wallets}
+        self._amounts = {wallet: balances(world, wallet) for wallet in wallets}
         self.wallets = wallets[: -len(_JOINED_IN)]
         self._joining = iter(wallets[-len(_JOINED_IN) :])
         self.minted = 0
         self.moved = 0
 
-    def go_on(self, week: int) -> None:
-        """Let a week go by; business grows over the year."""
-        if week % _DROP_EVERY == 1:
-            self._drop()
+    def advance(self, week: int) -> None:
+        """Simulate a week; trade grows over the year."""
+        if week % _SERIES_EVERY == 1:
+            self._mint_series()
         for _ in range(5 + week // 10):
             self._sell()
         for _ in range(3 + week // 13):
             self._trade()
         if week % 3:
-            self._take_out()
+            self._sell_outside()
         if week % 8 == 0:
             self._edit(week)
         if week in _OPENED_IN:
             opened = self._world.add_wallet()
-            self._held[opened] = {}
+            self._amounts[opened] = {}
             self.wallets.append(opened)
         if week in _JOINED_IN:
             self.wallets.append(next(self._joining))
 
-    def _drop(self) -> None:
-        """Mint some NFTs of a series into the studio's wallet."""
+    def _mint_series(self) -> None:
         studio = self.wallets[_STUDIO]
-        for _ in range(_DROP):
+        for _ in range(_SERIES_SIZE):
             self.minted += 1
             metadata = {
                 "name": f"Tidal Almanac #{self.minted}",
                 "description": "A page for each tide that was worth keeping.",
-                "image": picture(self._url, self._random),
+                "image": picture_url(self._url, self._random),
                 "editionId": self.minted,
                 "totalEdition": _MINTED,
                 "creatorName": "Studio Lowtide",
             }
-            self._held[studio][self._world.mint(studio, 1, metadata)] = 1
+            self._amounts[studio][self._world.mint(studio, 1, metadata)] = 1
 
     def _sell(self) -> None:
-        """From the house to a customer; the first customers buy most."""
+        """Sell from the house to a customer; the first customers buy most."""
         house, customers = self.wallets[: len(_LABELS)], self.wallets[len(_LABELS) :]
         studio = [self.wallets[_STUDIO]] * len(house)
         weights = [1 / rank for rank in range(3, len(customers) + 3)]
         (buyer,) = self._random.choices(customers, weights)
-        self._move(self._giver(house + studio), buyer)
+        self._move(self._seller(house + studio), buyer)
 
     def _trade(self) -> None:
-        """From customer to customer; those that are new are the keenest."""
+        """Sell from customer to customer; new customers buy most."""
         customers = self.wallets[len(_LABELS) :]
         buyer = self._random.choice(customers + customers[-5:] * 2)
-        self._move(self._giver([each for each in customers if each != buyer]), buyer)
+        self._move(self._seller([wallet for wallet in customers if wallet != buyer]), buyer)
 
-    def _giver(self, wallets: list[str]) -> str:
-        """One of some wallets that will still hold something."""
-        return self._random.choice([each for each in wallets if len(self._held[each]) > _PART])
+    def _seller(self, wallets: list[str]) -> str:
+        """Return a wallet that can sell and still hold something."""
+        return self._random.choice([x for x in wallets if len(self._amounts[x]) > _FEW])
 
-    def _move(self, giver: str, taker: str) -> None:
-        token, amount = self._random.choice(list(self._held[giver].items()))
-        moved = amount if amount <= _PART else self._random.randint(1, amount // _PART)
-        self._world.transfer(giver, taker, token, moved)
-        self._held[taker][token] = self._held[taker].get(token, 0) + moved
-        self._held[giver][token] = amount - moved
+    def _move(self, seller: str, buyer: str) -> None:
+        token, amount = self._random.choice(list(self._amounts[seller].items()))
+        moved = amount if amount <= _FEW else self._random.randint(1, amount // _FEW)
+        self._world.transfer(seller, buyer, token, moved)
+        self._amounts[buyer][token] = self._amounts[buyer].get(token, 0) + moved
+        self._amounts[seller][token] = amount - moved
         if moved == amount:
-            del self._held[giver][token]
+            del self._amounts[seller][token]
         self.moved += 1
 
-    def _take_out(self) -> None:
-        """A customer sells an NFT to somebody who is none."""
-        giver = self._giver(self.wallets[len(_LABELS) :])
-        token = self._random.choice(list(self._held[giver]))
-        self._world.remove(giver, token)
-        del self._held[giver][token]
+    def _sell_outside(self) -> None:
+        """Sell a customer's NFT to an unknown wallet."""
+        seller = self._seller(self.wallets[len(_LABELS) :])
+        token = self._random.choice(list(self._amounts[seller]))
+        self._world.remove(seller, token)
+        del self._amounts[seller][token]
 
     def _edit(self, week: int) -> None:
-        """A description is written anew."""
-        token = self._random.choice(list(self._held[self.wallets[0]]))
-        described = with_metadata(
-            self._world, token, description=f"Described anew in week {week} of the year."
+        token = self._random.choice(list(self._amounts[self.wallets[0]]))
+        metadata = changed_metadata(
+            self._world, token, description=f"A new description from week {week} of the year."
         )
-        self._world.edit_metadata(token, described)
+        self._world.edit_metadata(token, metadata)

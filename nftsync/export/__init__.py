@@ -1,1 +1,5 @@
-"""Files: frames, tables and databases; each file appears under its name when it is complete."""
+"""Files of frames, tables and databases; each appears under its name once it is complete.
+
+`progress` shows a progress bar; None: on a terminal. InputError means an unusable argument;
+StoreError, an unreadable database or unwritable file.
+"""

@@ -1,4 +1,4 @@
-"""Copies of a database in use, at one moment: snapshots and dated backups."""
+"""Copies of a live database: snapshots and dated backups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nftsync.terminal import progress_bar
 from nftsync.times import now
 from nftsync.whole_files import whole_file
 
-#: Pages that are copied between two looks at the progress bar and at Ctrl-C; some 8 MB.
+#: Pages copied between updates of the progress bar and checks for Ctrl-C; some 8 MB.
 _STEP = 2_000
 
 
@@ -36,27 +36,26 @@ def write_snapshot(
     step: int = _STEP,
     check: Callable[[Path], None] | None = None,
 ) -> int:
-    """Copy a database as it is at one moment, while others may go on writing it.
+    """Copy a database at one moment, while other programs write to it.
 
-    In the copy nothing is under way: webhooks that were being processed are pending again, and runs
-    that were going on are interrupted. It has no write-ahead log and is readable by its owner only.
-    It appears under its name once it is whole. A database of an earlier version is not upgraded.
+    The copy is one file, readable only by its owner. In it, running webhooks are pending, and
+    running syncs are interrupted. An earlier version is not upgraded.
 
     Args:
-        database: what to copy.
-        file: where to; its folder is made where it is missing.
-        progress: show a progress bar; None shows it on a terminal.
-        step: pages that are copied at once.
-        check: looks at the whole copy before it has its name; what it raises leaves none.
+        database: the source.
+        file: the copy; missing folders are created.
+        progress: see the package.
+        step: pages per step.
+        check: may raise an error to discard the finished copy.
 
     Returns:
         The copy's size in bytes.
 
     Raises:
-        InputError: `file` is there already.
-        StoreError: the database cannot be read, or the copy cannot be written.
+        InputError: `file` exists.
+        StoreError: see the package.
     """
-    file = Path(os.path.abspath(file))  # noqa: PTH100 - a link at its place is not followed
+    file = Path(os.path.abspath(file))  # noqa: PTH100 - does not follow a link at this path
     with opened_as_is(database) as source, whole_file(file) as partial, explained(file):
         bar = progress_bar("Copying", 0, unit="pages", shown=progress)
 
@@ -65,8 +64,7 @@ def write_snapshot(
             bar.update(total - remaining - bar.n)
 
         with closing(bar), closing(sqlite3.connect(partial, isolation_level=None)) as target:
-            # The source's open read transaction holds the moment: however often a writer commits
-            # meanwhile, the copy need not begin again.
+            # The open read transaction keeps the moment, so commits do not restart the copy.
             source.execute("BEGIN DEFERRED")
             source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
             source.backup(target, pages=step, progress=show)
@@ -77,22 +75,22 @@ def write_snapshot(
         return partial.stat().st_size
 
 
-#: Bytes up to which a copy is checked wholly, which takes some 10 s a gigabyte. Beyond it what the
-#: tables say is not compared with their indexes, which takes half of that.
-_LARGE = 4_000_000_000
+#: Bytes up to which a copy gets the full check, at some 10 s per gigabyte. Larger copies skip the
+#: comparison of tables with indexes, which halves the time.
+_FULL_CHECK_LIMIT = 4_000_000_000
 
 _MOMENT = "%Y%m%dT%H%M%SZ"
 
 
 class Backup(NamedTuple):
-    """What a backup came to.
+    """Result of a backup.
 
     Attributes:
         file: the copy.
-        size: its bytes.
-        check: how SQLite has checked it: `integrity_check` or `quick_check`.
-        pruned: the names of the older ones that were removed, the oldest first.
-        left_over: how many unfinished ones of backups that were killed were removed.
+        size: bytes.
+        check: SQLite's `integrity_check` or `quick_check`.
+        pruned: names of removed older backups, oldest first.
+        left_over: number of removed files of killed backups.
     """
 
     file: Path
@@ -108,50 +106,48 @@ def write_backup(
     *,
     keep: int,
     progress: bool | None = None,
-    large: int = _LARGE,
+    full_check_limit: int = _FULL_CHECK_LIMIT,
 ) -> Backup:
-    """Copy a database into a directory under the time's name, and remove its oldest copies there.
+    """Write a dated, checked copy of a database to a directory, and prune its older copies.
 
-    The copy is checked before it has its name. Of other files, those of other databases' backups
-    included, none is touched, and nothing is removed if the copy fails.
+    Other files stay, also backups of other databases. If the copy fails, nothing is pruned.
 
     Args:
-        database: what to copy; others may go on writing it.
-        directory: where to; made for its owner alone if it is missing.
-        keep: how many copies of this database there are then at most, the new one included.
-        progress: show a progress bar; None shows it on a terminal.
-        large: bytes from which on the copy is checked only quickly.
+        database: the source; other programs may write to it.
+        directory: created for its owner if missing.
+        keep: number of copies of this database to keep, including the new one.
+        progress: see the package.
+        full_check_limit: bytes from which the copy gets only a quick check.
 
     Raises:
-        InputError: `directory` is no directory.
-        StoreError: the database cannot be read or is damaged, the copy cannot be written, an old
-            one cannot be removed, or another backup of this database is being written there.
+        InputError: `directory` is not a directory.
+        StoreError: also if the database is damaged, an old copy cannot be removed, or another
+            backup is running.
     """
-    ours = _Names.of(database)
+    names = _Names.of(database)
     if directory.exists() and not directory.is_dir():
-        raise InputError(f"{directory} is there and is no directory; name another")
+        raise InputError(f"{directory} is not a directory; name another")
     check: Check = "integrity_check"
 
-    def look(copy: Path) -> None:
+    def check_copy(copy: Path) -> None:
         nonlocal check
-        check = "quick_check" if copy.stat().st_size >= large else "integrity_check"
+        check = "quick_check" if copy.stat().st_size >= full_check_limit else "integrity_check"
         _refuse_damaged(copy, check, database)
 
     with explained(directory):
         directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
-        with _alone(directory, ours):
-            left_over = _sweep(directory, ours)
-            file = _free_place(directory, ours)
-            size = write_snapshot(database, file, progress=progress, check=look)
-            return Backup(file, size, check, _prune(directory, ours, file, keep), left_over)
+        with _locked(directory, names):
+            left_over = _remove_unfinished(directory, names)
+            file = _unused_path(directory, names)
+            size = write_snapshot(database, file, progress=progress, check=check_copy)
+            return Backup(file, size, check, _prune(directory, names, file, keep), left_over)
 
 
 class _Names(NamedTuple):
-    """How copies of one database are called: `STEM-TIME-MARK.db`.
+    """Names of one database's copies: `STEM-TIME-MARK.db`.
 
-    The mark stands for where the database lies and when it was made, so that several of one name
-    can share a directory.
+    The mark is a hash of the database's path and creation time, so databases can share a directory.
     """
 
     stem: str
@@ -171,7 +167,7 @@ class _Names(NamedTuple):
         return bool(re.fullmatch(self._pattern(), name))
 
     def unfinished(self, name: str) -> bool:
-        """Whether it is what `whole_file` works in until a copy is finished."""
+        """Return whether a name is a temporary file of `whole_file`."""
         return bool(re.fullmatch(rf"\.{self._pattern()}\.\w+\.(nftsync-)?partial", name))
 
     def _pattern(self) -> str:
@@ -179,30 +175,28 @@ class _Names(NamedTuple):
 
 
 @contextmanager
-def _alone(directory: Path, ours: _Names) -> Iterator[None]:
-    """Keep other backups of the same database out of a directory during a block."""
-    file = directory / f".{ours.stem}-{ours.mark}.lock"
+def _locked(directory: Path, names: _Names) -> Iterator[None]:
+    """Lock a directory against other backups of the same database."""
+    file = directory / f".{names.stem}-{names.mark}.lock"
     try:
         with filelock.FileLock(file, timeout=0, mode=0o600):
             yield
     except filelock.Timeout:
-        raise StoreError(
-            f"another backup is being written into {directory}; wait for it to end"
-        ) from None
+        raise StoreError(f"another backup is writing to {directory}; wait for it to end") from None
 
 
-def _sweep(directory: Path, ours: _Names) -> int:
-    """Remove what killed backups have left; nobody else works on it while the lock is held."""
-    left = [path for path in directory.iterdir() if ours.unfinished(path.name)]
-    for path in left:
+def _remove_unfinished(directory: Path, names: _Names) -> int:
+    """Remove files of killed backups; the caller holds the lock."""
+    unfinished = [path for path in directory.iterdir() if names.unfinished(path.name)]
+    for path in unfinished:
         shutil.rmtree(path)
-    return len(left)
+    return len(unfinished)
 
 
-def _free_place(directory: Path, ours: _Names) -> Path:
-    """A name of this second, or of the next if there is a copy of this one."""
+def _unused_path(directory: Path, names: _Names) -> Path:
+    """Return a path for the current second, or a later one if it exists."""
     while True:
-        file = directory / ours.at(datetime.now(UTC).strftime(_MOMENT))
+        file = directory / names.at(datetime.now(UTC).strftime(_MOMENT))
         if not os.path.lexists(file):
             return file
         time.sleep(0.1)
@@ -212,17 +206,17 @@ def _refuse_damaged(copy: Path, check: Check, database: Path) -> None:
     report = damage(copy, check)
     if report is not None:
         raise StoreError(
-            f"the copy of {database} is damaged ({report}) and was not kept, nor was an older one"
-            " removed; see whether the database is whole with `nftsync check`, else restore a copy"
+            f"the copy of {database} is damaged ({report}) and was deleted; older backups remain."
+            " Check the database with `nftsync check`; if it is damaged, restore a backup"
         )
 
 
-def _prune(directory: Path, ours: _Names, newest: Path, keep: int) -> list[str]:
-    """Remove all but so many; the newest stays, though the clock may have gone back."""
+def _prune(directory: Path, names: _Names, newest: Path, keep: int) -> list[str]:
+    """Remove the oldest copies; the newest stays, even if the clock was set back."""
     older = sorted(
         entry.name
         for entry in os.scandir(directory)
-        if entry.is_file(follow_symlinks=False) and ours.finished(entry.name)
+        if entry.is_file(follow_symlinks=False) and names.finished(entry.name)
     )
     older.remove(newest.name)
     pruned = older[: max(0, len(older) - keep + 1)]
@@ -231,6 +225,6 @@ def _prune(directory: Path, ours: _Names, newest: Path, keep: int) -> list[str]:
             (directory / name).unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(
-                f"{newest} was written, but {name} cannot be removed: {error.strerror or error}"
+                f"wrote {newest}, but cannot remove {name}: {error.strerror or error}"
             ) from error
     return pruned

@@ -18,13 +18,13 @@ from nftsync.store.catalog import ColumnKind
 from nftsync.text import neutralized
 from nftsync.version import __version__
 
-#: Rows of values: times as stored text, durations as seconds; None where one is missing.
+#: Rows of values: times as stored text, durations in seconds, None if missing.
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
-#: What the cells of a column hold.
+#: Kinds of columns.
 CellKind: TypeAlias = ColumnKind | Literal["duration"]
 
-#: Kinds of which no value can be a formula.
+#: Kinds that cannot be formulas.
 _PLAIN = {"time", "integer"}
 
 
@@ -33,8 +33,8 @@ def write_csv(
 ) -> None:
     """Write rows as CSV (UTF-8, RFC 4180).
 
-    Missing values are empty, flags 0 or 1, bytes base64; what a spreadsheet would run as a formula
-    gets a single quote in front.
+    Missing values are empty, flags 0 or 1, and bytes base64. Text that a spreadsheet would run as a
+    formula gets a leading single quote.
     """
     headings, kinds = zip(*columns, strict=True) if columns else ((), ())
     out = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
@@ -43,7 +43,7 @@ def write_csv(
         writer.writerow(map(neutralized, headings))
         for rows in chunks:
             values = zip(kinds, zip(*rows, strict=True), strict=True)
-            cells = (each if kind in _PLAIN else map(_cell, each) for kind, each in values)
+            cells = (column if kind in _PLAIN else map(_cell, column) for kind, column in values)
             writer.writerows(zip(*cells, strict=True))
     finally:
         out.detach()
@@ -64,7 +64,7 @@ def _cell(value: Any) -> Any:
 #: `amount`: as the provider sent it. `integer`: a column of Python integers.
 ExactKind: TypeAlias = Literal["amount", "integer"]
 
-#: The metadata of a field that holds exact integers.
+#: The metadata of a field with exact integers.
 EXACT = b"nftsync.kind"
 _COMMENTS: dict[ExactKind, str] = {
     "amount": "exact decimal text as sent; uint256 fits no machine type",
@@ -73,12 +73,12 @@ _COMMENTS: dict[ExactKind, str] = {
 
 
 def note(kind: ExactKind) -> dict[bytes, bytes]:
-    """The metadata of a field that holds this."""
+    """Return the metadata of a field with exact integers."""
     return {EXACT: kind.encode(), b"comment": _COMMENTS[kind].encode()}
 
 
 def write_parquet(file: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Write tables one after the other, each as row groups of its own."""
+    """Write tables, each as row groups."""
     about = {**(schema.metadata or {}), b"nftsync": __version__.encode()}
     writer = pq.ParquetWriter(file, schema.with_metadata(about), compression="zstd")
     try:
@@ -86,7 +86,7 @@ def write_parquet(file: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table])
             writer.write_table(table)
         writer.close()
     finally:
-        writer.is_open = False  # or it tries again when it is collected, and complains
+        writer.is_open = False  # otherwise garbage collection closes it again, and complains
 
 
 _TIME = pa.timestamp("us", "UTC")
@@ -102,10 +102,10 @@ _TYPES: dict[ColumnKind, pa.DataType] = {
 
 
 def write_rows(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterable[Rows]) -> None:
-    """Write rows to Parquet, with declared types; a chunk becomes a row group.
+    """Write rows to Parquet with declared types, one row group per chunk.
 
     Raises:
-        StoreError: a time is none.
+        StoreError: a time is invalid.
     """
     fields = [
         pa.field(name, _TYPES[kind], metadata=note("amount") if kind == "amount" else None)
@@ -115,17 +115,17 @@ def write_rows(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterab
 
     def table(rows: Rows) -> pa.Table:
         values = zip(columns.values(), zip(*rows, strict=True), strict=True)
-        return pa.Table.from_arrays([_array(*each) for each in values], schema=schema)
+        return pa.Table.from_arrays([_array(*column) for column in values], schema=schema)
 
     write_parquet(file, schema, map(table, chunks))
 
 
 def _for_pandas(columns: Mapping[str, ColumnKind]) -> bytes:
-    """What makes pandas read integers that may be missing as such, and not as floats."""
+    """Return metadata that makes pandas read integers as Int64, not float."""
     integers = {name: "Int64" for name, kind in columns.items() if kind == "integer"}
-    alike = pd.DataFrame({name: pd.array([], kind) for name, kind in integers.items()})
-    noted: bytes = pa.Schema.from_pandas(alike, preserve_index=False).metadata[b"pandas"]
-    return noted
+    empty = pd.DataFrame({name: pd.array([], kind) for name, kind in integers.items()})
+    metadata: bytes = pa.Schema.from_pandas(empty, preserve_index=False).metadata[b"pandas"]
+    return metadata
 
 
 def _array(kind: ColumnKind, values: tuple[Any, ...]) -> pa.Array:
@@ -134,7 +134,7 @@ def _array(kind: ColumnKind, values: tuple[Any, ...]) -> pa.Array:
             return pa.array(values, pa.string()).cast(_TIME)
         except pa.ArrowInvalid as error:
             raise StoreError(
-                f"the database holds a time that nftsync did not write: {error}"
+                f"the database has a time that nftsync did not write: {error}"
             ) from None
     if kind == "flag":
         return pa.array([None if value is None else value != 0 for value in values], pa.bool_())

@@ -1,4 +1,4 @@
-"""Save and load frames: Parquet without loss, CSV and Excel safe to open in a spreadsheet."""
+"""Frame files: lossless Parquet, and CSV and Excel that are safe in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -22,72 +22,67 @@ from nftsync.whole_files import whole_file
 
 
 def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
-    """Write a frame to a file, which appears under its name once it is whole.
+    """Write a frame to a file, or replace the file; only its owner can read it.
 
-    A file of that name is replaced. Like an export, the file is its owner's only.
+    Parquet loses nothing, and `load` returns the same frame. Columns of Python integers become text
+    with field metadata, as no machine type fits uint256. Text, times, durations, text categories,
+    `Int64` and the index keep their types.
 
-    Parquet loses no value, and `load` brings back the same: columns of Python integers become text,
-    as uint256 fits no machine type, with a note on the field; text, times, durations, categories of
-    text, `Int64` and the index keep their kinds. In CSV such integers are digits, times have the
-    stored form (`2026-01-31T12:00:00.000000Z`; without a time zone, no Z), durations are seconds,
-    truth values 0 or 1, bytes base64; what is missing is empty; and text that a spreadsheet would
-    run as a formula gets a single quote in front.
+    In CSV, integers are digits, and times have the stored form (`2026-01-31T12:00:00.000000Z`; no Z
+    without a time zone). Durations are seconds, booleans 0 or 1, and bytes base64. Missing values
+    are empty. Text that a spreadsheet would run as a formula gets a leading single quote.
 
-    An Excel workbook has one sheet, of the file's name. Text is text there, never a formula or a
-    link; times are dates, shown with UTC where they have a zone; integers are numbers if each of
-    their column has at most 15 digits, which is what Excel keeps, and else digits as text, all of
-    them. Texts of more than 32,767 characters are cut and say so.
+    An Excel workbook has one sheet, named after the file. Text is never a formula or link. Times
+    are dates, shown with UTC if they have a time zone. A column of integers is text if any has more
+    than 15 digits, which is Excel's limit. Texts over 32,767 characters are cut with a note.
 
     Args:
-        frame: one of ours, one derived from it, or any other.
-        path: ends in `.parquet`, `.csv` or `.xlsx`; its folder is made where it is missing.
+        frame: any DataFrame.
+        path: ends in `.parquet`, `.csv` or `.xlsx`; missing folders are created.
 
     Returns:
         The file's absolute path.
 
     Raises:
-        InputError: `path` is none or has another ending, `frame` is no DataFrame, or it holds
-            what such a file cannot hold.
+        InputError: the path or frame is unusable for this format.
         StoreError: the file cannot be written.
     """
-    path = _named(
-        path, "the frame comes first, then the path: frames.save(frame, 'holdings.parquet')"
+    path = _path(
+        path, "pass the frame first, then the path: frames.save(frame, 'holdings.parquet')"
     )
     writers = {".csv": _write_csv, ".parquet": _write_parquet, ".xlsx": _write_workbook}
     write = writers.get(path.suffix.lower())
     if write is None:
         raise InputError(f"{path} does not end in .parquet, .csv or .xlsx; name a file that does")
     if not isinstance(frame, pd.DataFrame):
-        instead = "`to_frame()` makes one" if isinstance(frame, pd.Series) else "give one first"
-        raise InputError(f"a {type(frame).__name__} is no DataFrame; {instead}")
+        advice = "call `to_frame()`" if isinstance(frame, pd.Series) else "pass a frame first"
+        raise InputError(f"{type(frame).__name__} is not a DataFrame; {advice}")
     path = path.resolve()
     with whole_file(path, replace=True) as partial, partial.open("wb") as file:
         try:
             write(frame if write is _write_parquet else _with_index(frame), file)
         except UnicodeEncodeError as error:
-            raise InputError(_HALF) from error
+            raise InputError(_SURROGATE) from error
     return path
 
 
 def load(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a Parquet file of `save`, of `nftsync export`, or of anyone.
+    """Read a Parquet file of `save`, `nftsync export` or another program.
 
-    What `save` wrote comes back the same: exact integers, times, categories, index. Amounts of an
-    export come as frames have them: `amount` exact, `amount_text` as sent, `amount_float`. All else
-    comes as pandas reads it.
+    Frames from `save` come back unchanged. An export's amounts become frame columns: exact
+    `amount`, `amount_text` as sent, and `amount_float`. Pandas reads everything else.
 
     Args:
         path: ends in `.parquet`.
 
     Raises:
-        InputError: there is no such file, it is no Parquet file, or it does not hold what its
-            notes say.
-        StoreError: it cannot be read.
+        InputError: the file is missing, not Parquet, or does not match its metadata.
+        StoreError: the file cannot be read.
     """
-    path = _named(path, "give one: frames.load('holdings.parquet')")
+    path = _path(path, "pass a path: frames.load('holdings.parquet')")
     if path.suffix.lower() != ".parquet":
         raise InputError(
-            f"{path} does not end in .parquet; other files do not say what their columns hold"
+            f"{path} does not end in .parquet; other formats lack the types of columns"
         )
     try:
         with pq.ParquetFile(path) as file:
@@ -95,26 +90,26 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except FileNotFoundError:
-        raise InputError(f"there is no file {path.absolute()}") from None
+        raise InputError(f"file {path.absolute()} does not exist") from None
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
     except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no Parquet file, or a damaged one") from error
+        raise InputError(f"{path} is not a Parquet file, or it is damaged") from error
 
 
-def _named(path: object, advice: str) -> Path:
+def _path(path: object, advice: str) -> Path:
     if isinstance(path, str | os.PathLike):
         name = os.fspath(path)
         if isinstance(name, str):
             return Path(name)
-    raise InputError(f"a {type(path).__name__} is no path of a file; {advice}")
+    raise InputError(f"{type(path).__name__} is not a path; {advice}")
 
 
-_HALF = "the frame holds text with half a character (a lone surrogate)"
+_SURROGATE = "the frame has text with a lone surrogate (half a character)"
 
 
 def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with an index that has a name before its columns."""
+    """Return the frame with a named index as its first columns."""
     if any(name is not None for name in frame.index.names):
         return frame.reset_index(allow_duplicates=True)
     return frame
@@ -125,12 +120,11 @@ def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
 
 
 def _write_workbook(frame: pd.DataFrame, file: BinaryIO) -> None:
-    """Write one sheet, of the file's name."""
     path = Path(file.name)
     name = sheet_name(path.stem)
     check_fits(name, *frame.shape)
     columns = [
-        (heading, "amount" if kind == "integer" and not _is_short(frame.iloc[:, place]) else kind)
+        (heading, "amount" if kind == "integer" and not _fits_excel(frame.iloc[:, place]) else kind)
         for place, (heading, kind) in enumerate(_kinds(frame))
     ]
     with workbook(file, path.parent) as book:
@@ -165,41 +159,41 @@ def _cell_kind(column: pd.Series[Any]) -> CellKind:
     return _CELL_KINDS.get(pd.api.types.infer_dtype(values, skipna=True), "text")
 
 
-def _is_short(column: pd.Series[Any]) -> bool:
-    """Whether Excel keeps all digits of a column of integers."""
+def _fits_excel(column: pd.Series[Any]) -> bool:
+    """Return whether Excel keeps all digits of a column of integers."""
     return all(value is None or abs(value) < 10**MOST_DIGITS for value in values_of(column))
 
 
-#: The metadata of a field that holds categories of text: all of these in their order, and whether
-#: that means anything (JSON).
+#: The metadata of a field with text categories: all categories in order, and whether they are
+#: ordered (JSON).
 _CATEGORIES = b"nftsync.categories"
 _UNREADABLE = (pa.ArrowException, ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 
 
 def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
-    """Write what Arrow keeps, with its notes for pandas, and notes of our own for the rest."""
+    """Write a table with Arrow's metadata for pandas, and nftsync's for other types."""
     for names in (frame.columns.tolist(), [name for name in frame.index.names if name is not None]):
         for name in names:
             if not isinstance(name, str) or names.count(name) > 1:
                 raise InputError(f"{name!r} is not text or names two columns; rename it")
-    notes: dict[str, dict[bytes, bytes]] = {}
+    metadata_of: dict[str, dict[bytes, bytes]] = {}
     plain: dict[str, Any] = {}
     try:
         for name, column in frame.items():
             if isinstance(column.dtype, pd.CategoricalDtype):
-                notes[str(name)] = _noted_categories(column)
-                if not notes[str(name)]:
+                metadata_of[str(name)] = _categories_metadata(column)
+                if not metadata_of[str(name)]:
                     column = pd.Series(pd.array(column.tolist()), column.index)
                     plain[str(name)] = column
             if column.dtype == object and _are_integers(str(name), column):
-                notes[str(name)] = note("integer")
+                metadata_of[str(name)] = note("integer")
                 digits = [None if value is None else str(int(value)) for value in values_of(column)]
                 plain[str(name)] = text(pa.array(digits, pa.large_string()))
         table = pa.Table.from_pandas(frame.assign(**plain))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"the frame cannot be written: {' '.join(str(error).split())}") from error
     fields = [
-        field.with_metadata({**(field.metadata or {}), **notes.get(field.name, {})})
+        field.with_metadata({**(field.metadata or {}), **metadata_of.get(field.name, {})})
         for field in table.schema
     ]
     schema = pa.schema(fields, table.schema.metadata)
@@ -207,45 +201,43 @@ def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
 
 
 def _are_integers(name: str, column: pd.Series[Any]) -> bool:
-    found = pd.api.types.infer_dtype(column, skipna=True)
-    if found.startswith("mixed"):
+    inferred = pd.api.types.infer_dtype(column, skipna=True)
+    if inferred.startswith("mixed"):
         raise InputError(
-            f"the column {name!r} holds objects that a Parquet file has no type for ({found});"
-            " give them one kind, or make them text"
+            f"the column {name!r} has objects without a Parquet type ({inferred});"
+            " convert them to one type or to text"
         )
-    # A column of amounts without one is still text.
-    return found in ("integer", "empty")
+    # An empty column of amounts is text, too.
+    return inferred in ("integer", "empty")
 
 
-def _noted_categories(column: pd.Series[Any]) -> dict[bytes, bytes]:
-    """The note on categories of text; others come back as the values that they stand for."""
+def _categories_metadata(column: pd.Series[Any]) -> dict[bytes, bytes]:
+    """Return the metadata of text categories; other categories become plain values."""
     categories = column.cat.categories
     if categories.inferred_type not in {"string", "empty"}:
         return {}
-    known = {"names": categories.tolist(), "ordered": column.cat.ordered}
-    return {_CATEGORIES: json.dumps(known).encode()}
+    saved = {"names": categories.tolist(), "ordered": column.cat.ordered}
+    return {_CATEGORIES: json.dumps(saved).encode()}
 
 
 def _frame_from(table: pa.Table) -> pd.DataFrame:
-    """Turn a table into a frame; what has no note comes as pandas reads it."""
     frame = table.to_pandas()
     columns: dict[Any, Any] = {}
     exact: dict[str, Exact] = {}
     for name, column in frame.items():
         field = table.schema.field(name) if name in table.schema.names else None
-        noted = (field.metadata if field is not None else None) or {}
+        metadata = (field.metadata if field is not None else None) or {}
         try:
-            if noted.get(EXACT) == b"amount":
+            if metadata.get(EXACT) == b"amount":
                 amounts = Amounts(pa.array(column, pa.large_string(), from_pandas=True))
                 exact[str(name)] = amounts.exact()
                 columns |= {name: None, f"{name}_text": amounts.text()}
                 columns |= {"amount_float": amounts.approximate()} if name == "amount" else {}
             else:
-                columns[name] = _restored(column, noted)
+                columns[name] = _restored(column, metadata)
         except _UNREADABLE as error:
             raise InputError(
-                f"the column {name!r} does not hold what its note says; something else than"
-                " nftsync changed the file"
+                f"the column {name!r} does not match its metadata; another program changed the file"
             ) from error
     columns |= amount_columns(exact, None)
     restored = pd.DataFrame(columns, index=frame.index, copy=False)
@@ -253,19 +245,18 @@ def _frame_from(table: pa.Table) -> pd.DataFrame:
     return restored.rename_axis(columns=frame.columns.name)
 
 
-def _restored(column: pd.Series[Any], noted: dict[bytes, bytes]) -> pd.Series[Any]:
-    """The column that a field is in a frame, by its notes."""
-    if noted.get(EXACT) == b"integer":
+def _restored(column: pd.Series[Any], metadata: dict[bytes, bytes]) -> pd.Series[Any]:
+    if metadata.get(EXACT) == b"integer":
         integers = [None if value is None else _integer(value) for value in values_of(column)]
         return pd.Series(integers, index=column.index, dtype=object)
-    if _CATEGORIES in noted:
-        known = json.loads(noted[_CATEGORIES])
-        kind = pd.CategoricalDtype(pd.Index(known["names"], dtype="str"), known["ordered"])
+    if _CATEGORIES in metadata:
+        saved = json.loads(metadata[_CATEGORIES])
+        kind = pd.CategoricalDtype(pd.Index(saved["names"], dtype="str"), saved["ordered"])
         return column.astype("str").astype(kind)
     return column
 
 
 def _integer(written: str) -> int:
     if re.fullmatch("-?[0-9]+", written) is None:
-        raise ValueError("no integer")
+        raise ValueError("not an integer")
     return int(written)

@@ -1,4 +1,4 @@
-"""Export of the public tables and views, one file each or one workbook, at one moment."""
+"""Exports of the public tables and views: one file each, or one workbook."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from nftsync.whole_files import create_private, whole_directory
 
 ExportFormat: TypeAlias = Literal["parquet", "csv", "xlsx"]
 
-#: Rows of a chunk. Bodies may be large (a webhook's up to 256 KiB), and a chunk is in memory.
+#: Rows per chunk in memory; fewer for tables with bodies of up to 256 KiB.
 _CHUNK = 50_000
 _CHUNK_OF_BODIES = 500
 
 
 class ExportedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One table of an export.
+    """A table in an export.
 
     Attributes:
-        name: of the file.
-        rows: how many it has.
-        columns: their names, in order.
-        kinds: what each of them holds (`nftsync.store.catalog.ColumnKind`), which CSV cannot say.
-        sha256: of its bytes.
-        sheet: which sheet of the file, if that is a workbook.
+        name: file name.
+        rows: number of rows.
+        columns: names, in order.
+        kinds: kinds of the columns (`nftsync.store.catalog.ColumnKind`), which CSV lacks.
+        sha256: checksum of the file.
+        sheet: sheet of a workbook.
     """
 
     name: str
@@ -58,16 +58,7 @@ class ExportedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """What `manifest.json` of an export says.
-
-    Attributes:
-        nftsync: the version that wrote it.
-        exported_at: the moment that all files show.
-        as_of: the time of which they show what was known; None: of the moment itself.
-        database: the name of the database's file.
-        format: of the files.
-        files: an entry for each table and view.
-    """
+    """Content of `manifest.json`; `exported_at` is the time of the data in all files."""
 
     nftsync: str
     exported_at: str
@@ -86,22 +77,21 @@ def write_export(
     progress: bool | None = None,
     chunk_rows: int = _CHUNK,
 ) -> Manifest:
-    """Write each public table and view to a file or sheet, and a manifest; or nothing at all.
+    """Write all public tables and views, and a manifest, or nothing.
 
     Args:
-        database: what to export.
-        directory: where to; it must not exist yet, or be empty.
-        file_format: of the files.
-        as_of: a time in the stored form: balances, holdings and tokens as they were known then,
-            logs up to it; wallets are today's, and so is how often a state that began by then was
-            read.
-        progress: show a progress bar; None shows it on a terminal.
-        chunk_rows: rows that are in memory at once.
+        database: the source.
+        directory: missing or empty.
+        file_format: `parquet`, `csv` or `xlsx`.
+        as_of: a stored time. Balances, holdings and tokens are as known then, and logs end there.
+            Wallets and counts of reads are current.
+        progress: see the package.
+        chunk_rows: rows in memory at once.
 
     Raises:
-        InputError: `directory` is there and not empty, or no directory; the time is still to come;
-            or a table has more rows than an Excel sheet.
-        StoreError: the database cannot be read, or the files cannot be written.
+        InputError: `directory` is not empty, `as_of` is in the future, or a table exceeds an Excel
+            sheet.
+        StoreError: see the package.
     """
     with reading(database) as connection, whole_directory(directory.resolve()) as partial:
         as_of = None if as_of is None else known_time(connection, as_of)
@@ -123,16 +113,16 @@ def write_export(
                 (
                     name,
                     _kinds(name, as_of),
-                    _Counted(_rows(connection, name, as_of, chunk_rows), bar),
+                    _CountedRows(_rows(connection, name, as_of, chunk_rows), bar),
                 )
                 for name in TABLES
             )
             if file_format == "xlsx":
-                manifest.files += _written_workbook(partial / _WORKBOOK, tables, manifest)
+                manifest.files += _write_workbook(partial / _WORKBOOK, tables, manifest)
             else:
                 for name, kinds, rows in tables:
                     path = partial / f"{name}.{file_format}"
-                    manifest.files.append(_written(path, kinds, rows))
+                    manifest.files.append(_write_table(path, kinds, rows))
         create_private(partial / "manifest.json")
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
         (partial / "manifest.json").write_bytes(text)
@@ -140,7 +130,7 @@ def write_export(
 
 
 def _count(connection: sqlite3.Connection, name: str, as_of: str | None) -> int:
-    """How many rows there are, for a progress bar: as of a time it may be somewhat fewer."""
+    """Count rows for a progress bar; with `as_of`, sometimes a few too many."""
     parameters = () if as_of is None or TABLES[name].since is None else (as_of,)
     query = TABLES[name].select_count(until=as_of is not None)
     return int(connection.execute(query, parameters).fetchone()[0])
@@ -149,7 +139,6 @@ def _count(connection: sqlite3.Connection, name: str, as_of: str | None) -> int:
 def _rows(
     connection: sqlite3.Connection, name: str, as_of: str | None, chunk: int
 ) -> Iterator[Rows]:
-    """The rows of a table, as it is or as of a time."""
     table = TABLES[name]
     if as_of is not None and name in {"tokens", "balances", "holdings"}:
         with reading_columns(connection) as source:
@@ -171,13 +160,12 @@ def _rows(
 
 
 def _kinds(name: str, as_of: str | None) -> dict[str, ColumnKind]:
-    """What the columns of a table hold."""
     columns = columns_of(name, as_of=as_of is not None)
-    return {column: each.kind for column, each in columns.items()}
+    return {name: column.kind for name, column in columns.items()}
 
 
-class _Counted:
-    """Rows that count themselves as they are written."""
+class _CountedRows:
+    """Rows that are counted when they are written."""
 
     def __init__(self, chunks: Iterator[Rows], bar: Any) -> None:
         self.count = 0
@@ -191,11 +179,11 @@ class _Counted:
             self._bar.update(len(rows))
 
 
-#: A table's name, what its columns hold, and its rows.
-_Tables: TypeAlias = Iterable[tuple[str, dict[str, ColumnKind], _Counted]]
+#: Name, kinds of columns, and rows of each table.
+_TableRows: TypeAlias = Iterable[tuple[str, dict[str, ColumnKind], _CountedRows]]
 
 
-def _written(path: Path, kinds: dict[str, ColumnKind], rows: _Counted) -> ExportedFile:
+def _write_table(path: Path, kinds: dict[str, ColumnKind], rows: _CountedRows) -> ExportedFile:
     create_private(path)
     with path.open("wb") as file:
         if path.suffix == ".parquet":
@@ -208,7 +196,6 @@ def _written(path: Path, kinds: dict[str, ColumnKind], rows: _Counted) -> Export
 def _entry(
     path: Path, kinds: dict[str, ColumnKind], rows: int, sheet: str | None = None
 ) -> ExportedFile:
-    """What a manifest says of a table that is written."""
     with path.open("rb") as written:
         sha256 = hashlib.file_digest(written, "sha256").hexdigest()
     columns, cells = list(kinds), list(kinds.values())
@@ -220,8 +207,8 @@ def _entry(
 _WORKBOOK = "nftsync.xlsx"
 
 
-def _written_workbook(path: Path, tables: _Tables, manifest: Manifest) -> list[ExportedFile]:
-    """Write a sheet a table, behind one that explains their columns."""
+def _write_workbook(path: Path, tables: _TableRows, manifest: Manifest) -> list[ExportedFile]:
+    """Write a sheet per table after a sheet that explains the columns."""
     create_private(path)
     sheets: dict[str, Sheet] = {}
     kinds_of: dict[str, dict[str, ColumnKind]] = {}
@@ -242,19 +229,19 @@ def _written_workbook(path: Path, tables: _Tables, manifest: Manifest) -> list[E
 
 
 def _about(manifest: Manifest, sheets: Iterable[Sheet]) -> list[str]:
-    """What stands over the list of columns."""
-    known = f", as known at {manifest.as_of}" if manifest.as_of else ""
+    """Return the lines above the list of columns."""
+    as_of = f", as of {manifest.as_of}" if manifest.as_of else ""
     cut = [f"{counted(sheet.cut, 'text')} of {sheet.name}" for sheet in sheets if sheet.cut]
     return [
-        f"NFT holdings: {manifest.database}{known}",
+        f"NFT holdings: {manifest.database}{as_of}",
         f"Written by nftsync {manifest.nftsync}; all sheets show {manifest.exported_at}.",
         "Times are UTC, shown to the second.",
         (
-            "Amounts and ids are text, to the last digit: Excel would keep 15 digits of a number. "
-            "Where they are short, =SUMPRODUCT(VALUE(range)) adds them."
+            "Amounts and ids are text, as Excel keeps only 15 digits of a number. "
+            "=SUMPRODUCT(VALUE(range)) adds amounts of up to 15 digits."
         ),
         *(
-            [f"Longer than a cell may be, and cut: {', '.join(cut)}; Parquet and CSV have all."]
+            [f"Cut to fit a cell: {', '.join(cut)}. Parquet and CSV have the full text."]
             if cut
             else []
         ),

@@ -1,4 +1,4 @@
-"""Excel workbooks: tables as sheets, with formulas neutralized and all digits kept."""
+"""Excel workbooks: tables as sheets, with safe text and exact digits."""
 
 from __future__ import annotations
 
@@ -18,31 +18,25 @@ if TYPE_CHECKING:
     from xlsxwriter.worksheet import Worksheet
 
 
-#: Digits of a number that Excel keeps; it makes zeros of the others.
+#: Digits of a number that Excel keeps; it replaces the rest with zeros.
 MOST_DIGITS = 15
 # Excel's own limits (Microsoft, "Excel specifications and limits").
 _MOST_ROWS, _MOST_COLUMNS = 1_048_576, 16_384
 _MOST_CHARACTERS = 32_767  # of UTF-16
 _MOST_NAME = 31
 _NOT_IN_NAME = str.maketrans("[]:*?/\\", "_______")
-#: Before it Excel counts a day, 29 February 1900, that never was.
+#: Earlier dates are off by a day, as Excel counts 29 February 1900.
 _FIRST_DAY = datetime(1900, 3, 1)  # noqa: DTZ001 - cells have no zone
 _WIDTHS = {"time": 25, "duration": 14}
 _WIDEST = 48
-#: Kinds whose values are shown as text.
+#: Kinds of text cells.
 _TEXTS = {"text", "amount"}
-#: Rows by whose texts a column's width is chosen.
-_MEASURED = 200
+#: Rows that determine the widths of columns.
+_ROWS_FOR_WIDTH = 200
 
 
 class Sheet(NamedTuple):
-    """What became of a sheet.
-
-    Attributes:
-        name: of the sheet.
-        rows: how many, without the header.
-        cut: texts that were longer than a cell may be.
-    """
+    """A written sheet: its name, rows without the header, and number of texts that were cut."""
 
     name: str
     rows: int
@@ -51,43 +45,41 @@ class Sheet(NamedTuple):
 
 @contextmanager
 def workbook(file: BinaryIO, folder: Path) -> Iterator[Book]:
-    """A workbook to put sheets in, which is in the file once the block is through.
+    """Open a workbook for sheets, and write it to a file at the end.
 
-    Args:
-        file: opened to write.
-        folder: where rows wait until the file is put together.
+    Temporary rows go to `folder`.
     """
     from xlsxwriter import Workbook
 
-    # A row at a time is in memory, and a text is text, whatever it looks like.
-    read_as = ("strings_to_formulas", "strings_to_urls", "strings_to_numbers")
-    options = {"constant_memory": True, "tmpdir": str(folder), **dict.fromkeys(read_as, False)}
-    written = Workbook(_UntilClosed(file), options)
-    written.use_zip64()
-    yield Book(written)
-    written.close()
+    # One row at a time is in memory, and text stays text.
+    conversions = ("strings_to_formulas", "strings_to_urls", "strings_to_numbers")
+    options = {"constant_memory": True, "tmpdir": str(folder), **dict.fromkeys(conversions, False)}
+    book = Workbook(_UntilClosed(file), options)
+    book.use_zip64()
+    yield Book(book)
+    book.close()
 
 
 class _UntilClosed:
-    """A file that takes everything, and does nothing, once it is closed.
+    """A file that ignores writes after it is closed.
 
-    What could not be written to the end is closed again when it is collected, and would complain.
+    After an error, xlsxwriter closes the workbook again at garbage collection, and would complain.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     def __getattr__(self, name: str) -> Any:
-        # Its end, which is asked for, lies behind all that was written.
+        # A closed file reports an end beyond all data.
         return (lambda *_: 1 << 40) if self._file.closed else getattr(self._file, name)
 
 
 class Book:
-    """A workbook that is being written; `workbook` makes it."""
+    """An open workbook from `workbook`."""
 
     def __init__(self, book: Workbook) -> None:
         self._book = book
-        # As text, what is typed into such a cell later stays text too.
+        # The format also keeps later input as text.
         self._text = book.add_format({"num_format": "@"})
         bold = {"num_format": "@", "bold": True}
         self._head = book.add_format({**bold, "bg_color": "#E8EBF0", "bottom": 1})
@@ -100,7 +92,7 @@ class Book:
         self._cut = 0
 
     def add(self, name: str) -> Worksheet:
-        """Add a sheet behind the others; `write` fills it, then or later."""
+        """Add a sheet after the others; `write` fills it at any time."""
         return self._book.add_worksheet(name)
 
     def write(
@@ -114,13 +106,13 @@ class Book:
         """Fill a sheet with a table.
 
         Args:
-            sheet: a new one.
-            columns: their headings, and what their cells hold.
-            chunks: rows of values; None is left blank.
-            above: lines over the table, the first a title.
+            sheet: an empty sheet.
+            columns: headings and kinds.
+            chunks: rows of values; None: an empty cell.
+            above: lines above the table, starting with a title.
 
         Raises:
-            InputError: there are more rows or columns than a sheet has.
+            InputError: too many rows or columns.
         """
         name = sheet.get_name()
         check_fits(name, 0, len(columns))
@@ -152,7 +144,7 @@ class Book:
         return Sheet(name, row - top, self._cut)
 
     def _put(self, sheet: Worksheet, row: int, column: int, kind: CellKind, value: Any) -> None:
-        """Write a cell; a value that Excel would show wrongly becomes text."""
+        """Write a cell; values that Excel would change become text."""
         if kind == "integer" and abs(value) < 10**MOST_DIGITS:
             sheet.write_number(row, column, value, self._integer)
         elif kind == "real" and math.isfinite(value):
@@ -162,7 +154,7 @@ class Book:
         elif kind == "time" and (moment := _moment(value)) is not None:
             shown = self._utc if value.endswith("Z") else self._time
             sheet.write_datetime(row, column, moment, shown)
-        elif kind == "duration" and value >= 0:  # Excel shows nothing but hashes for less
+        elif kind == "duration" and value >= 0:  # Excel cannot show negative durations
             sheet.write_number(row, column, value / 86_400, self._duration)
         else:
             if kind == "duration":
@@ -173,42 +165,42 @@ class Book:
             sheet.write_string(row, column, self._fitted(str(value)), shown)
 
     def _fitted(self, text: str) -> str:
-        """A text that a cell can hold; one that is too long ends in a note of it."""
+        """Return text that fits a cell, cut with a note if necessary."""
         if len(text) <= _MOST_CHARACTERS and text.isascii():
             return text
-        units = text.encode("utf-16-le")  # refuses half characters
+        units = text.encode("utf-16-le")  # raises an error for a lone surrogate
         if len(units) <= _MOST_CHARACTERS * 2:
             return text
         self._cut += 1
-        note = f"… (cut: it has {len(text):,} characters)"
+        note = f"… (cut from {len(text):,} characters)"
         return units[: (_MOST_CHARACTERS - len(note)) * 2].decode("utf-16-le", "ignore") + note
 
 
 def check_fits(name: str, rows: int, columns: int = 1) -> None:
-    """Refuse what is more than a sheet holds.
+    """Check that a table fits a sheet.
 
     Raises:
-        InputError: it is.
+        InputError: too many rows or columns.
     """
-    for count, most, what in (
-        (rows + 1, _MOST_ROWS, "rows, the heading included"),
+    for count, most, unit in (
+        (rows + 1, _MOST_ROWS, "rows, including the heading"),
         (columns, _MOST_COLUMNS, "columns"),
     ):
         if count > most:
             raise InputError(
-                f"{name} does not fit an Excel sheet, which has {most:,} {what}; write Parquet or"
+                f"{name} does not fit an Excel sheet, which has {most:,} {unit}; write Parquet or"
                 " CSV instead"
             )
 
 
 def sheet_name(text: str) -> str:
-    """A text as the name of a sheet: 31 characters, without those that Excel keeps for itself."""
+    """Return a valid sheet name: up to 31 characters without reserved ones."""
     name = text.translate(_NOT_IN_NAME)[:_MOST_NAME].strip("' ")
     return name if name and name.casefold() != "history" else "data"
 
 
 def _moment(text: str) -> datetime | None:
-    """A time in the stored form as a cell has it; None: a cell cannot have it."""
+    """Parse a stored time for a cell; None: Excel cannot represent it."""
     try:
         moment = datetime.fromisoformat(text.removesuffix("Z"))
     except ValueError:
@@ -217,7 +209,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _widen(widths: list[int], kinds: Sequence[CellKind], rows: Rows) -> None:
-    for values in rows[:_MEASURED]:
+    for values in rows[:_ROWS_FOR_WIDTH]:
         for place, value in enumerate(values):
             if isinstance(value, str) or (value is not None and kinds[place] in _TEXTS):
                 widths[place] = max(widths[place], min(len(str(value)), _WIDEST) + 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from nftsync import settings
-from nftsync.demo.provider import begin_afresh, is_demo, kept_address
+from nftsync.demo.provider import is_demo, remove_demo, stored_address
 from nftsync.errors import SettingsError
 
 
@@ -24,7 +24,7 @@ def provider_address(database: Path) -> str | None:
         sent what is in there. Else the configured `base_url`, and None where there is none or the
         settings are broken.
     """
-    if is_demo(database) and (kept := kept_address(database)):
+    if is_demo(database) and (kept := stored_address(database)):
         return kept
     try:
         return settings.load().base_url
@@ -81,7 +81,7 @@ def named_or_demo(configured: Path, source: str, tell: Callable[[str], object]) 
         return found
     made = here / _DEMO
     tell(f"No database is named, and there is no {_DEFAULT}: the demo makes {made} ...")
-    begin_afresh(made)
+    remove_demo(made)
     run_demo(made, lambda _: None)
     return made
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from nftsync.demo.provider import in_use, is_demo, provider_again
+from nftsync.demo.provider import demo_in_use, is_demo, stored_provider
 from nftsync.errors import NftsyncError
 from nftsync.terminal import interruptible
 
@@ -120,8 +120,8 @@ def notebook_environment(
     demo = {**kept, "NFTSYNC_DATABASE": str(database), "NFTSYNC_CONFIG": os.devnull}
     with ExitStack() as stack:
         try:
-            stack.enter_context(in_use(database))
-            demo["NFTSYNC_BASE_URL"] = stack.enter_context(provider_again(database, tell))
+            stack.enter_context(demo_in_use(database))
+            demo["NFTSYNC_BASE_URL"] = stack.enter_context(stored_provider(database, tell))
         except NftsyncError as error:  # notebooks still show what the database holds
             tell(f"The demo's provider does not run, so there are no pictures: {error}")
         yield demo

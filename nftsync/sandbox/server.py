@@ -239,24 +239,21 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
     """A running sandbox, and a context manager that stops it.
 
     Args:
-        world: the world, or a function that builds it for a base URL; not used if the state has a
-            world.
-        host: the address to listen on.
-        port: the port; 0: any free port.
+        world: the world, or a function that builds it for a base URL, unless the state has one.
+        host: address to listen on.
+        port: 0: any free port.
         state: a file for the world, the webhook configuration and undelivered webhooks; None: no
             file.
         seed: seed for faults and retries.
-        time_scale: factor for the waits between a webhook's attempts.
+        time_scale: factor for the waits between attempts.
         on_broken: called from another thread with an error that ends the server or the deliveries;
             None: only log.
         faults: see `Faults`.
 
     Attributes:
         url: the base URL, without a final slash.
-        port: the port.
-        world: the world; its edits send no webhooks.
-        sandbox: the sandbox; its edits send webhooks.
-        app: the Flask app.
+        world: its edits send no webhooks.
+        sandbox: its edits send webhooks.
         requests: see `Faults`.
 
     Raises:

@@ -2,8 +2,8 @@
 
 A webhook is created only if the configuration is enabled, has a URL and allows its type (provider's
 document, Events 2 and 3). Each attempt uses the current URL and secret, so retries meet rotated
-secrets as in practice. Without an enabled configuration or a secret, webhooks wait and use no
-attempts. Removing a type stops only new webhooks.
+secrets. Without an enabled configuration or a secret, webhooks wait and use no attempts. Removing a
+type stops only new webhooks.
 """
 
 from __future__ import annotations
@@ -229,8 +229,8 @@ class Sandbox:
         Args:
             task: the attempt.
             at: its start.
-            status: the HTTP status; None: no complete response in time.
-            error: the reason for that.
+            status: HTTP status; None: no complete response in time.
+            error: the reason.
             ms: duration in milliseconds.
         """
         due, before = None, len(task.attempts)

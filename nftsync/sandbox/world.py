@@ -41,13 +41,7 @@ _FIND = {
 
 
 class Holding(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """An entry of a wallet's list.
-
-    Attributes:
-        token_id: the id as the world file spells it.
-        amount: the amount's text.
-        token: the record, `null`, or UNSET.
-    """
+    """An entry of a wallet's list: id and amount as in the world file, and the record."""
 
     token_id: str
     amount: str
@@ -70,8 +64,6 @@ class World:
         state: the stored world to restore instead.
 
     Attributes:
-        organization_id: the organization.
-        state: the storage.
         restored: whether the world was restored.
     """
 

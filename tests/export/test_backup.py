@@ -109,7 +109,9 @@ def test_a_damaged_copy_is_not_kept_and_takes_no_older_one_s_place(site, tmp_pat
         file.write(b"\xff" * size)
     for large in (1, 2**40):
         with pytest.raises(StoreError, match="damaged"):
-            write_backup(site.database, tmp_path / "b", keep=1, progress=False, large=large)
+            write_backup(
+                site.database, tmp_path / "b", keep=1, progress=False, full_check_limit=large
+            )
     done = command("backup", tmp_path / "b", "--keep", 1)
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "nftsync check" in done.err
@@ -117,7 +119,7 @@ def test_a_damaged_copy_is_not_kept_and_takes_no_older_one_s_place(site, tmp_pat
 
 
 def test_a_large_database_is_checked_quickly(site, tmp_path):
-    done = write_backup(site.database, tmp_path / "b", keep=1, progress=False, large=1)
+    done = write_backup(site.database, tmp_path / "b", keep=1, progress=False, full_check_limit=1)
     assert done.check == "quick_check"
 
 
@@ -177,7 +179,7 @@ def test_a_full_disk_keeps_the_older_ones(site, small_disk, command):
 def test_where_it_cannot_write_it_says_so(site, tmp_path, command):
     (tmp_path / "file").touch()
     done = command("backup", "file")
-    done.tells("nftsync: file is there and is no directory; name another\n")
+    done.tells("nftsync: file is not a directory; name another\n")
     below = command("backup", "file/below")
     assert (below.code, below.err.count("\n")) == (1, 1)
     none = command("backup", "b", "-d", "missing.db")

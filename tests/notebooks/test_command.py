@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from nftsync.demo.provider import address_file, begin_afresh
+from nftsync.demo.provider import address_file, remove_demo
 from nftsync.errors import InputError
 from nftsync.notebooks import jupyter
 from tests.kit.worlds import Outcome
@@ -131,11 +131,11 @@ def test_it_opens_the_demo_with_its_provider_asks_nothing_and_ends_both(
         assert token not in session.told.partition("Copied")[0]
         assert not answers(f"{url}/api/contents/"), "without its token nobody is let in"
         with pytest.raises(InputError, match="nftsync notebook"):
-            begin_afresh(copied)
+            remove_demo(copied)
         assert session.end(signal.SIGHUP) == 0, session.told
         assert not answers(f"{provider}/sandbox/wallets")
         assert not answers(url)
-        begin_afresh(copied)
+        remove_demo(copied)
         assert "Traceback" not in session.told
 
 

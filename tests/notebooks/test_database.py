@@ -16,10 +16,10 @@ import nftsync
 from nftsync import frames
 from nftsync.demo.provider import (
     address_file,
-    begin_afresh,
     is_demo,
-    provider_again,
+    remove_demo,
     state_file,
+    stored_provider,
 )
 from nftsync.errors import InputError
 from nftsync.notebooks.database import provider_address
@@ -80,10 +80,10 @@ def test_the_provider_runs_again_as_it_was_left_and_one_that_runs_already_is_use
     copied: Path,
 ) -> None:
     told: list[str] = []
-    with provider_again(copied) as url:
-        with provider_again(copied, told.append) as again:
+    with stored_provider(copied) as url:
+        with stored_provider(copied, told.append) as again:
             assert again == url
-        assert "runs already" in told[0]
+        assert "already running" in told[0]
         result = nftsync.sync(base_url=url, database=copied, progress=False)
     assert result.status == "ok"
     assert result.wallets.ok == result.wallets.unchanged == 41
@@ -91,7 +91,7 @@ def test_the_provider_runs_again_as_it_was_left_and_one_that_runs_already_is_use
         sandbox = Sandbox(World(state=state))
         assert not sandbox.config["enabled"], "nobody takes its webhooks any more"
         assert all(each["state"] != "pending" for each in sandbox.deliveries())
-    begin_afresh(copied)
+    remove_demo(copied)
 
 
 @pytest.mark.parametrize("runs", [True, False], ids=["provider", "no provider"])
@@ -107,9 +107,9 @@ def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path, runs: bo
         assert ("no pictures" in told[0]) == (not runs)
         first.close()
         with pytest.raises(InputError, match="nftsync notebook"):
-            begin_afresh(copied)
+            remove_demo(copied)
         assert is_demo(copied)
-    begin_afresh(copied)
+    remove_demo(copied)
     assert list(copied.parent.iterdir()) == []
 
 
@@ -130,7 +130,7 @@ def test_a_provider_whose_port_is_taken_or_that_was_not_kept_is_an_error_that_sa
     copied: Path,
 ) -> None:
     def refuses(problem: str) -> None:
-        with pytest.raises(InputError, match=problem), provider_again(copied):
+        with pytest.raises(InputError, match=problem), stored_provider(copied):
             pass
 
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -147,7 +147,7 @@ def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path: Path) -> None:
     with closing(sqlite3.connect(state)) as connection:
         connection.execute("CREATE TABLE mine (a)")
     with pytest.raises(InputError, match=r"mine-provider\.state"):
-        begin_afresh(tmp_path / "mine.db")
+        remove_demo(tmp_path / "mine.db")
     assert count(state, "SELECT count(*) FROM mine") == 0
 
 
