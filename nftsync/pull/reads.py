@@ -129,7 +129,7 @@ def _wallet_fields(response: WalletList) -> dict[str, Any]:
         outcome = "incomplete"
         error = (
             f"the response has {response.doubt} and may be one page of several, so nothing was "
-            "removed. List the field in ignore_fields, or set [paging]"
+            "removed. List it in ignore_fields, or set [paging]"
         )
     content = {"entries": response.entries, "digest": response.digest, "etag": response.etag}
     return {"outcome": outcome, "error": error, **content}

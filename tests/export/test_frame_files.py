@@ -208,7 +208,7 @@ def test_what_is_no_parquet_file_is_said(tmp_path):
     whole = path.read_bytes()
     for content in (b"", b"PAR1", whole[:-9], b"a,b\n1,2\n" * 20):
         path.write_bytes(content)
-        with pytest.raises(InputError, match="no Parquet file, or a damaged one"):
+        with pytest.raises(InputError, match="is not a Parquet file, or it is damaged"):
             frames.load(path)
     path.unlink()
     path.mkdir()

@@ -136,7 +136,10 @@ def test_what_a_cell_cannot_hold_is_cut_and_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("frame", "says"),
     [
-        (pd.DataFrame({"a": np.zeros(1_048_576)}), "a sheet.* 1,048,576 rows, the heading incl"),
+        (
+            pd.DataFrame({"a": np.zeros(1_048_576)}),
+            "a sheet.* 1,048,576 rows, including the heading",
+        ),
         (pd.DataFrame(np.zeros((1, 16_385))), "sheet, which has 16,384 columns"),
         (pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}), "lone surrogate"),
     ],

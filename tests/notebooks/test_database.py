@@ -169,7 +169,7 @@ def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(
         "NFTSYNC_BASE_URL": url,
         "NFTSYNC_CONFIG": os.devnull,
     }
-    assert told == [f"The demo's provider answers at {url}."]
+    assert told == [f"The demo's provider is running at {url}."]
 
 
 def test_notebooks_of_another_database_have_its_settings(

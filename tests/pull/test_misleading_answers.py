@@ -142,7 +142,7 @@ def test_a_header_that_tells_of_more_makes_the_read_incomplete_until_it_is_known
         result = sync()
         assert (result.status, result.balances.removed, held()) == ("failed", 0, BOTH)
         assert f"the header {header.title()}: " in result.failures[0].error
-        assert "list it in ignore_fields, or set [paging]" in result.failures[0].error
+        assert "List it in ignore_fields, or set [paging]" in result.failures[0].error
     result = sync(toml=f'ignore_fields = ["{header.upper()}"]\n')
     assert (result.status, result.balances.removed) == ("ok", 1)
 
