@@ -58,6 +58,8 @@ def _age(meaning: str) -> Note:
 _AS_SENT = "as the provider sent it"
 _STORED = "when the read that showed it was stored; never decreases"
 _COUNTED_FEED = f"{MIRROR}counted in the change feed"
+_SUMMED = f"sum of {BALANCE}amount"
+_ATTRIBUTES = f"{MIRROR}`attributes` in the metadata, a field that the document does not name"
 _COUNTED = f"{MIRROR}counted in the given frame or database"
 
 
@@ -194,6 +196,20 @@ _OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
         "first_seen": _count("holdings", "initial holdings, start date unknown", _COUNTED_FEED),
         "unknown_amounts": _UNKNOWN,
     },
+    "statement": {
+        "wallet_group": _copy_of("holdings", "wallet_group")["wallet_group"],
+        "opening": _count("NFTs", "holdings at `start`", _COUNTED_FEED),
+        "initial": _count("NFTs", "holdings in the first reads of wallets", _COUNTED_FEED),
+        "received": _count("NFTs", "other holdings that began", _COUNTED_FEED),
+        "sent": _count("NFTs", "holdings that ended", _COUNTED_FEED),
+        "closing": _count("NFTs", "holdings at `end`", _COUNTED_FEED),
+        "opening_amount": _exact("exact sum of their known amounts at `start`", _SUMMED),
+        "initial_amount": _exact("exact sum of the amounts in first reads", _SUMMED),
+        "received_amount": _exact("exact sum of the other increases", _SUMMED),
+        "sent_amount": _exact("exact sum of the decreases", _SUMMED),
+        "closing_amount": _exact("exact sum of their known amounts at `end`", _SUMMED),
+        "unknown_amounts": _UNKNOWN,
+    },
     "concentration": {
         **_CONTRACT,
         "tokens": _TOKENS,
@@ -255,6 +271,14 @@ _OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
         "field": _text("missing or broken field", "provider's document, Token and TokenMetadata"),
         "reason": _text("problem with the field", f"{MIRROR}see frames.quality"),
         "value": _text("first 200 characters of the field's value", f"{MIRROR}{_AS_SENT}"),
+    },
+    "traits": {
+        **_CONTRACT,
+        **_copy_of("holdings", "token_id name"),
+        "trait_type": _text("type of the trait; missing: the attribute has none", _ATTRIBUTES),
+        "value": _text("value of the trait; numbers exactly as sent", _ATTRIBUTES),
+        "tokens": _count("tokens", "known tokens of the contract with it", f"{MIRROR}tokens"),
+        "share": _share("`tokens` divided by the known tokens of the contract", "divided once"),
     },
     "find": {
         "kind": _text("wallet, collection or token", f"{MIRROR}the table of the match"),

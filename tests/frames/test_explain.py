@@ -23,7 +23,7 @@ SECTIONS = {
         "organizationId", "action", "id", "resourceId", "resourceType", "createdAtUtc", "changes",
     },
 }  # fmt: skip
-ALL = sorted(set(frames.__all__) - {"brief", "explain", "load", "save"})
+ALL = sorted(set(frames.__all__) - {"brief", "explain", "load", "save", "value"})
 
 
 def frame(name: str, path: Path) -> pd.DataFrame:
@@ -31,6 +31,8 @@ def frame(name: str, path: Path) -> pd.DataFrame:
         return frames.holdings(path, as_of=at(1000))
     if name == "diff":
         return frames.diff(path, at(0))
+    if name == "statement":
+        return frames.statement(path, at(0))
     if name == "find":
         return frames.find(path, "o")
     return getattr(frames, name)(path)

@@ -138,7 +138,7 @@ def small(path: Path) -> Builder:
         blockchain_token_id="0012",
         name="One",
         edition_id=2**63 - 1,
-        extra='{"rank": 7}',
+        extra='{"rank":7,"metadata":{"attributes":[{"trait_type":"Sky","value":"Blue"}]}}',
         organization_id=uuid(9),
     )
     build.token(2, contract_address="0x" + "Ab" * 20, name="Two", total_edition=0)

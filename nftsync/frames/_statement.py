@@ -1,0 +1,137 @@
+"""Statements: opening balance, movements and closing balance of each group over a period."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from nftsync.columnar.amounts import AmountKind, Exact, amount_columns, sums_in_each
+from nftsync.columnar.columns import TEXT, frame_of, text
+from nftsync.columnar.filters import (
+    Moment,
+    filters_of,
+    one_of,
+    stored_span,
+    stored_time,
+    ticks_of,
+    wallet_numbers,
+)
+from nftsync.columnar.source import Numbers, Store, reading
+from nftsync.errors import InputError
+from nftsync.frames._over_time import BY, Steps, groups_of_steps, read_steps
+from nftsync.store.wallets import GroupNames, WalletIds
+
+#: The name of the last row.
+TOTAL = "total"
+#: The columns of a statement, in NFTs; the same names with `_amount` hold amounts.
+ENTRIES = ("opening", "initial", "received", "sent", "closing")
+
+
+def statement(
+    db: Store = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
+    by: str = "wallet_group",
+    *,
+    wallet: WalletIds | None = None,
+    group: GroupNames | None = None,
+    contract: str | None = None,
+    exclude: WalletIds = (),
+    amounts: AmountKind = None,
+) -> pd.DataFrame:
+    """Return the opening balance, the movements and the closing balance of each group.
+
+    In each row, `opening + initial + received − sent = closing`, in NFTs and in amounts, and the
+    rows add up to the last row, the total. `opening` and `closing` are the holdings of
+    `holdings(as_of=start)` and `holdings(as_of=end)`, so the closing balance of a period is the
+    opening balance of the next one.
+
+    An NFT is one holding: one wallet with more than zero of one token. A larger or smaller amount
+    of a holding counts in the amounts only. A transfer between two wallets counts as sent and as
+    received, also if both wallets are in the same group.
+
+    Args:
+        db: what to read, see `nftsync.frames`.
+        start: the time of the opening balance. Both times mean states, so a date is the end of its
+            day: `statement(db, "2026-09-30", "2026-10-31")` is the statement for October.
+        end: the time of the closing balance; None is now.
+        by: the column that names the groups: `wallet_group`, `wallet_id`, `wallet_label`,
+            `contract`, `contract_address`, `collection` or `creator_name`, with today's values.
+        wallet: only holdings of these wallets.
+        group: only holdings of wallets in these groups.
+        contract: only tokens that are of this contract today.
+        exclude: wallets to leave out, by id or label.
+        amounts: the type of the columns of amounts, see `nftsync.frames`.
+
+    Returns:
+        One row per group, the largest closing balance first, and a row `total`: the column that
+        `by` names (with the name of a contract, the label of a wallet), `opening`, `initial`
+        (holdings in the first reads of wallets, start date unknown), `received`, `sent` and
+        `closing` in NFTs, the same columns with `_amount` in exact amounts, and `unknown_amounts`
+        (closing holdings whose amount is not a whole number; they count as 0 in the amounts).
+
+    Raises:
+        InputError: `start` is missing, after `end` or in the future; `by`, a wallet label, a group
+            or a contract is unknown; or the amounts do not fit the requested `amounts`.
+    """
+    one_of(by, "by", BY)
+    if start is None:
+        raise InputError("a statement needs the time of its opening balance: statement(db, start)")
+    with reading(db) as source:
+        filters = filters_of(source, wallet=wallet, group=group, contract=contract)
+        opening, closing = (
+            stored_time(source, start, "end"),
+            stored_span(source, start, end, "end")[1],
+        )
+        excluded = wallet_numbers(source, exclude)
+        wallets, tokens, steps = read_steps(source, closing, filters, excluded)
+        numbers, names = groups_of_steps(source, by, {"wallet": wallets, "token": tokens})
+    return _frame(steps, numbers, names, ticks_of(opening), amounts)
+
+
+def _frame(
+    steps: Steps, groups: Numbers, names: dict[str, pa.Array], opening: int, amounts: AmountKind
+) -> pd.DataFrame:
+    distinct, group = np.unique(groups, return_inverse=True)
+    inside = steps.at > opening
+    counts = {
+        "opening": np.where(inside, 0, steps.holdings),
+        "initial": np.where(inside, steps.first_seen, 0),
+        "received": np.where(inside, steps.arrived, 0),
+        "sent": np.where(inside, steps.left, 0),
+        "closing": steps.holdings,
+        "unknown_amounts": steps.unknown,
+    }
+    initial = inside & (steps.first_seen != 0)
+    later = inside & ~initial
+    exact = {
+        "opening": np.where(inside, 0, steps.amount),
+        "initial": np.where(initial, steps.amount, 0),
+        "received": np.where(later, np.maximum(steps.amount, 0), 0),
+        "sent": np.where(later, np.maximum(-steps.amount, 0), 0),
+        "closing": steps.amount,
+    }
+    sums: dict[str, npt.NDArray[Any]] = {
+        name: np.bincount(group, values, len(distinct)).astype(np.int64)
+        for name, values in counts.items()
+    } | {f"{name}_amount": sums_in_each(group, exact[name], len(distinct)) for name in ENTRIES}
+    used = np.logical_or.reduce([column != 0 for column in sums.values()])
+    order = np.flatnonzero(used)
+    order = order[np.lexsort((distinct[order], -sums["closing"][order]))]
+    rows = {name: np.append(column[order], column.sum()) for name, column in sums.items()}
+    of_amounts = {name: Exact.of(rows[name]) for name in rows if name.endswith("_amount")}
+    shown = pa.array(distinct[order])
+    columns: dict[str, Any] = {}
+    for place, (name, column) in enumerate(names.items()):
+        last = pa.array([None if place else TOTAL], TEXT)
+        columns[name] = text(pa.concat_arrays([column.take(shown), last]))
+    return frame_of(
+        columns
+        | {name: rows[name] for name in ENTRIES}
+        | amount_columns(of_amounts, amounts)
+        | {"unknown_amounts": rows["unknown_amounts"]}
+    )

@@ -1,0 +1,121 @@
+"""Traits of tokens, from the attributes in their metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nftsync.columnar.columns import TEXT, coded, frame_of, numbered_together, text
+from nftsync.columnar.filters import filters_of
+from nftsync.columnar.source import Store, reading
+from nftsync.columnar.tokens import NAMING, contract_groups, read_tokens
+
+#: The type of a trait (None: the attribute names none) and its value as text.
+Trait: TypeAlias = "tuple[str | None, str]"
+
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_objects = msgspec.json.Decoder(list[msgspec.Raw])
+_text = msgspec.json.Decoder(str)
+#: Marketplaces have used these names for the type of a trait.
+_TYPE_FIELDS: Final = ("trait_type", "traitType")
+
+
+def traits_of(extra: str) -> Iterator[Trait]:
+    """Yield the traits in the `extra` column of one token.
+
+    `metadata.attributes` is a list of objects with `trait_type` and `value`, or an object that
+    maps types to values. Values that are text, numbers or booleans are traits, numbers exactly as
+    sent. Anything else is not a trait.
+    """
+    try:
+        metadata = _object.decode(_object.decode(extra).get("metadata", b"{}"))
+        attributes = bytes(metadata.get("attributes", b"[]"))
+        if attributes.startswith(b"{"):
+            yield from _mapped(attributes)
+        elif attributes.startswith(b"["):
+            for attribute in _objects.decode(attributes):
+                if bytes(attribute).startswith(b"{"):
+                    yield from _listed(bytes(attribute))
+    except msgspec.DecodeError:
+        return
+
+
+def _mapped(attributes: bytes) -> Iterator[Trait]:
+    for trait_type, raw in _object.decode(attributes).items():
+        if (value := _scalar(bytes(raw))) is not None:
+            yield trait_type, value
+
+
+def _listed(attribute: bytes) -> Iterator[Trait]:
+    fields = _object.decode(attribute)
+    value = _scalar(bytes(fields.get("value", b"null")))
+    types = (_scalar(bytes(fields[name])) for name in _TYPE_FIELDS if name in fields)
+    if value is not None:
+        yield next(types, None), value
+
+
+def _scalar(raw: bytes) -> str | None:
+    """Return a JSON text, number or boolean as text; None for anything else."""
+    if raw.startswith(b'"'):
+        return _text.decode(raw)
+    return None if raw[:1] in b"[{" or raw == b"null" else raw.decode()
+
+
+def traits(db: Store = None, contract: str | None = None) -> pd.DataFrame:
+    """Return the traits of tokens: one row per token and trait.
+
+    Traits come from `attributes` in a token's metadata, either a list of objects with `trait_type`
+    and `value` or an object that maps types to values. Each trait counts once per token. To find
+    the rarest traits, sort by `share`.
+
+    Args:
+        db: what to read, see `nftsync.frames`.
+        contract: only tokens of this contract, by address or name.
+
+    Returns:
+        `contract_address`, `contract`, `collection`, `token_id`, `name`, `trait_type` (missing: the
+        attribute has none), `value` (text; numbers exactly as sent), `tokens` (known tokens of the
+        contract that have this trait) and `share` (`tokens` divided by all known tokens of the
+        contract, held or not), in the order of contract, token and metadata.
+
+    Raises:
+        InputError: the contract is unknown, or `db` is neither a path nor a connection.
+    """
+    with reading(db) as source:
+        wanted = filters_of(source, contract=contract).contract
+        tokens = read_tokens(source, [*NAMING, "extra"])
+    contracts, _ = contract_groups(tokens.content["contract_address"])
+    extra = tokens.content["extra"]
+    has_attributes = pc.match_substring(extra, '"attributes":').fill_null(False)
+    selected = has_attributes.to_numpy(zero_copy_only=False) & tokens.are_of(wanted, tokens.numbers)
+    places: list[int] = []
+    types: list[str | None] = []
+    values: list[str] = []
+    candidates = np.flatnonzero(selected)
+    for place, document in zip(
+        candidates.tolist(), extra.take(pa.array(candidates)).to_pylist(), strict=True
+    ):
+        for trait_type, value in dict.fromkeys(traits_of(document)):
+            places.append(place)
+            types.append(trait_type)
+            values.append(value)
+    token = np.array(places, dtype=np.int64)
+    type_column, value_column = pa.array(types, TEXT), pa.array(values, TEXT)
+    same = numbered_together(contracts[token], coded(type_column)[0], coded(value_column)[0])
+    having = np.bincount(same)[same] if len(same) else same
+    known = np.bincount(contracts)[contracts[token]] if len(token) else token
+    order = np.argsort(contracts[token], kind="stable")
+    rows = pa.array(order)
+    named = tokens.named(tokens.numbers[token[order]])
+    return frame_of(
+        {name: named[name] for name in ("contract_address", "contract", "collection")}
+        | {"token_id": named["token_id"], "name": named["name"]}
+        | {"trait_type": text(type_column.take(rows)), "value": text(value_column.take(rows))}
+        | {"tokens": having[order], "share": having[order] / np.maximum(known[order], 1)}
+    )

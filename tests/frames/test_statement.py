@@ -1,0 +1,140 @@
+"""Statements, against the holdings at both of their ends."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nftsync import frames
+from nftsync.errors import InputError
+from tests.kit.database import Builder, at, wallet_id
+from tests.kit.histories import READS, Histories, Read, moment, size
+
+ENTRIES = ("opening", "initial", "received", "sent", "closing")
+LABELS = {wallet_id(1): "Vault", wallet_id(2): "Vault", wallet_id(3): "Desk"}
+
+
+def balances(db: Path, time: str, by: str) -> dict[Any, tuple[int, int]]:
+    """NFTs and amount of each group at a time, from `frames.holdings`."""
+    sums: dict[Any, tuple[int, int]] = {}
+    for row in frames.holdings(db, as_of=time).to_dict("records"):
+        amount = size(row["amount_text"])
+        if amount != 0:
+            group = None if pd.isna(row[by]) else row[by]
+            count, total = sums.get(group, (0, 0))
+            sums[group] = count + 1, total + (amount if isinstance(amount, int) else 0)
+    return sums
+
+
+def assert_adds_up(frame: pd.DataFrame) -> None:
+    """Each row adds up, and the rows add up to the last one."""
+    for unit in ("", "_amount"):
+        opening, initial, received, sent, end = (frame[f"{name}{unit}"] for name in ENTRIES)
+        assert (opening + initial + received - sent == end).all()
+        for column in (opening, initial, received, sent, end):
+            assert sum(column[:-1]) == column.iloc[-1]
+            assert (column >= 0).all()
+
+
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+@settings(max_examples=60)
+@given(
+    reads=READS,
+    by=st.sampled_from(["wallet_id", "wallet_label"]),
+    times=st.lists(st.integers(-1, 20), min_size=2, max_size=5).map(sorted),
+)
+def test_consecutive_statements_add_up_and_meet_the_holdings_at_each_time(
+    histories: Histories, reads: list[Read], by: str, times: list[int]
+) -> None:
+    histories.play(reads)
+    histories.label(LABELS)
+    closing: dict[Any, tuple[int, int]] | None = None
+    for start, end in pairwise(times):
+        frame = frames.statement(histories.path, moment(start), moment(end), by, amounts="exact")
+        assert_adds_up(frame)
+        rows = frame[:-1]
+        keys = [None if pd.isna(key) else key for key in rows[by]]
+
+        def balance(
+            name: str, rows: pd.DataFrame = rows, keys: list[Any] = keys
+        ) -> dict[Any, tuple[int, int]]:
+            pairs = zip(rows[name], rows[f"{name}_amount"], strict=True)
+            return {key: pair for key, pair in zip(keys, pairs, strict=True) if pair[0]}
+
+        assert balance("opening") == balances(histories.path, moment(start), by)
+        assert balance("closing") == balances(histories.path, moment(end), by)
+        assert closing in (None, balance("opening"))
+        closing = balance("closing")
+
+
+@pytest.fixture
+def month(tmp_path: Path) -> Path:
+    """Two groups: an initial holding, a transfer within a group, one between groups, an amount."""
+    builder = Builder(tmp_path / "month.db")
+    for number, group in ((1, "house"), (2, "house"), (3, "customers")):
+        builder.wallet(number, label=f"W{number}", wallet_group=group)
+    builder.token(1, contract_address="0xAb", name="Kite #1")
+    builder.token(2, contract_address="0xCd", name="Moss #2")
+    builder.change(1, 1, None, "1", 0, baseline=1)
+    builder.change(2, 2, None, "5", 20, baseline=1)
+    builder.change(1, 1, "1", None, 30)
+    builder.change(2, 1, None, "1", 30)
+    builder.change(2, 2, "5", "2", 40)
+    builder.change(3, 2, None, "3", 40)
+    return builder.close()
+
+
+def test_a_statement_by_group_shows_initial_holdings_and_both_sides_of_transfers(
+    month: Path,
+) -> None:
+    frame = frames.statement(month, at(10), at(50))
+    rows = {
+        row["wallet_group"]: [row[name] for name in ENTRIES] for row in frame.to_dict("records")
+    }
+    assert rows == {
+        "house": [1, 1, 1, 1, 2],
+        "customers": [0, 0, 1, 0, 1],
+        "total": [1, 1, 2, 1, 3],
+    }
+    amounts = {
+        row["wallet_group"]: [row[f"{name}_amount"] for name in ENTRIES]
+        for row in frame.to_dict("records")
+    }
+    assert amounts == {
+        "house": [1, 5, 1, 4, 3],
+        "customers": [0, 0, 3, 0, 3],
+        "total": [1, 5, 4, 4, 6],
+    }
+
+
+def test_filters_and_exclusions_select_the_holdings_of_a_statement(month: Path) -> None:
+    of_house = frames.statement(month, at(10), at(50), by="collection", group="house")
+    assert list(of_house["collection"]) == ["0xAb", "0xCd", "total"]
+    assert list(of_house["closing"]) == [1, 1, 2]
+    without = frames.statement(month, at(10), at(50), exclude=["W2"])
+    assert without.set_index("wallet_group").loc["total", "closing"] == 1
+
+
+def test_an_empty_period_has_a_total_of_zero(tmp_path: Path) -> None:
+    frame = frames.statement(Builder(tmp_path / "empty.db").close(), at(0), at(1))
+    assert frame["wallet_group"].tolist() == ["total"]
+    assert frame["closing"].tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "needs the time of its opening balance"),
+        ({"start": at(5), "by": "wallet_grup"}, "did you mean 'wallet_group'"),
+        ({"start": at(5), "end": at(1)}, "is after end"),
+    ],
+)
+def test_unusable_arguments_are_named(month: Path, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        frames.statement(month, **arguments)

@@ -1,0 +1,138 @@
+"""Valuation with the user's prices."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nftsync
+from nftsync import frames
+from nftsync.errors import InputError
+from tests.kit.database import Builder, token_id
+
+ADDRESS = "0x" + "aB" * 20
+PRICES = f"""\
+contract,token_id,date,price,currency,source
+{ADDRESS},,2026-01-31,1.10,EUR,appraisal
+{ADDRESS},,2026-02-28,2.20,EUR,appraisal
+,{token_id(2).upper()},2026-02-01,0.000000000000000001,ETH,
+"""
+
+
+@pytest.fixture
+def holdings(tmp_path: Path) -> pd.DataFrame:
+    """Two tokens of one contract, the second with the greatest amount, and one of another."""
+    builder = Builder(tmp_path / "value.db")
+    builder.wallet(1, label="Vault")
+    for number, contract in ((1, ADDRESS), (2, ADDRESS), (3, "KT1")):
+        builder.token(number, contract_address=contract)
+    for number, amount in ((1, "3"), (2, str(2**256 - 1)), (3, "1")):
+        builder.balance(1, number, amount)
+    return frames.holdings(builder.close())
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.csv"
+    path.write_text(PRICES)
+    return path
+
+
+def test_the_latest_price_up_to_the_date_counts_and_the_token_before_its_contract(
+    holdings: pd.DataFrame, prices: Path
+) -> None:
+    with pytest.warns(nftsync.NftsyncWarning, match="1 holding of 3 without a price at 2026-02-27"):
+        frame = frames.value(holdings, prices, "2026-02-27")
+    assert frame["price"].tolist() == [Decimal("1.10"), Decimal("1e-18"), None]
+    assert frame["value"].tolist() == [
+        Decimal("3.30"),
+        Decimal(f"{2**256 - 1}e-18"),
+        None,
+    ]
+    assert frame["currency"].tolist() == ["EUR", "ETH", None]
+    assert frame["price_date"].tolist() == [date(2026, 1, 31), date(2026, 2, 1), None]
+    assert frame["price_source"].tolist() == ["appraisal", None, None]
+    with pytest.warns(nftsync.NftsyncWarning):
+        later = frames.value(holdings, prices, date(2026, 2, 28))
+    assert later["price"].iloc[0] == Decimal("2.20")
+
+
+def test_a_frame_of_prices_gives_the_same_values_as_its_file(
+    holdings: pd.DataFrame, prices: Path
+) -> None:
+    with pytest.warns(nftsync.NftsyncWarning):
+        of_file = frames.value(holdings, prices, "2026-03-01")
+    table = pd.read_csv(prices, dtype={"price": str})
+    with pytest.warns(nftsync.NftsyncWarning):
+        of_frame = frames.value(holdings, table, "2026-03-01")
+    pd.testing.assert_frame_equal(of_file, of_frame)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("contract,date,price\nKT1,2026-01-01,1\n", "no column currency"),
+        ("date,price,currency\n2026-01-01,1,EUR\n", "no column token_id or contract"),
+        ("contract,date,price,currency\nKT1,2026-01-01,one,EUR\n", "row 2 of the prices: 'one'"),
+        ("contract,date,price,currency\nKT1,2026-01-01,NaN,EUR\n", "is not a price"),
+        ("contract,date,price,currency\nKT1,2026-01-01,-1,EUR\n", "is not a price"),
+        ("contract,date,price,currency\nKT1,soon,1,EUR\n", "row 2 of the prices: 'soon'"),
+        (
+            "contract,date,price,currency\nKT1,2026-01-01,1,\n",
+            "row 2 of the prices has no currency",
+        ),
+        ("contract,date,price,currency\n,2026-01-01,1,EUR\n", "neither token_id nor contract"),
+        (
+            "contract,date,price,currency\nKT1,2026-01-01,1,EUR\nKT1,2026-01-01,2,EUR\n",
+            "the prices of KT1 at 2026-01-01 differ",
+        ),
+        ("", "cannot read the prices"),
+    ],
+)
+def test_unusable_prices_are_named(
+    holdings: pd.DataFrame, tmp_path: Path, table: str, text: str
+) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text(table)
+    with pytest.raises(InputError, match=text):
+        frames.value(holdings, path, "2026-03-01")
+
+
+@given(
+    prices=st.lists(
+        st.tuples(
+            st.integers(0, 27), st.decimals(0, 10**12, places=18), st.sampled_from(["KT1", "KT2"])
+        ),
+        min_size=1,
+        unique_by=lambda row: (row[0], row[2]),
+    ),
+    day=st.integers(0, 27),
+    amount=st.integers(0, 2**256 - 1),
+)
+def test_each_value_is_the_exact_product_of_the_latest_price_and_the_amount(
+    prices: list[tuple[int, Decimal, str]], day: int, amount: int
+) -> None:
+    start = date(2026, 2, 1)
+    holdings = pd.DataFrame(
+        {"token_id": ["t"], "contract": ["KT1"], "amount": pd.Series([amount], dtype=object)}
+    )
+    rows: list[dict[str, Any]] = [
+        {"contract": contract, "date": start.replace(day=1 + n), "price": price, "currency": "EUR"}
+        for n, price, contract in prices
+    ]
+    usable = [(n, price) for n, price, contract in prices if contract == "KT1" and n <= day]
+    at = start.replace(day=1 + day)
+    if not usable:
+        with pytest.warns(nftsync.NftsyncWarning):
+            assert frames.value(holdings, pd.DataFrame(rows), at)["value"].tolist() == [None]
+        return
+    frame = frames.value(holdings, pd.DataFrame(rows), at)
+    assert Fraction(frame["value"].iloc[0]) == Fraction(max(usable)[1]) * amount
