@@ -243,7 +243,7 @@ def _announce(server: SandboxServer) -> None:
     ids = server.world.wallets()
     example = ids[0] if ids else "WALLET_ID"
     say(
-        f"Sandbox with {len(ids):,} wallets at {server.url}. Stop it with Ctrl-C.\n"
+        f"{server.url} serves a sandbox with {len(ids):,} wallets. Stop it with Ctrl-C.\n"
         f"Next: nftsync sync --base-url {server.url} {example}"
         f"    (all ids: curl -s {server.url}/sandbox/wallets)\n"
         f"Webhooks: nftsync webhook-config --base-url {server.url} --url RECEIVER --type nft"

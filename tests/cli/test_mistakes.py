@@ -99,7 +99,7 @@ TYPED = [
     (f"sync --base-url URL {STRANGER}", 1, "nftsync wallets untrack"),
     ("sync --base-url URL not-a-uuid", 2, "'not-a-uuid' is neither a wallet id (a UUID) nor"),
     ("sync --base-url URL --wallets-file none.csv", 2, "cannot read the wallets file"),
-    ("sync --base-url URL --wallets-file names.csv", 2, "the first names them: wallet_id,label"),
+    ("sync --base-url URL --wallets-file names.csv", 2, "begins with headings: wallet_id,label"),
     ("sync --base-url URL --older-than yesterday", 2, "90s, 15m, 6h or 7d"),
     ("sync --base-url URL --retries 0", 2, "retries"),
     ("sync --base-url URL --timeout -1", 2, "timeout"),

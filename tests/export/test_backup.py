@@ -45,7 +45,7 @@ def test_each_night_it_copies_into_the_same_directory_and_the_oldest_go(site, tm
     backups = tmp_path / "backups"
     (name,) = names(backups)
     assert first.err.startswith(f"backups/{name}: 0.")
-    assert first.err.endswith("MB, whole (integrity_check)\n")
+    assert first.err.endswith("MB, intact (integrity_check)\n")
     assert stat.S_IMODE(backups.stat().st_mode) == 0o700
     assert stat.S_IMODE((backups / name).stat().st_mode) == 0o600
     assert len(frames.holdings(backups / name)) == 20
