@@ -31,10 +31,10 @@ def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
 
     Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more if two would
     look the same. Times are in UTC, to the second. Text is one line of at most `width` characters,
-    without control characters. Missing and blank values are `–`; a missing name of a wallet,
-    collection or token is replaced by its id. Labels, collections and names come first. Columns
-    without any value, and columns that repeat another (`amount_text`, if every `amount` is known),
-    are left out.
+    without control characters. Missing and blank values are `–`, but an id replaces a missing name
+    of a wallet, collection or token. Labels, collections and names come first. Columns without any
+    value, and columns that repeat another (`amount_text`, if every `amount` is known), are left
+    out.
 
     Args:
         frame: any DataFrame; it does not change.

@@ -116,14 +116,17 @@ def diff(
     A balance of 0 equals a missing balance. Unusable amounts differ if their texts differ.
 
     Returns:
-        By time of change, wallet and token: `wallet_id`, `wallet_label`, `token_id` to `name` (at
-        `end`; the collection's name is today's), `before` and `after` (missing: not held, or not
-        usable), each with its text (`before_text`, `after_text`; missing: not listed), `kind`,
-        `counterparty_wallet_id` and `counterparty_label` (the other wallet, if a single transfer of
-        `transfers` explains the row), `changed_at` (the last change until `end`).
+        A row per difference, by time of change, wallet and token:
 
-        `kind` is `arrived` (not held at `start`), `first_seen` (an initial holding), `left` (not
-        held at `end`) or `changed`.
+        - `wallet_id`, `wallet_label`
+        - `token_id` to `name`, as of `end`; the collection's name is today's
+        - `before`, `after`: the amounts (missing: not held, or not usable); `before_text`,
+          `after_text` (missing: not listed)
+        - `kind`: `arrived` (not held at `start`), `first_seen` (an initial holding), `left` (not
+          held at `end`) or `changed`
+        - `counterparty_wallet_id`, `counterparty_label`: the other wallet, if a single transfer of
+          `transfers` explains the row
+        - `changed_at`: the last change until `end`
 
     Raises:
         InputError: `start` is missing.
@@ -165,7 +168,6 @@ def diff(
 
 
 def _kinds(window: Window) -> npt.NDArray[np.str_]:
-    """Return the `kind` of each row."""
     held_before, held_after = window.before.nonzero(), window.after.nonzero()
     return np.select(
         [held_before & held_after, held_before, window.by_first_read],

@@ -199,7 +199,7 @@ def _read(frame: pd.DataFrame) -> _Rows:
 
 
 def _distinct_numbers(rows: _Rows) -> tuple[Numbers, Numbers]:
-    """Return series and number of each edition held, in ascending order."""
+    """Return series and number of each edition held, ascending."""
     series, edition = rows.series[~rows.unnumbered], rows.edition[~rows.unnumbered]
     order = np.lexsort((edition, series))
     series, edition = series[order], edition[order]

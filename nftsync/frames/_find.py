@@ -83,11 +83,15 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
         limit: the maximum number of rows.
 
     Returns:
-        `kind` (`wallet`, `collection` or `token`), `name`, `id` (for a collection, its contract's
-        address in one spelling), `collection` (for a token), `holders` (wallets that hold the token
-        or collection; missing for a wallet) and `tokens` (known tokens of a collection, or tokens
-        that a wallet holds; missing for a token). Exact matches come first, then names that begin
-        with the text, then others; in each rank, wallets before collections before tokens.
+        Exact matches, then names that begin with the text, then others; in each rank, wallets
+        before collections before tokens:
+
+        - `kind`: `wallet`, `collection` or `token`
+        - `name`, `id`: for a collection, the id is its contract's address in one spelling
+        - `collection`: only for a token
+        - `holders`: wallets that hold the token or collection (missing for a wallet)
+        - `tokens`: known tokens of a collection, or tokens that a wallet holds (missing for a
+          token)
 
     Warns:
         NftsyncWarning: nothing matches; the warning lists similar names.
@@ -132,7 +136,7 @@ def _rank(name: str | None, phrase: str) -> int | None:
 
 
 def _id_test(phrase: str) -> Callable[[str], bool]:
-    """Return a test whether the search text means an id or address."""
+    """Return a function that tests whether the phrase means an id or address."""
     part = _PART_OF_ID.fullmatch(phrase)
     if part is None:
         return lambda one: contract_key(one) == contract_key(phrase)
@@ -185,7 +189,6 @@ def _tokens(source: Source, phrase: str, limit: int) -> list[_Match]:
 
 
 def _numbers_by_id(source: Source, phrase: str, limit: int) -> list[int]:
-    """Return the numbers of tokens with a matching id, from the index of ids."""
     part = _PART_OF_ID.fullmatch(phrase)
     if part is None:
         return []
@@ -201,7 +204,7 @@ def _numbers(source: Source, query: str, parameters: Parameters) -> list[int]:
 
 
 def _words(phrase: str) -> list[str]:
-    """Return the words to quote in a full-text query."""
+    """Return the words for a full-text query."""
     words = phrase.replace('"', " ").split()
     # The index has no words without letters or digits.
     return [word for word in words if any(map(str.isalnum, word))]

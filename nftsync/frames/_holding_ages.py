@@ -46,11 +46,15 @@ def holding_ages(
     changes of the amount do not matter.
 
     Returns:
-        `wallet_id`, `wallet_label`, `token_id` to `name`, `amount`, `held_since` (when the change
-        that began the period was stored), `age` (a timedelta), `bucket` (an ordered category:
-        `under a day`, `under a week`, `under a month` (30 days), `under 3 months` (91 days),
-        `under a year` (365 days), `a year or more`) and `censored` (bool): the period began with
-        the wallet's first read, so `age` is a minimum.
+        A row per holding:
+
+        - `wallet_id`, `wallet_label`, `token_id` to `name`, `amount`
+        - `held_since`: when the change that began the period was stored
+        - `age`: a timedelta
+        - `bucket`: an ordered category: `under a day`, `under a week`, `under a month` (30 days),
+          `under 3 months` (91 days), `under a year` (365 days), `a year or more`
+        - `censored`: whether the period began with the wallet's first read, so that `age` is a
+          minimum
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)

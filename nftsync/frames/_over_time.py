@@ -100,8 +100,7 @@ def holdings_over_time(
 ) -> pd.DataFrame:
     """Return the number of holdings and their amount at each time, from the change feed.
 
-    Shared parameters: see `nftsync.frames`. Wallets, tokens and contracts have their values of
-    today.
+    Shared parameters: see `nftsync.frames`. Groups and filters use today's labels and contracts.
 
     - `by` is the column to group by: `contract_address`, `contract`, `collection`, `creator_name`,
       `wallet_id`, `wallet_label` or `wallet_group`. None: all holdings together.
@@ -114,10 +113,13 @@ def holdings_over_time(
     holdings, whose start date is unknown, count in `first_seen` and not in `arrived`.
 
     Returns:
-        By time, then group in the order first seen: `at`, the column of `by` (and a contract's name
-        or wallet's label), `holdings` and `amount` (sum of the known amounts) at that time, then
-        the changes since the group's previous row: `arrived` and `first_seen` add to `holdings`,
-        `left` subtracts. `unknown_amounts` is the number of holdings with an unknown amount.
+        A row per time and group, with groups in the order first seen:
+
+        - `at`, the column of `by` (and a contract's name or a wallet's label)
+        - `holdings`, `amount`: holdings at that time, and the sum of their known amounts
+        - `arrived`, `left`, `first_seen`: holdings that began, holdings that ended, and initial
+          holdings since the group's previous row
+        - `unknown_amounts`: holdings with an unknown amount
 
     Raises:
         InputError: periods times groups exceed 10,000,000 rows.

@@ -181,21 +181,21 @@ def quality(
         contract: only tokens of this contract.
 
     Returns:
-        `token_id`, `contract_address`, `contract`, `collection`, `name`, `field` (a column of
-        `frames.tokens`; `id`, `metadata` or `token` for a broken record; `amount` for a balance),
-        `reason`, `value` (its first 200 characters; JSON text for a wrong type).
+        - `token_id` to `name`
+        - `field`: a column of `frames.tokens`; `id`, `metadata` or `token` for a broken record;
+          `amount` for a balance
+        - `value`: the first 200 characters; JSON text for a wrong type
+        - `reason`, the first that applies:
 
-        `reason` is the first that applies:
-
-        - `wrong type`, `too large` (an integer beyond 64 bits), `another token's id`: the value is
-          kept in `extra`.
-        - `missing`, `blank` (only white space).
-        - For image, animation and creator's image, why the gallery does not show it. For the two
-          page addresses, why it is not an `http:` or `https:` link.
-        - `control characters` (descriptions may contain line ends and tabs),
-          `turns the direction of text`.
-        - `negative`, `edition beyond its total`.
-        - `not 1 to 100 digits`: the first such amount in a wallet.
+          - `wrong type`, `too large` (an integer beyond 64 bits), `another token's id`: the value
+            is kept in `extra`
+          - `missing`, `blank` (only white space)
+          - why the gallery does not show an image, animation or creator's image, or why a page
+            address is not an `http:` or `https:` link
+          - `control characters` (descriptions may contain line ends and tabs),
+            `turns the direction of text`
+          - `negative`, `edition beyond its total`
+          - `not 1 to 100 digits`: an amount in a wallet; `value` is the first one
 
         Source: provider's document, sections Token and TokenMetadata, which specify types only.
 

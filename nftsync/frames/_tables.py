@@ -261,11 +261,15 @@ def collections(
     seen.
 
     Returns:
-        `contract_address`, `contract`, `collection`, `name_source` (`given`; `file`, from the
-        collections file; `guessed`, from the tokens' names; missing: no name), `tokens` (known
-        tokens), `held` (tokens that a wallet holds), `holders` (wallets that hold one), `amount`
-        (sum of the known amounts), `first_seen_at` (of the contract's first token), `updated_at`
-        (latest change of a token's metadata).
+        A row per contract:
+
+        - `contract_address`, `contract`, `collection`
+        - `name_source`: `given`; `file`, from the collections file; `guessed`, from the tokens'
+          names (missing: no name)
+        - `tokens`, `held`, `holders`: known tokens, tokens that a wallet holds, wallets that hold
+          one
+        - `amount`: the sum of the known amounts
+        - `first_seen_at` of the first token, `updated_at` of the latest metadata
     """
     with reading(db) as source:
         numbers, (addresses, first_seen, updated) = source.numbered(

@@ -42,9 +42,8 @@ class Movements:
 
     Attributes:
         sizes: differences as Python integers; None: an amount is unusable.
-        gains: whether the wallet held nothing before, or less.
-        losses: whether the wallet holds nothing now, or less. Both may be False if the size is
-            unknown.
+        gains: whether the holding began or grew.
+        losses: whether the holding ended or shrank; a change of unknown size may be neither.
         after: start of the last complete read before the change; NaT: unknown.
         at: when the change was stored.
         webhooks: a webhook that caused the read.
@@ -201,11 +200,16 @@ def transfers(
     changes of excluded wallets still help to find the other side.
 
     Returns:
-        By `observed_at`: `observed_at` (when the change was stored; the earlier of the two sides),
-        `observed_after` (the wallet's last complete read before it; the later of the two sides;
-        missing: none), `token_id` to `name` as of today, `amount` (missing: unusable),
-        `from_wallet_id`, `from_label`, `to_wallet_id`, `to_label`, `kind` and `webhook_id` (a
-        webhook that led to the observation; missing: a sync).
+        A row per movement, by `observed_at`:
+
+        - `observed_at`: when the change was stored; of two sides, the earlier time
+        - `observed_after`: the wallet's last complete read before the change; of two sides, the
+          later time (missing: none)
+        - `token_id` to `name`, as of today
+        - `amount` (missing: unusable)
+        - `from_wallet_id`, `from_label`, `to_wallet_id`, `to_label`
+        - `kind`: `transfer`, `received` or `sent`
+        - `webhook_id`: a webhook that led to the observation (missing: a sync)
 
     Warns:
         NftsyncWarning: changes are left out because an amount is unusable; `changes` lists them.
@@ -312,10 +316,8 @@ class _Sides:
         )
 
     def any_of(self, wallets: Numbers) -> Flags:
-        """Return whether a side is one of the wallets."""
         return np.isin(self.senders, wallets) | np.isin(self.receivers, wallets)
 
     def kinds(self) -> pa.Array:
-        """Return `transfer`, `received` or `sent` by row."""
         sides = [(self.senders >= 0) & (self.receivers >= 0), self.receivers >= 0]
         return pa.array(np.select(sides, ["transfer", "received"], "sent"), TEXT)
