@@ -105,7 +105,7 @@ def fill(
     connection.executemany(
         "INSERT INTO tokens (token_id, organization_id, contract_address, blockchain_token_id,"
         " name, description, image, external_url, edition_id, total_edition, creator_name,"
-        " first_seen_at, updated_at, token_no, ticket, changed_ticket)"
+        " first_seen_at, updated_at, token_no, sequence, changed_sequence)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1)",
         token_rows(tokens, chance),
     )

@@ -176,7 +176,7 @@ class SequenceNumbers:
 
     They follow the machine's monotonic clock, shifted by an offset that the database keeps. So the
     reads of all processes on one machine are ordered as their requests were sent, whatever happens
-    to the wall clock. The database's columns of them are called `ticket`.
+    to the wall clock.
 
     Attributes:
         offset: nanoseconds between the monotonic clock and the sequence numbers; what another

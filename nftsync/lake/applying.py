@@ -34,7 +34,7 @@ Seen: TypeAlias = tuple[tuple[Any, ...], int]
 _pack = msgspec.msgpack.encode
 _TOKENS = TABLES["tokens"]
 _VOUCHED = (
-    "SELECT t.token_id, max(w.ticket) FROM json_each(?) k"
+    "SELECT t.token_id, max(w.sequence) FROM json_each(?) k"
     " JOIN wallets w ON w.wallet_id = k.value JOIN balance_rows b USING (wallet_no)"
     " JOIN tokens t USING (token_no) GROUP BY t.token_no"
 )
@@ -46,7 +46,7 @@ _SEEN = (
     )
     + " ORDER BY target"
 )
-_CHANGED = "SELECT token_id, changed_ticket FROM tokens WHERE changed_ticket > ?"
+_CHANGED = "SELECT token_id, changed_sequence FROM tokens WHERE changed_sequence > ?"
 
 
 class ApplyReport(Report, kw_only=True):
@@ -211,19 +211,19 @@ def _shown(
     connection: sqlite3.Connection, tally: _Tally, order: Order
 ) -> Iterator[tuple[int, int, bytes]]:
     """The tokens that reads showed, by their buckets, a few at a time."""
-    tickets = dict(over_keys(connection, _VOUCHED, tally.whole))
-    changed = connection.execute(_CHANGED, (order.greatest_ticket,))
-    for token_id, ticket in (*tally.in_part.items(), *changed):
-        tickets[token_id] = max(ticket, tickets.get(token_id, 0))
+    sequences = dict(over_keys(connection, _VOUCHED, tally.whole))
+    changed = connection.execute(_CHANGED, (order.greatest_sequence,))
+    for token_id, sequence in (*tally.in_part.items(), *changed):
+        sequences[token_id] = max(sequence, sequences.get(token_id, 0))
     connection.create_function("bucket_of", 1, lambda key: bucket_of(key, order.buckets))
-    rows = over_keys(connection, _SEEN, tickets)
+    rows = over_keys(connection, _SEEN, sequences)
     seen: list[Seen] = []
     last = 0
     for *row, target in rows:
         if seen and (target != last or len(seen) == _TOKENS_AT_ONCE):
             yield last, 0, _pack(seen)
             seen = []
-        seen.append((tuple(row), tickets[row[0]]))
+        seen.append((tuple(row), sequences[row[0]]))
         last = target
     if seen:
         yield last, 0, _pack(seen)

@@ -31,7 +31,7 @@ _EXPORTED = [name for name in TABLES if name not in {"known_tokens", "contracts"
 _RUN = ("run_id", "kind", "status", "started_at", "finished_at", "wallets_total", "error")
 _SUMS = Counts.__struct_fields__
 _GREATEST = {
-    "greatest_ticket": "SELECT greatest_ticket FROM mirror_state",
+    "greatest_sequence": "SELECT greatest_sequence FROM mirror_state",
     "greatest_change": "SELECT max(change_id) FROM balance_change_rows",
     "greatest_state": "SELECT max(state_id) FROM wallet_state_rows",
     "greatest_token_change": "SELECT max(change_id) FROM token_change_rows",
@@ -169,7 +169,9 @@ def _fill(
         take("contracts")
         bar.update(1)
     with mirror.transaction():
-        connection.execute("UPDATE mirror_state SET greatest_ticket = ?", (run.greatest_ticket,))
+        connection.execute(
+            "UPDATE mirror_state SET greatest_sequence = ?", (run.greatest_sequence,)
+        )
         put_runs(connection, [each for each in runs if each.status != "running"])
         end_all_work(connection, now())
 

@@ -146,7 +146,7 @@ class Driver:
             buckets=run.buckets,
             planned=False,
             start=run.start or dict.fromkeys(TABLES, 0),
-            greatest_ticket=run.greatest_ticket,
+            greatest_sequence=run.greatest_sequence,
             approved_at=run.approved_at,
         )
 
@@ -300,7 +300,7 @@ class Driver:
         self, reports: list[ReadReport], applied: list[ApplyReport], merged: list[MergeReport]
     ) -> SyncResult:
         run = self._run
-        run.greatest_ticket = max(each.greatest_ticket for each in reports)
+        run.greatest_sequence = max(each.greatest_sequence for each in reports)
         run.greatest_change, run.greatest_state, run.greatest_token_change = self._greatest
         if self._request.allow_removals:
             run.approved_at = run.applied_at or ""

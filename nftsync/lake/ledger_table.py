@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from nftsync.errors import StoreError
 from nftsync.lake.folder import TableLog, is_folder, sync_table
 from nftsync.lake.reasons import STORE_ERRORS
+from nftsync.lake.rows import STORED_NAMES
 from nftsync.lake.storage import Lake, Versions
 from nftsync.store.runs import Counts
 
@@ -39,7 +40,7 @@ class LakeRun(msgspec.Struct, kw_only=True):
         applied_at: the time of everything that it changes.
         not_before: the time of what the run before has changed.
         approved_at: when the removals so far were approved; blank: never.
-        greatest_ticket, greatest_change, greatest_state, greatest_token_change: the greatest
+        greatest_sequence, greatest_change, greatest_state, greatest_token_change: the greatest
             numbers that were given.
         versions: the version of each table that it pinned; None: it has not finished.
     """
@@ -62,7 +63,7 @@ class LakeRun(msgspec.Struct, kw_only=True):
     applied_at: str | None = None
     not_before: str = ""
     approved_at: str = ""
-    greatest_ticket: int = 0
+    greatest_sequence: int = 0
     greatest_change: int = 0
     greatest_state: int = 0
     greatest_token_change: int = 0
@@ -77,7 +78,8 @@ class LakeRun(msgspec.Struct, kw_only=True):
 
 _SUMS = Counts.__struct_fields__
 _JSON = ("start", "versions")
-GREATEST = ("greatest_ticket", "greatest_change", "greatest_state", "greatest_token_change")
+_NAMES = {stored: name for name, stored in STORED_NAMES.items()}
+GREATEST = ("greatest_sequence", "greatest_change", "greatest_state", "greatest_token_change")
 _SCHEMA = pa.schema(
     {
         "run_id": pa.int64(),
@@ -89,7 +91,7 @@ _SCHEMA = pa.schema(
         **dict.fromkeys(
             ("plan", "provider", *_JSON, "applied_at", "not_before", "approved_at"), pa.string()
         ),
-        **dict.fromkeys(("attempt", *GREATEST), pa.int64()),
+        **dict.fromkeys(("attempt", *(STORED_NAMES.get(x, x) for x in GREATEST)), pa.int64()),
     }
 )
 
@@ -199,15 +201,17 @@ def _digest_of(rows: list[dict[str, Any]]) -> str:
 
 
 def _runs_of(rows: list[dict[str, Any]]) -> list[LakeRun]:
-    return sorted((_run_of(dict(row)) for row in rows), key=lambda run: run.run_id)
+    return sorted((_run_of(row) for row in rows), key=lambda run: run.run_id)
 
 
 def _row_of(run: LakeRun) -> dict[str, Any]:
     row = msgspec.structs.asdict(run)
     row |= msgspec.structs.asdict(row.pop("counts"))
-    return row | {name: msgspec.json.encode(row[name]).decode() for name in _JSON}
+    row |= {name: msgspec.json.encode(row[name]).decode() for name in _JSON}
+    return {STORED_NAMES.get(name, name): value for name, value in row.items()}
 
 
 def _run_of(row: dict[str, Any]) -> LakeRun:
+    row = {_NAMES.get(name, name): value for name, value in row.items()}
     counts = Counts(**{name: row.pop(name) for name in _SUMS})
     return LakeRun(counts=counts, **row | {name: msgspec.json.decode(row[name]) for name in _JSON})

@@ -18,7 +18,15 @@ import pyarrow.compute as pc
 
 from nftsync.lake.applying import Seen
 from nftsync.lake.order import EVERYBODY, REPORT, Order, Report, hand_over, report_of
-from nftsync.lake.rows import BUCKET, KEEP_SOURCES, TABLES, from_mirror, mirror_of, to_mirror
+from nftsync.lake.rows import (
+    BUCKET,
+    KEEP_SOURCES,
+    TABLES,
+    from_mirror,
+    mirror_of,
+    schema_of,
+    to_mirror,
+)
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.contracts import count_names, merge_names, names_that_differ, store_file_names
 from nftsync.store.mirror import Mirror
@@ -30,11 +38,12 @@ _AT_ONCE = 1_000
 
 _pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
 _COLUMNS = list(TABLES["tokens"].columns)
+_STORED_COLUMNS = schema_of("tokens").names[1:]
 _CONTENT = slice(_COLUMNS.index(CONTENT_COLUMNS[0]), _COLUMNS.index(CONTENT_COLUMNS[-1]) + 1)
 _LIST_FIELDS = _COLUMNS.index("list_fields")
-_FIRST_SEEN, _CHANGED = _COLUMNS.index("first_seen_at"), _COLUMNS.index("changed_ticket")
+_FIRST_SEEN, _CHANGED = _COLUMNS.index("first_seen_at"), _COLUMNS.index("changed_sequence")
 #: Sequence numbers are a bucket's own matter as long as it knows the right content.
-_TICKETS = {_COLUMNS.index(name) for name in ("ticket", "changed_ticket")}
+_SEQUENCES = {_COLUMNS.index(name) for name in ("sequence", "changed_sequence")}
 _Row: TypeAlias = tuple[Any, ...]
 
 
@@ -95,7 +104,7 @@ def _take_in_seen(order: Order, bucket: int, mirror: Mirror) -> list[str]:
     """Put what was seen beside the tokens; the ids of those."""
     connection = mirror.connection
     connection.execute(
-        "CREATE TEMP TABLE seen (token_id TEXT, first INTEGER, ticket INTEGER, source INTEGER,"
+        "CREATE TEMP TABLE seen (token_id TEXT, first INTEGER, sequence INTEGER, source INTEGER,"
         " row BLOB)"
     )
     for source, number, packed in order.lake.staged(order.run_id, "apply", target=bucket):
@@ -103,8 +112,8 @@ def _take_in_seen(order: Order, bucket: int, mirror: Mirror) -> list[str]:
             connection.executemany(
                 "INSERT INTO seen VALUES (?, ?, ?, ?, ?)",
                 [
-                    (row[0], min(row[_CHANGED], ticket), ticket, source, _pack(row))
-                    for row, ticket in _unpack(packed, type=list[Seen])
+                    (row[0], min(row[_CHANGED], sequence), sequence, source, _pack(row))
+                    for row, sequence in _unpack(packed, type=list[Seen])
                 ],
             )
     return [row[0] for row in connection.execute("SELECT DISTINCT token_id FROM seen")]
@@ -118,41 +127,41 @@ def _merge(order: Order, mirror: Mirror) -> MergeReport:
     report = MergeReport()
     connection = mirror.connection
     rows = connection.execute(
-        "SELECT ticket, source, row FROM seen UNION ALL"
-        " SELECT first, source, row FROM seen WHERE first > ? AND first < ticket ORDER BY 1, 2",
-        (order.greatest_ticket,),
+        "SELECT sequence, source, row FROM seen UNION ALL"
+        " SELECT first, source, row FROM seen WHERE first > ? AND first < sequence ORDER BY 1, 2",
+        (order.greatest_sequence,),
     )
     first: dict[str, tuple[int, int]] = {}
     while some := rows.fetchmany(_AT_ONCE):
         seen = []
-        for ticket, source, packed in some:
+        for sequence, source, packed in some:
             row = _unpack(packed)
-            seen.append((ticket, row))
-            if row[_CHANGED] > order.greatest_ticket and row[_FIRST_SEEN] < order.applied_at:
+            seen.append((sequence, row))
+            if row[_CHANGED] > order.greatest_sequence and row[_FIRST_SEEN] < order.applied_at:
                 by = row[_CHANGED], source
                 first[row[0]] = min(by, first.get(row[0], by))
         with mirror.transaction(order.applied_at):
             tokens = TokenBatch(connection, order.applied_at, order.run_id)
             tokens.load({row[0] for _, row in seen})
-            for ticket, row in seen:
-                tokens.see(_read_of(order, row, ticket))
+            for sequence, row in seen:
+                tokens.see(_read_of(order, row, sequence))
             tokens.write()
         report.added += len(tokens.new)
         report.changed += len(tokens.changes)
-    report.shown_by = {(source, ticket) for ticket, source in first.values()}
+    report.shown_by = {(source, sequence) for sequence, source in first.values()}
     return report
 
 
-def _read_of(order: Order, row: Sequence[Any], ticket: int) -> WalletRead:
+def _read_of(order: Order, row: Sequence[Any], sequence: int) -> WalletRead:
     """What a list said of one token."""
     content = tuple(row[_CONTENT])
     if row[_LIST_FIELDS] is not None:
         content = compose(listed_fields(row[_LIST_FIELDS]))
     # Of a token that it never showed anything of, a list may just name the id.
-    emptied = row[_FIRST_SEEN] < order.applied_at and row[_CHANGED] > order.greatest_ticket
+    emptied = row[_FIRST_SEEN] < order.applied_at and row[_CHANGED] > order.greatest_sequence
     shown = content if emptied or any(value is not None for value in content) else None
     return WalletRead(
-        wallet_id="", sequence=ticket, started_at="", outcome="ok", entries=[(row[0], "1", shown)]
+        wallet_id="", sequence=sequence, started_at="", outcome="ok", entries=[(row[0], "1", shown)]
     )
 
 
@@ -173,7 +182,7 @@ def _corrections(connection: sqlite3.Connection) -> Iterator[tuple[int, int, byt
 
 
 def _differ(row: Sequence[Any], known: Sequence[Any]) -> bool:
-    return any(value != known[place] for place, value in enumerate(row) if place not in _TICKETS)
+    return any(value != known[place] for place, value in enumerate(row) if place not in _SEQUENCES)
 
 
 def _names(connection: sqlite3.Connection, at: str) -> Iterator[tuple[int, int, bytes]]:
@@ -217,7 +226,7 @@ def spread_tokens(order: Order, bucket: int) -> None:
         return
     ids = pa.array(told, pa.string())
     wrong: dict[str, _Row] = {}
-    for each in lake.batches("known_tokens", version, here, _COLUMNS):
+    for each in lake.batches("known_tokens", version, here, _STORED_COLUMNS):
         batch = _chosen(each, ids)
         for known in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             if _differ(told[known[0]], known):
@@ -240,14 +249,14 @@ def _correct(connection: sqlite3.Connection, row: _Row, known: _Row) -> None:
         "first_seen_at",
         "updated_at",
         "detailed",
-        *(("ticket", "changed_ticket") if other else ()),
+        *(("sequence", "changed_sequence") if other else ()),
     ]
     assignments = ", ".join(f"{name} = :{name}" for name in taken)
     connection.execute(f"UPDATE tokens SET {assignments} WHERE token_id = :token_id", columns)
     connection.execute(KEEP_SOURCES, columns)
     if other:  # their digests are of answers that showed it otherwise
         connection.execute(
-            "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE ticket < :changed_ticket"
+            "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE sequence < :changed_sequence"
             " AND wallet_no IN (SELECT wallet_no FROM balance_rows JOIN tokens USING (token_no)"
             " WHERE token_id = :token_id)",
             columns,

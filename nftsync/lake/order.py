@@ -106,7 +106,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         planned: whether the wallets to read were named; else all tracked ones are.
         start: the version of each table that it begins from.
         base: the versions that a step's writes begin at.
-        greatest_ticket: the greatest sequence number that was applied before.
+        greatest_sequence: the greatest sequence number that was applied before.
         config: how to read the provider, without the secrets, which each worker has itself.
         concurrency: requests at once, of each task.
         approval: its reads are held removals that were approved.
@@ -127,7 +127,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     planned: bool
     start: Versions
     base: Versions = {}
-    greatest_ticket: int
+    greatest_sequence: int
     config: ClientConfig | None = None
     concurrency: int = 16
     approval: bool = False

@@ -21,7 +21,7 @@ import msgspec
 
 from nftsync.lake.order import REPORT, Order, Report, hand_over, report_of, whole_or_refused
 from nftsync.lake.past import Known, last_numbers, report_known
-from nftsync.lake.rows import BALANCES, BUCKET, bucket_of, mirror_of
+from nftsync.lake.rows import BALANCES, BUCKET, STORED_NAMES, bucket_of, mirror_of
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.reads import Pool, Read, Task, weight
@@ -55,7 +55,7 @@ class ReadReport(Report, kw_only=True):
         interrupted: it was stopped.
         changes: more changes than this the reads cannot make.
         states: nor more states.
-        greatest_ticket: the greatest sequence number.
+        greatest_sequence: the greatest sequence number.
         known: what the removal guard needs.
         driver: whose worker read it.
         read_at: when reading it began.
@@ -70,7 +70,7 @@ class ReadReport(Report, kw_only=True):
     interrupted: bool = False
     changes: int = 0
     states: int = 0
-    greatest_ticket: int = 0
+    greatest_sequence: int = msgspec.field(name=STORED_NAMES["greatest_sequence"], default=0)
     known: Known = msgspec.field(default_factory=Known)
     driver: str = ""
     read_at: str = ""
@@ -120,7 +120,7 @@ def mirror_to_read(order: Order, bucket: int, at: str) -> AbstractContextManager
         bucket,
         [*BALANCES, "balance_changes"],
         only={"balance_changes": f"observed_at > '{since}'"},
-        greatest_ticket=order.greatest_ticket,
+        greatest_sequence=order.greatest_sequence,
     )
 
 
@@ -181,7 +181,7 @@ def _read(
         interrupted=result.status == "interrupted",
         changes=balances + 2 * recorder.entries,  # each may come and go
         states=recorder.reads,
-        greatest_ticket=mirror.numbers.take(),
+        greatest_sequence=mirror.numbers.take(),
         known=known,
         driver=order.driver,
         read_at=read_at,
@@ -256,9 +256,9 @@ def read_held(wallets: list[str] | None, order: Order, bucket: int) -> ReadRepor
         for batch in lake.batches("removals", order.start["removals"], where, ("wallet_id",))
     )
     if own == [] or not any_held:
-        return ReadReport(greatest_ticket=order.greatest_ticket)
+        return ReadReport(greatest_sequence=order.greatest_sequence)
     with mirror_of(
-        lake, order.start, bucket, BALANCES, greatest_ticket=order.greatest_ticket
+        lake, order.start, bucket, BALANCES, greatest_sequence=order.greatest_sequence
     ) as mirror:
         connection = mirror.connection
         reads = [
@@ -272,7 +272,7 @@ def read_held(wallets: list[str] | None, order: Order, bucket: int) -> ReadRepor
             wallets=len(reads),
             changes=balances + 2 * sum(map(weight, reads)),  # each may come and go
             states=len(reads),
-            greatest_ticket=mirror.numbers.take(),
+            greatest_sequence=mirror.numbers.take(),
             checksum=sum(map(crc32, packed)),
         )
     if not reads:

@@ -28,6 +28,15 @@ BUCKET = "bucket"
 #: Rows that are Python objects at once.
 _CHUNK = 10_000
 
+#: Columns with another name in a lake: renaming them would make existing lakes unreadable.
+STORED_NAMES = {
+    "sequence": "ticket",
+    "changed_sequence": "changed_ticket",
+    "list_sequence": "list_ticket",
+    "detail_sequence": "detail_ticket",
+    "greatest_sequence": "greatest_ticket",
+}
+
 _TEXT, _NUMBER, _BYTES = pa.string(), pa.int64(), pa.binary()
 _NUMBERS = {"edition_id", "total_edition"}
 
@@ -74,7 +83,7 @@ _WALLET = {
     **_texts("wallet_id", "label", "wallet_group"),
     "tracked": _NUMBER,
     **_texts("first_seen_at", "synced_at", "status", "error"),
-    "ticket": _NUMBER,
+    "sequence": _NUMBER,
     **_texts("etag", "body_sha256"),
     "state_id": _NUMBER,
 }
@@ -82,13 +91,13 @@ _TOKEN = {
     "token_id": _TEXT,
     **{name: _NUMBER if name in _NUMBERS else _TEXT for name in CONTENT_COLUMNS},
     **_texts("first_seen_at", "updated_at"),
-    **dict.fromkeys(("ticket", "changed_ticket", "detailed"), _NUMBER),
+    **dict.fromkeys(("sequence", "changed_sequence", "detailed"), _NUMBER),
 }
 #: What is kept of a token's two sources, where it has been read by its id.
 _SOURCES = {
-    "list_ticket": _NUMBER,
+    "list_sequence": _NUMBER,
     "list_fields": _TEXT,
-    "detail_ticket": _NUMBER,
+    "detail_sequence": _NUMBER,
     "detail_fields": _TEXT,
 }
 _BALANCE = _texts("amount", "held_since", "first_seen_at", "updated_at")
@@ -127,9 +136,9 @@ def _of(prefix: str, columns: Iterable[str]) -> str:
 
 #: Puts the sources of a token, if it has been read by its id, in the place of those it had.
 KEEP_SOURCES = (
-    "INSERT OR REPLACE INTO token_sources SELECT token_no, :list_ticket, :list_fields,"
-    " :detail_ticket, :detail_fields FROM tokens"
-    " WHERE token_id = :token_id AND :list_ticket IS NOT NULL"
+    "INSERT OR REPLACE INTO token_sources SELECT token_no, :list_sequence, :list_fields,"
+    " :detail_sequence, :detail_fields FROM tokens"
+    " WHERE token_id = :token_id AND :list_sequence IS NOT NULL"
 )
 _TOKENS = Table(
     {**_TOKEN, **_SOURCES},
@@ -169,7 +178,7 @@ _WEBHOOK = {
     "webhook_no": _NUMBER,
     "look_again_at": _TEXT,
 }
-_RESOURCE = {**_texts("resource_type", "resource_id", "body", "fetched_at"), "ticket": _NUMBER}
+_RESOURCE = {**_texts("resource_type", "resource_id", "body", "fetched_at"), "sequence": _NUMBER}
 
 #: By name, what others name before what names it. A bucket is all of `wallets` to `past_states`
 #: that has its wallets; its `known_tokens` are the rows of `tokens` that its wallets hold or held,
@@ -227,8 +236,9 @@ TABLES: dict[str, Table] = {
 
 
 def schema_of(name: str) -> pa.Schema:
-    """The Arrow schema of a table: its bucket, then its columns."""
-    return pa.schema({BUCKET: pa.int32(), **TABLES[name].columns})
+    """Return the Arrow schema of a table: its bucket, then its columns, by their stored names."""
+    columns = TABLES[name].columns.items()
+    return pa.schema({BUCKET: pa.int32(), **{STORED_NAMES.get(x, x): of for x, of in columns}})
 
 
 def from_mirror(
@@ -306,7 +316,7 @@ def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.Re
             # An earlier nftsync may have written fewer columns.
             columns = [
                 some.column(name).to_pylist() if name in batch.schema.names else [None] * len(some)
-                for name in names
+                for name in (STORED_NAMES.get(x, x) for x in names)
             ]
             rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
             for statement in table.inserts:
@@ -325,7 +335,7 @@ def mirror_of(
     names: Iterable[str],
     *,
     only: Mapping[str, str] | None = None,
-    greatest_ticket: int = 0,
+    greatest_sequence: int = 0,
 ) -> Iterator[Mirror]:
     """Make a bucket a mirror in a folder of its own, which goes with the block.
 
@@ -335,7 +345,7 @@ def mirror_of(
         bucket: which.
         names: the tables to take along, in the order of `TABLES`.
         only: which rows of some of them, as a condition in SQL.
-        greatest_ticket: the sequence number that those of new reads come after.
+        greatest_sequence: the sequence number that those of new reads come after.
     """
     with TemporaryDirectory(prefix="nftsync-", dir=_scratch()) as folder:
         path = Path(folder, "bucket.db")
@@ -348,7 +358,9 @@ def mirror_of(
                     where = f"{BUCKET} = {bucket} AND {(only or {}).get(name, 'true')}"
                     to_mirror(connection, name, lake.batches(name, versions[name], where))
             connection.execute("COMMIT")
-            connection.execute("UPDATE mirror_state SET greatest_ticket = ?", (greatest_ticket,))
+            connection.execute(
+                "UPDATE mirror_state SET greatest_sequence = ?", (greatest_sequence,)
+            )
         with Mirror(path, write_gap=0.0, searchable=False) as mirror:
             mirror.connection.execute("PRAGMA synchronous = OFF")  # it is not there to stay
             yield mirror

@@ -182,7 +182,7 @@ def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, I
         connection,
         "SELECT DISTINCT b.token_no FROM json_each(?1) k"
         " JOIN balance_rows b ON b.wallet_no = k.value LEFT JOIN token_sources s USING (token_no)"
-        " WHERE coalesce(s.detail_ticket, 0) < ?2 ORDER BY b.token_no",
+        " WHERE coalesce(s.detail_sequence, 0) < ?2 ORDER BY b.token_no",
         run.plan,
         run.first_sequence,
     )

@@ -180,7 +180,7 @@ def _compare_reads(
 def _wallet_rows(connection: sqlite3.Connection, wallets: Iterable[str]) -> dict[str, _WalletRow]:
     rows = over_keys(
         connection,
-        "SELECT w.wallet_id, w.wallet_no, w.label, w.ticket, w.synced_at"
+        "SELECT w.wallet_id, w.wallet_no, w.label, w.sequence, w.synced_at"
         " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value",
         wallets,
     )
@@ -215,7 +215,7 @@ def _amounts(
 
 #: Tokens' content in lists, and the sequence number of the last read that confirmed or changed it.
 _CONTENT = (
-    "SELECT t.token_id, t.token_no, max(t.changed_ticket, t.ticket), s.list_fields,"
+    "SELECT t.token_id, t.token_no, max(t.changed_sequence, t.sequence), s.list_fields,"
     f" {', '.join(f't.{column}' for column in CONTENT_COLUMNS)} FROM json_each(?) k"
     " JOIN tokens t ON t.token_id = k.value LEFT JOIN token_sources s USING (token_no)"
 )
@@ -253,7 +253,7 @@ def _text(fields: Fields, name: str) -> str | None:
 def _last_confirmed(connection: sqlite3.Connection, token_no: int) -> int:
     """Return the last sequence number that confirms a token."""
     (greatest,) = connection.execute(
-        "SELECT coalesce(max(w.ticket), 0) FROM balance_rows b JOIN wallets w USING (wallet_no)"
+        "SELECT coalesce(max(w.sequence), 0) FROM balance_rows b JOIN wallets w USING (wallet_no)"
         " WHERE b.token_no = ?",
         (token_no,),
     ).fetchone()

@@ -82,7 +82,8 @@ class Batch:
         )
         greatest = max((read.sequence for read in reads), default=0)
         self._connection.execute(
-            "UPDATE mirror_state SET greatest_ticket = ?1 WHERE greatest_ticket < ?1", (greatest,)
+            "UPDATE mirror_state SET greatest_sequence = ?1 WHERE greatest_sequence < ?1",
+            (greatest,),
         )
         return [next(unchanged) if each is None else each for each in applied]
 
@@ -119,7 +120,7 @@ class Batch:
         add_unknown(self._connection, wallet_ids, self._at)
         rows = over_keys(
             self._connection,
-            "SELECT w.wallet_id, w.wallet_no, w.ticket, w.body_sha256, w.state_id, w.wallet_group"
+            "SELECT w.wallet_id, w.wallet_no, w.sequence, w.body_sha256, w.state_id, w.wallet_group"
             " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value",
             wallet_ids,
         )
@@ -312,7 +313,7 @@ class Batch:
             rows.append((read.sequence, read.started_at, read.etag, wallet.no))
             states.append((read.started_at, wallet.state_id))
         statements: dict[str, list[tuple[Any, ...]]] = {
-            "UPDATE wallets SET ticket = ?, synced_at = ?, etag = coalesce(?, etag),"
+            "UPDATE wallets SET sequence = ?, synced_at = ?, etag = coalesce(?, etag),"
             " status = 'ok', error = NULL WHERE wallet_no = ?": rows,
             _EXTEND_STATE: states,
         }
@@ -333,14 +334,13 @@ class Batch:
             " observed_at, baseline, run_id, webhook_id)": self._balance_changes,
             "INSERT INTO wallet_state_rows": self._new_states,
             _EXTEND_STATE: self._same_states,
-            "UPDATE wallets SET ticket = ?, synced_at = coalesce(?, synced_at), status = ?,"
+            "UPDATE wallets SET sequence = ?, synced_at = coalesce(?, synced_at), status = ?,"
             " error = ?, etag = ?, body_sha256 = ?, state_id = ? WHERE wallet_no = ?": (
                 self._wallet_rows
             ),
-            "UPDATE wallets SET status = 'failed', error = ? WHERE wallet_no = ? AND ticket < ?": (
-                self._failures
-            ),
-            "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE ticket < ? AND wallet_no IN"
+            "UPDATE wallets SET status = 'failed', error = ?"
+            " WHERE wallet_no = ? AND sequence < ?": self._failures,
+            "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE sequence < ? AND wallet_no IN"
             " (SELECT wallet_no FROM balance_rows WHERE token_no = ?)": self._tokens.stale,
         }
         write_rows(self._connection, rows)

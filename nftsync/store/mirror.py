@@ -71,15 +71,15 @@ def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
         Whether the object is new, or other than it was.
     """
     before = connection.execute(
-        "SELECT body, ticket FROM resources WHERE resource_type = ? AND resource_id = ?",
+        "SELECT body, sequence FROM resources WHERE resource_type = ? AND resource_id = ?",
         (read.resource_type, read.resource_id),
     ).fetchone()
     if before is not None and before[1] >= read.sequence:
         return False
     connection.execute(
-        "INSERT INTO resources (resource_type, resource_id, body, fetched_at, ticket)"
+        "INSERT INTO resources (resource_type, resource_id, body, fetched_at, sequence)"
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT (resource_type, resource_id) DO UPDATE SET"
-        " body = excluded.body, fetched_at = excluded.fetched_at, ticket = excluded.ticket",
+        " body = excluded.body, fetched_at = excluded.fetched_at, sequence = excluded.sequence",
         (read.resource_type, read.resource_id, read.body, read.started_at, read.sequence),
     )
     return before is None or before[0] != read.body
@@ -280,7 +280,7 @@ def _sequence_numbers(connection: sqlite3.Connection) -> SequenceNumbers:
     with connection:
         numbers, new = numbers_known(connection)
         if new:
-            connection.execute("UPDATE mirror_state SET ticket_offset = ?", (numbers.offset,))
+            connection.execute("UPDATE mirror_state SET sequence_offset = ?", (numbers.offset,))
     return numbers
 
 
@@ -291,7 +291,7 @@ def numbers_known(connection: sqlite3.Connection) -> tuple[SequenceNumbers, bool
     another machine), so a clock can never freeze a wallet.
     """
     offset, greatest = connection.execute(
-        "SELECT ticket_offset, greatest_ticket FROM mirror_state"
+        "SELECT sequence_offset, greatest_sequence FROM mirror_state"
     ).fetchone()
     monotonic = time.monotonic_ns()
     new = not offset or monotonic + offset <= greatest

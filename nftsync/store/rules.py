@@ -128,7 +128,7 @@ def _tokens(connection: sqlite3.Connection) -> Rule:
     found = Rule("each token that was read by its id shows what its two sources come to")
     columns = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
     rows = connection.execute(
-        "SELECT t.token_id, s.list_ticket, s.list_fields, s.detail_ticket, s.detail_fields,"
+        "SELECT t.token_id, s.list_sequence, s.list_fields, s.detail_sequence, s.detail_fields,"
         f" {columns} FROM tokens t LEFT JOIN token_sources s USING (token_no) WHERE t.detailed"
     )
     for token_id, *source in rows:
@@ -276,8 +276,8 @@ def _count(
 def _numbers(connection: sqlite3.Connection) -> Rule:
     found = Rule("no read is numbered beyond the greatest number")
     greatest, found.checked, last = connection.execute(
-        "SELECT greatest_ticket, (SELECT count(*) FROM wallets), (SELECT max(ticket) FROM wallets)"
-        " FROM mirror_state"
+        "SELECT greatest_sequence, (SELECT count(*) FROM wallets),"
+        " (SELECT max(sequence) FROM wallets) FROM mirror_state"
     ).fetchone()
     if last is not None and last > greatest:
         found.breaks(f"a wallet has {last}, and the greatest is {greatest}")

@@ -110,7 +110,7 @@ def start_run(
     stored = None if plan is None else plan.tobytes()
     run_id = connection.execute(
         "INSERT INTO sync_runs"
-        " (kind, status, started_at, first_ticket, with_tokens, reads_all, plan)"
+        " (kind, status, started_at, first_sequence, with_tokens, reads_all, plan)"
         " VALUES (?, 'running', ?, ?, ?, ?, ?)",
         (kind, started_at, first_sequence, with_tokens, reads_all, stored),
     ).lastrowid
@@ -162,7 +162,7 @@ def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
         "UPDATE sync_runs SET status = 'interrupted' WHERE kind = 'sync' AND status = 'running'"
     )
     row = connection.execute(
-        "SELECT run_id, plan, first_ticket, with_tokens,"
+        "SELECT run_id, plan, first_sequence, with_tokens,"
         " (SELECT max(run_id) FROM sync_runs WHERE kind = 'sync') > run_id,"
         f" {', '.join(_COLUMNS)} FROM sync_runs"
         " WHERE kind = 'sync' AND status IN ('interrupted', 'failed') AND plan IS NOT NULL"

@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 _SET = "nftsync"
 
 #: In order, each in `migrations/NAME.sql`; a database that knows others is from a newer nftsync.
-_MIGRATIONS = ("first_tables", "inbox", "full_syncs", "collections", "removals", "removal_guard")
+_MIGRATIONS = (
+    "first_tables",
+    "inbox",
+    "full_syncs",
+    "collections",
+    "removals",
+    "removal_guard",
+    "sequence_numbers",
+)
 
 
 def _run_file(database: Database, name: str) -> None:

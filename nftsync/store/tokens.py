@@ -167,7 +167,7 @@ class TokenBatch:
         """Look up the rows of tokens, and both sources of those that have been read by their id."""
         rows = over_keys(
             self._connection,
-            f"SELECT t.token_id, t.token_no, t.ticket, t.changed_ticket, t.detailed, {_CONTENT}"
+            f"SELECT t.token_id, t.token_no, t.sequence, t.changed_sequence, t.detailed, {_CONTENT}"
             " FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
             token_ids,
         )
@@ -305,7 +305,7 @@ class TokenBatch:
     def _list_sequence(self, token: Token) -> int:
         """The greatest sequence number of a wallet's read that confirmed or changed this token."""
         row = self._connection.execute(
-            "SELECT max(w.ticket) FROM balance_rows b JOIN wallets w USING (wallet_no)"
+            "SELECT max(w.sequence) FROM balance_rows b JOIN wallets w USING (wallet_no)"
             " WHERE b.token_no = ?",
             (token.no,),
         ).fetchone()
@@ -360,8 +360,8 @@ class TokenBatch:
         assignments = ", ".join(f"{column} = ?" for column in CONTENT_COLUMNS)
         rows: dict[str, Sequence[Sequence[Any]]] = {
             f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"
-            " ticket, changed_ticket, detailed)": self.new,
-            f"UPDATE tokens SET {assignments}, changed_ticket = ?, detailed = ?"
+            " sequence, changed_sequence, detailed)": self.new,
+            f"UPDATE tokens SET {assignments}, changed_sequence = ?, detailed = ?"
             " WHERE token_no = ?": [
                 (*token.content, token.changed_sequence, token.detailed, token.no)
                 for token in changed
@@ -371,7 +371,7 @@ class TokenBatch:
             "UPDATE tokens SET updated_at = ? WHERE token_no = ?": [
                 (self._at, change[0]) for change in self.changes
             ],
-            "UPDATE tokens SET ticket = max(ticket, ?) WHERE token_no = ?": self.confirmed,
+            "UPDATE tokens SET sequence = max(sequence, ?) WHERE token_no = ?": self.confirmed,
             "INSERT OR REPLACE INTO token_sources": [
                 (no, list_sequence, _pack(in_list), detail_sequence, _pack(in_detail))
                 for no, (list_sequence, in_list, detail_sequence, in_detail) in (

@@ -29,7 +29,7 @@ _NOW = "'now'"
 _KNOWN = (
     "w.wallet_id,"
     f" iif({_OWN_DAY.format('w.synced_at')} = {_OWN_DAY.format(_NOW)}, w.etag, NULL),"
-    " w.body_sha256, w.ticket, w.status, w.tracked"
+    " w.body_sha256, w.sequence, w.status, w.tracked"
 )
 
 #: Of ?2, a time or NULL, and ?3, the current time. A read in the future had a wrong clock.

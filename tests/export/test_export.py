@@ -164,7 +164,7 @@ def test_the_manifest_names_each_file_with_its_rows_and_digest(busy, tmp_path):
         if path.stem == "wallets":
             assert [row["tracked"] for row in rows] == ["1", "1", "0", "1"]
         # What reads keep for themselves does not leave.
-        assert not {"ticket", "etag", "plan", "wallet_no", "token_no", "detailed"} & kinds.keys()
+        assert not {"sequence", "etag", "plan", "wallet_no", "token_no", "detailed"} & kinds.keys()
 
 
 def test_all_files_are_of_one_moment_whatever_is_written_between_them(site, tmp_path, monkeypatch):

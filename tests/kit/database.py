@@ -71,8 +71,8 @@ class Builder:
             "first_seen_at": at(seen),
             "updated_at": at(seen),
             "token_no": number,
-            "ticket": 1,
-            "changed_ticket": 1,
+            "sequence": 1,
+            "changed_sequence": 1,
         }
         self.insert("tokens", **{**row, **values})
 

@@ -83,7 +83,7 @@ class Inbox:
     def knows(self, *, wallets: Sequence[str] = (), tokens: Sequence[str] = ()) -> None:
         wallet = "INSERT INTO wallets (wallet_id, first_seen_at) VALUES (?, '')"
         token = (
-            "INSERT INTO tokens (token_id, first_seen_at, updated_at, ticket, changed_ticket)"
+            "INSERT INTO tokens (token_id, first_seen_at, updated_at, sequence, changed_sequence)"
             " VALUES (?, '', '', 1, 1)"
         )
         for statement, ids in ((wallet, wallets), (token, tokens)):

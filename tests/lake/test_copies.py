@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.storage import Lake
@@ -87,6 +88,23 @@ def test_a_database_comes_back_from_a_lake_as_it_was(
         for each in (database, back)
     ]
     assert held[0] == held[1] != []
+
+
+def test_a_lake_has_the_column_names_that_earlier_versions_wrote(
+    past: tuple[Path, str], command: Callable[..., object]
+) -> None:
+    """So that each version reads the lakes of the others."""
+    database, lake = past
+    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    for table, names in {
+        "wallets": ["ticket"],
+        "tokens": ["ticket", "changed_ticket", "list_ticket", "detail_ticket"],
+        "resources": ["ticket"],
+        "runs": ["greatest_ticket"],
+    }.items():
+        stored = [field.name for field in DeltaTable(f"{lake}/{table}").schema().fields]
+        renamed = [name for name in stored if "ticket" in name or "sequence" in name]
+        assert renamed == names, table
 
 
 def test_a_lake_that_was_imported_is_synced_as_any(

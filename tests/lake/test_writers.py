@@ -143,7 +143,7 @@ def order_of(lake: Lake, provider: Provider, wallets: int) -> Order:
         buckets=1,
         planned=True,
         start=dict.fromkeys(TABLES, 0),
-        greatest_ticket=0,
+        greatest_sequence=0,
         config=ClientConfig(base_url=provider.url),
         applied_at="2026-01-01T00:00:00.000000Z",
         first_change=[1],

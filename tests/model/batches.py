@@ -54,7 +54,7 @@ class Batches:
         self.figures = self.compared.figures
         self.run_ids = [
             self.mirror.connection.execute(
-                "INSERT INTO sync_runs (kind, status, started_at, first_ticket, with_tokens)"
+                "INSERT INTO sync_runs (kind, status, started_at, first_sequence, with_tokens)"
                 " VALUES ('sync', 'interrupted', ?, 0, 0)",
                 (self.clock,),
             ).lastrowid,

@@ -89,8 +89,8 @@ BREAKS = [
     Break(
         _BALANCES,
         "other holders keep their digests",
-        "body_sha256 = NULL WHERE ticket < ? AND wallet_no IN",
-        "body_sha256 = NULL WHERE ticket < ? AND 0 AND wallet_no IN",
+        "body_sha256 = NULL WHERE sequence < ? AND wallet_no IN",
+        "body_sha256 = NULL WHERE sequence < ? AND 0 AND wallet_no IN",
     ),
     Break(
         _BALANCES,
@@ -113,8 +113,8 @@ BREAKS = [
     Break(
         _BALANCES,
         "the greatest number is not kept",
-        "SET greatest_ticket = ?1 WHERE greatest_ticket < ?1",
-        "SET greatest_ticket = ?1 WHERE greatest_ticket < ?1 AND 0",
+        "SET greatest_sequence = ?1 WHERE greatest_sequence < ?1",
+        "SET greatest_sequence = ?1 WHERE greatest_sequence < ?1 AND 0",
     ),
     Break(
         _BALANCES,
@@ -182,8 +182,8 @@ BREAKS = [
     Break(
         _TOKENS,
         "confirmed by whoever was applied last",
-        "SET ticket = max(ticket, ?) WHERE",
-        "SET ticket = ? WHERE",
+        "SET sequence = max(sequence, ?) WHERE",
+        "SET sequence = ? WHERE",
     ),
     Break(
         _TOKENS,

@@ -167,7 +167,8 @@ class Engine:
         """A run says `ok` only when each planned wallet was read since it began."""
         connection = sqlite3.connect(self.database)
         rows = connection.execute(
-            "SELECT wallet_id FROM wallets, sync_runs WHERE run_id = ? AND ticket >= first_ticket",
+            "SELECT wallet_id FROM wallets, sync_runs"
+            " WHERE run_id = ? AND sequence >= first_sequence",
             (run_id,),
         ).fetchall()
         connection.close()

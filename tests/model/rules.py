@@ -49,7 +49,7 @@ class Rules:
         self._last: dict[str, tuple[int, str]] = {}
         self._observed_at = ""
         self._lines: dict[str, dict[str, str]] = {}
-        self._tickets: dict[str, int] = {}
+        self._sequences: dict[str, int] = {}
         self._webhooks: dict[str, Any] = {}
         self._numbers: dict[
             str, tuple[float, int]
@@ -125,7 +125,7 @@ class Rules:
         it is let through, the wallet says what that answer said.
         """
         rows = self._connection.execute(
-            "SELECT wallet_id, ticket, status, body_sha256, etag FROM wallets"
+            "SELECT wallet_id, sequence, status, body_sha256, etag FROM wallets"
         )
         held_back = set()
         for wallet, is_there in self._connection.execute(
@@ -135,13 +135,13 @@ class Rules:
             hold(is_there, f"wallet {wallet} lacks what is held back")
             held_back.add(wallet)
         self.commits_while_held += bool(held_back)
-        for wallet, ticket, status, digest, etag in rows:
-            was = self._tickets.get(wallet, 0)
+        for wallet, sequence, status, digest, etag in rows:
+            was = self._sequences.get(wallet, 0)
             lines, old = self._lines.get(wallet, {}), before.get(wallet, {})
-            hold(ticket >= was, f"an older read was applied to wallet {wallet}")
+            hold(sequence >= was, f"an older read was applied to wallet {wallet}")
             hold(digest is not None or etag is None, f"an ETag of nothing, wallet {wallet}")
-            self._tickets[wallet] = ticket
-            if ticket == was:
+            self._sequences[wallet] = sequence
+            if sequence == was:
                 hold(lines == old, f"wallet {wallet} changed without a read")
                 continue
             if accepting and (answer := self._world.answers.get((wallet, was))):
@@ -149,9 +149,9 @@ class Rules:
                     is_as(lines, answer.lines) or not answer.is_complete,
                     f"wallet {wallet}: {lines} once all is let through, read {answer}",
                 )
-                self._world.answers[wallet, ticket] = answer._replace(is_complete=False)
+                self._world.answers[wallet, sequence] = answer._replace(is_complete=False)
                 continue
-            answer = self._world.answers.get((wallet, ticket))
+            answer = self._world.answers.get((wallet, sequence))
             hold(answer is not None, f"nobody was told what wallet {wallet} says")
             assert answer is not None
             if answer.is_complete and status != "incomplete":
@@ -165,7 +165,7 @@ class Rules:
             later = [
                 each.is_complete
                 for (of, number), each in self._world.answers.items()
-                if of == wallet and was < number < ticket
+                if of == wallet and was < number < sequence
             ]
             hold(
                 wallet not in removed or any(later),
@@ -250,8 +250,8 @@ class Rules:
     def _was_read(self, row: Any) -> None:
         """A webhook is done when what it is about was read by a read that began after it came."""
         query = {
-            "Wallet": "SELECT ticket FROM wallets WHERE wallet_id = ?",
-            "Token": "SELECT s.detail_ticket FROM token_sources s JOIN tokens USING (token_no)"
+            "Wallet": "SELECT sequence FROM wallets WHERE wallet_id = ?",
+            "Token": "SELECT s.detail_sequence FROM token_sources s JOIN tokens USING (token_no)"
             " WHERE token_id = ?",
         }.get(row[5])
         boot, number = self._numbers[row[0]]
@@ -273,5 +273,5 @@ class Rules:
 
     def _number(self) -> int:
         """The number that a read would take now."""
-        (offset,) = self._connection.execute("SELECT ticket_offset FROM mirror_state").fetchone()
+        (offset,) = self._connection.execute("SELECT sequence_offset FROM mirror_state").fetchone()
         return int((self._machine.now - self._machine.boots) * 1e9) + int(offset)

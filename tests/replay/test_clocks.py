@@ -42,7 +42,7 @@ def test_a_lease_that_a_wrong_clock_gave_is_taken_back(place: Place, provider: P
     place.receive("Wallet", wallet(1))
     for number, status in enumerate(["running", "failed"], start=1):
         place.run(
-            "INSERT INTO sync_runs (kind, status, started_at, first_ticket)"
+            "INSERT INTO sync_runs (kind, status, started_at, first_sequence)"
             " VALUES ('replay', ?, '', 1)",
             status,
         )

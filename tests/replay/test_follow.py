@@ -70,7 +70,7 @@ def test_an_object_that_is_as_it_was_is_looked_at_again(place: Place, provider: 
             following.until_states(done=count)
             looks.append(place.webhook(name)["look_again_at"] is not None)
         # A read that began later has stored what it found.
-        place.run("UPDATE resources SET ticket = ticket + 60000000000")
+        place.run("UPDATE resources SET sequence = sequence + 60000000000")
         provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"a": 1}'))
         place.receive("Transfer", uuid(7))
         following.until_states(done=4)

@@ -205,7 +205,7 @@ def test_a_read_that_a_later_one_overtook_is_made_again(place: Place, provider: 
     place.replay()
 
     def overtaken(peer: Peer) -> bool:
-        place.run("UPDATE wallets SET ticket = ticket + 60000000000")
+        place.run("UPDATE wallets SET sequence = sequence + 60000000000")
         return reply(balances(entry(token(1), "7")))(peer)
 
     provider.on(path_of(1), overtaken, reply(balances(entry(token(1), "8"))))

@@ -30,7 +30,7 @@ def test_counts_what_is_there_and_the_newest_run_of_each_kind(site, command):
     ]
     assert (sync["run_id"], sync["wallets_unchanged"], 0 <= age < 60) == (2, 3, True)
     assert (replay["run_id"], replay["kind"]) == (3, "replay")
-    assert not {"plan", "first_ticket", "with_tokens"} & set(sync)
+    assert not {"plan", "first_sequence", "with_tokens"} & set(sync)
     out = command("status").out
     assert "4 ok; least recently read:" in out
     assert "ago (run 2: 4 wallets ok, 0 failed)" in out

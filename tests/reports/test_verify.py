@@ -218,7 +218,7 @@ BREAKS = {
         " VALUES ('w', '2026', 'running', 9)"
     ),
     "leases ran out": "INSERT INTO leases (expires_at) VALUES ('2001')",
-    "greatest number": "UPDATE mirror_state SET greatest_ticket = 1",
+    "greatest number": "UPDATE mirror_state SET greatest_sequence = 1",
     "missing from it": "DELETE FROM tokens_fts_docsize WHERE id = 1",
     "of no token": "INSERT INTO tokens_fts_docsize VALUES (999, x'010101')",
     "wait for it": "UPDATE mirror_state SET indexed_token_no = 3",

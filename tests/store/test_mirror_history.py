@@ -230,7 +230,7 @@ def test_numbers_grow_in_all_processes_after_a_restart_too(tmp_path: Path) -> No
     with Mirror(database) as mirror:
         before = mirror.numbers.take()
         mirror.connection.execute(
-            "UPDATE mirror_state SET greatest_ticket = ?, ticket_offset = ticket_offset - ?",
+            "UPDATE mirror_state SET greatest_sequence = ?, sequence_offset = sequence_offset - ?",
             (before, 10**15),
         )
     with Mirror(database) as one, Mirror(database) as other:

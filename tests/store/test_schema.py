@@ -17,7 +17,15 @@ from nftsync.errors import NewerDatabase
 from nftsync.store.schema import open_store
 from tests.versions.make_databases import COMMITS, unpacked
 
-APPLIED = ["first_tables", "inbox", "full_syncs", "collections", "removals", "removal_guard"]
+APPLIED = [
+    "first_tables",
+    "inbox",
+    "full_syncs",
+    "collections",
+    "removals",
+    "removal_guard",
+    "sequence_numbers",
+]
 
 
 def shape(connection: sqlite3.Connection) -> set[tuple[str, str]]:

@@ -25,8 +25,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-#: The last commit of each version; after 0.4.0, of each shape of the database that still called
-#: itself 0.4.0.
+#: The last commit of each version and, between versions, of each shape of the database. The suffix
+#: names its newest migration.
 COMMITS = {
     "0.1.0": "5606edd",
     "0.2.0": "7eccabe",
@@ -35,6 +35,7 @@ COMMITS = {
     "0.4.0-full-syncs": "cecb751",
     "0.4.0-collections": "9b9e955",
     "0.4.0-removals": "07818b1",
+    "0.5.0-removal-guard": "96b0162",
 }
 
 SECRET = "a secret of the tests, and of nothing else"
