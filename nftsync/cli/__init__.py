@@ -120,7 +120,6 @@ def _replace_closed_streams() -> None:
 
 
 def _warning_printer() -> Callable[[Warning], bool]:
-    """Return a function that prints each warning text once, as a line."""
     printed: set[str] = set()
 
     def print_new(warning: Warning) -> bool:

@@ -66,11 +66,7 @@ def _report_damage(database: Path) -> Iterator[None]:
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the flags of these settings and `--config`, and pass it `settings`.
-
-    A group takes them before or after the subcommand's name; the later value wins. Its function
-    runs only without a subcommand.
-    """
+    """Give a command the flags of these settings and `--config`, and pass it `settings`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -139,6 +135,7 @@ def duration_option(name: str, text: str, **more: Any) -> Callable[..., Any]:
 
 def time_option(name: str, day: Edge, text: str, **more: Any) -> Callable[..., Any]:
     """Return an option whose value the command gets as a stored time; a date becomes its `day`."""
+    text += f" ISO 8601 (UTC by default), today, yesterday or 7d (ago). A date means its {day}."
     return _parsed_option(name, "TIME", lambda typed: parse_time(typed, day), text, more)
 
 

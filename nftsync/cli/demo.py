@@ -39,11 +39,9 @@ _TRANSFER = (
 def demo(database: str | None) -> None:
     """Run a demo of the whole product, without any configuration.
 
-    Starts a sandbox provider with a year of generated history, syncs its wallets, and starts and
-    registers the webhook receiver. Then it transfers NFTs, and syncs all wallets again to check
-    that the webhooks brought every change. At the end it prints the changes and the holdings.
-
-    The demo reads neither the environment nor nftsync.toml.
+    Starts a sandbox provider with a year of generated history, syncs its wallets, and registers a
+    webhook receiver. Then it transfers NFTs, checks that the webhooks brought every change, and
+    prints the changes and the holdings. It ignores the environment and nftsync.toml.
     """
     from nftsync import settings
     from nftsync.demo.provider import remove_demo
@@ -105,9 +103,9 @@ def notebook(
 
     Copies missing notebooks to DIRECTORY (default: notebooks), and never overwrites one.
 
-    Without a configured database or a data/nftsync.db, the notebooks open the demo database, which
-    is created if needed. The demo's provider then runs as well, so that images load and
-    nftsync.sync() works. Ctrl-C stops everything.
+    Without a database, the notebooks open the demo's, which is created if needed. The demo's
+    provider then runs as well, so that images load and nftsync.sync() works. Ctrl-C stops
+    everything.
 
     \b
     Examples:
@@ -187,11 +185,9 @@ def sandbox(
 ) -> None:
     """Run a local provider with generated data.
 
-    Serves wallet balances and tokens at the same paths as the provider. GET /sandbox/wallets lists
-    the wallet ids, and GET / lists all calls. Ctrl-C stops the sandbox.
-
-    The sandbox sends webhooks once `nftsync webhook-config` has enabled them. To cause one, POST to
-    /sandbox/transfer, /sandbox/mint or /sandbox/emit.
+    Serves wallets and tokens at the provider's paths; GET /sandbox/wallets lists the wallet ids,
+    and GET / all calls. It sends webhooks once `nftsync webhook-config` has enabled them. To cause
+    one, POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit. Ctrl-C stops the sandbox.
 
     \b
     Examples:

@@ -26,24 +26,20 @@ if TYPE_CHECKING:
     show_default=True,
     help="File format.",
 )
-@time_option("--as-of", "end", "Export the state known at this time.")
+@time_option("--as-of", "end", "Export the state known at this time:")
 def export(
     settings: Settings, directory: Path, *, file_format: ExportFormat, as_of: str | None
 ) -> None:
     """Export all tables and views to Parquet, CSV or Excel files.
 
-    All files show the same point in time. A manifest lists them. DIR must be new or empty; it
-    appears when the export is complete, readable only by its owner.
+    All files and their manifest show the same point in time. DIR must be new or empty; it appears
+    when the export is complete, readable only by its owner.
 
     Amounts are text, because they can exceed any machine integer. In CSV, cells that a spreadsheet
-    would run as a formula start with a single quote, and webhook bodies are base64.
+    would run as a formula start with a single quote, and webhook bodies are base64. Excel gets one
+    workbook, nftsync.xlsx, with at most 1,048,575 rows per sheet.
 
-    --format xlsx writes one workbook, nftsync.xlsx: a sheet that explains all columns, then a sheet
-    per table or view. A table with more than 1,048,575 rows does not fit, and is an error.
-
-    --as-of exports balances, holdings and tokens as known at that time, the history up to it, and
-    the wallets as they are today. TIME is ISO 8601 (UTC if it has no offset), today, yesterday, or
-    an age such as 7d. A date means the end of that day.
+    --as-of affects balances, holdings, tokens and the history; wallets are as they are today.
 
     \b
     Examples:
@@ -68,9 +64,8 @@ def export(
 def migrate(settings: Settings) -> None:
     """Upgrade a database from an earlier version, and keep a copy.
 
-    The copy is DATABASE.before-VERSION, where VERSION is the version that upgrades. Every command
-    that writes also upgrades the database first; commands that only read don't. Earlier versions
-    refuse an upgraded database.
+    The copy is DATABASE.before-VERSION. Commands that write upgrade the database, too; commands
+    that only read don't. Earlier versions refuse an upgraded database.
 
     \b
     Examples:
@@ -92,8 +87,8 @@ def migrate(settings: Settings) -> None:
 def snapshot(settings: Settings, file: Path) -> None:
     """Copy the database while it is in use.
 
-    The copy is a single file that shows one point in time, and opens anywhere, even in a read-only
-    directory. FILE must not exist; it appears when it is complete, readable only by its owner.
+    The copy is a single file that shows one point in time, and opens even in a read-only directory.
+    FILE must not exist; it appears when it is complete, readable only by its owner.
 
     \b
     Examples:
@@ -121,12 +116,11 @@ def backup(settings: Settings, directory: Path, *, keep: int) -> None:
     """Write a dated copy of the database, and prune old copies.
 
     Writes DIR/nftsync-20260131T030000Z-1a2b3c.db: the database's name, the time in UTC, and a
-    suffix that tells databases of the same name apart. The copy is a single file, readable only by
-    its owner, that shows one point in time; SQLite checks it before it gets its name. The
-    database stays usable meanwhile.
+    suffix for databases of the same name. The copy is a single file that shows one point in time,
+    checked by SQLite and readable only by its owner. The database stays usable meanwhile.
 
-    DIR is created if it is missing. If the copy succeeds, the oldest copies of this database in DIR
-    are removed. Other files are never touched.
+    If the copy succeeds, the oldest copies of this database in DIR are removed. Other files are
+    never touched.
 
     \b
     Examples:

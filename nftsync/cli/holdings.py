@@ -83,7 +83,6 @@ _READ = (
 
 
 def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the filters of wallets and contracts."""
     for name, metavar, text in reversed(_FILTERS):
         command = click.option(name, metavar=metavar, help=text)(command)
     return command
@@ -92,14 +91,12 @@ def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @with_settings("database")
 @_filter_options
-@click.option("--as-of", metavar="TIME", help="Holdings and metadata as known at this time.")
+@time_option("--as-of", "end", "Show holdings and metadata as known at this time:")
 @view_options("Print all holdings as JSON.")
 def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: Any) -> None:
     """Show which wallets hold which tokens.
 
-    --as-of shows the holdings and the metadata as known at that time, and how certain each row is.
-    TIME is ISO 8601 (UTC if it has no offset), today, yesterday, or an age such as 7d. A date means
-    the end of that day. For the proof behind a wallet's past holdings, run `nftsync evidence`.
+    With --as-of, each row also shows its certainty. For the proof, run `nftsync evidence`.
 
     \b
     Examples:
@@ -109,7 +106,6 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: An
       nftsync holdings --contract 0x06012c8cf97BEaD5deAe237070F9587f8E7A266d --limit 0
       nftsync holdings --contract "Salt Harbours"
       nftsync holdings --as-of 2026-01-31 --json
-      nftsync holdings --as-of yesterday
     """
     from nftsync import frames
     from nftsync.store.catalog import columns_of
@@ -131,7 +127,7 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: An
 
 
 def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
-    """Yield a frame of holdings as pages of table rows, with `edition` such as `3 of 25`."""
+    """Yield pages of table rows, with `edition` such as `3 of 25`."""
     columns = (*HOLDING, _CERTAINTY)
     wanted = {*(column.key for column in columns), *(column.name for column in columns)}
     wanted |= {"edition_id", "total_edition"}
@@ -149,9 +145,8 @@ def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
 def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """Find tokens, collections and wallets by name.
 
-    Searches the names, creators and descriptions of tokens, the names of collections, and the
-    labels and groups of wallets. The last word may be incomplete. Ids and addresses match by six
-    characters, or by their two ends. Exact matches come first.
+    Also searches the creators and descriptions of tokens, and the groups of wallets. The last word
+    may be incomplete. Ids and addresses match by six characters, or by their two ends.
 
     \b
     Examples:
@@ -174,8 +169,8 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
 
 @click.command()
 @with_settings("database")
-@time_option("--since", "start", "Only changes observed at this time or later.")
-@time_option("--until", "end", "Only changes observed at this time or earlier.")
+@time_option("--since", "start", "Only changes observed since this time:")
+@time_option("--until", "end", "Only changes observed until this time:")
 @click.option(
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
@@ -202,9 +197,8 @@ def changes(
     An empty old amount marks a new holding; an empty new amount marks a holding that ended.
     `baseline` is 1 for the holdings of a wallet's first read, whose start date is unknown.
 
-    --follow starts with the changes that --since or --after selects, or with the next change, and
-    prints until Ctrl-C. TIME is ISO 8601 (UTC if it has no offset), today, yesterday, or an age
-    such as 7d. A date means the start of that day in --since, and its end in --until.
+    --follow starts with the changes that --since or --after selects, or with the next change. Stop
+    it with Ctrl-C.
 
     \b
     Examples:
@@ -261,7 +255,7 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 @click.command()
 @click.argument("wallet", metavar="WALLET")
 @with_settings("database")
-@time_option("--at", "end", "The past time.", required=True)
+@time_option("--at", "end", "Time in the past:", required=True)
 @view_options("Print the evidence as JSON.", "Number of holdings shown; 0 shows all.")
 def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
     """Prove a wallet's holdings at a past time.
@@ -274,8 +268,7 @@ def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
       unknown     the wallet had not been read yet
 
     WALLET is an id, or a label that only one wallet has. Each read is listed with its time, its run
-    and the SHA-256 of the provider's response. TIME is ISO 8601 (UTC if it has no offset), today,
-    yesterday, or an age such as 7d. A date means the end of that day.
+    and the SHA-256 of the provider's response.
 
     \b
     Examples:
@@ -323,13 +316,12 @@ def collections(settings: Settings, *, view: View) -> None:
     """List the collections, or name one.
 
     \b
-    The name of a contract is the first of these that exists:
+    A contract's name is the first of these that exists:
       given     set with `nftsync collections label`
-      file      from the collections file (setting `collections_file`), which a sync reads
-      guessed   the common part of the names of nearly all its tokens
+      file      from the collections file, which a sync reads
+      guessed   the common part of nearly all its tokens' names
 
-    `tokens` counts the known tokens of a contract, `held` the tokens that a wallet holds, and
-    `holders` these wallets.
+    `tokens` counts the known tokens, `held` the tokens in wallets, and `holders` these wallets.
 
     \b
     Examples:

@@ -63,7 +63,7 @@ def inbox(
 ) -> None:
     """Inspect, requeue or prune stored webhooks.
 
-    Without a subcommand, lists the webhooks, newest first.
+    Without a subcommand, lists them, newest first.
 
     \b
     STATE is one of:
@@ -142,11 +142,9 @@ def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None)
     """Return webhooks to pending, with fresh attempts.
 
     Name webhooks by ID, or choose a state. Done webhooks cause another read. A quarantined webhook
-    is requeued if its body is now readable, for example after a wrong organization_id; it keeps its
-    id.
+    is requeued if its body is now readable, for example after a wrong organization_id.
 
-    If an ID is unknown, nothing is changed. Exits with 1 if a webhook could not be requeued, and
-    lists the reasons.
+    If an ID is unknown, nothing is changed. Exits with 1 if a webhook could not be requeued.
     """
     from nftsync.store.requeue import normalize_webhook_id
 
@@ -167,7 +165,6 @@ def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None)
 
 
 def _requeue(settings: Settings, ids: list[str], state: str | None) -> list[tuple[str, str]]:
-    """Requeue webhooks by id or state, print the counts, and return the refused ones."""
     from nftsync.provider.webhooks import read_webhook
     from nftsync.store.requeue import numbers_in_state, numbers_of_ids, requeue
     from nftsync.terminal import progress_bar
@@ -202,7 +199,7 @@ def _requeue(settings: Settings, ids: list[str], state: str | None) -> list[tupl
 )
 @with_settings("database")
 def prune(settings: Settings, older_than: timedelta, state: str) -> None:
-    """Empty the bodies of old done or quarantined webhooks.
+    """Empty the bodies of old webhooks.
 
     Ids, times, fields and SHA-256 stay, so a repeated delivery is still recognized. `nftsync serve`
     may run meanwhile. The database reuses the space; to shrink the file, run SQLite's VACUUM.
@@ -297,9 +294,8 @@ _DURATIONS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 def routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
     """List the webhook routes, or suggest new ones.
 
-    Without a subcommand, lists the active routes. The types Token, Nft and Wallet have built-in
-    routes. Every other type needs a [routes.TYPE] table in nftsync.toml, because the provider's
-    document shows no path for it.
+    Token, Nft and Wallet have built-in routes. Every other type needs a [routes.TYPE] table in
+    nftsync.toml, because the provider's document shows no path for it.
 
     \b
     Examples:
@@ -342,7 +338,6 @@ def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
 
 
 def _duration(value: timedelta | None) -> str | None:
-    """Format a duration as the settings write it: `15m`."""
     if value is None:
         return None
     seconds = round(value.total_seconds())
@@ -355,8 +350,8 @@ def _duration(value: timedelta | None) -> str | None:
 def suggest(settings: Settings) -> None:
     """Print TOML for webhook types with a missing or incomplete route.
 
-    Searches stored webhooks, and the objects read after them, for the ids of known wallets and
-    tokens. Covers the newest 10,000 of each type.
+    Searches the newest 10,000 webhooks of each type, and the objects read after them, for known
+    ids.
 
     \b
     Examples:

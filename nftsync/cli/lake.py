@@ -64,8 +64,8 @@ _TABLE = (
 def lake() -> None:
     """Sync on a Dask cluster into Delta Lake.
 
-    LAKE is a folder or an object store address (s3://bucket/folder). These commands need an extra:
-    pip install 'nftsync[scale]'.
+    LAKE is a folder or an object store address (s3://bucket/folder). Needs: pip install
+    'nftsync[scale]'.
 
     \b
     Examples:
@@ -100,13 +100,12 @@ def sync(
 ) -> int:
     """Read wallets into a lake.
 
-    Runs on a Dask cluster, or on processes of this machine. Reads the wallets in the wallets file
-    or, without one, all tracked wallets of the lake. Each worker makes up to --concurrency requests
-    at once; --rate-limit applies to all workers together. Readers see the previous run until this
-    run has written everything.
+    Reads the wallets file; without a file, all tracked wallets of the lake. Runs on a Dask cluster,
+    or on processes of this machine. --concurrency applies to each worker, and --rate-limit to all
+    workers together. Readers see the previous run until this run has written everything.
 
-    With --resume, the run takes over the reads of an interrupted run of the same wallets, and
-    reports their number and age. It never takes over reads from another provider.
+    --resume takes over the reads of an interrupted run of the same wallets, and reports their age.
+    It never takes over reads from another provider.
 
     \b
     Examples:
@@ -157,8 +156,7 @@ def runs(url: str, *, as_json: bool) -> None:
 def status(url: str, *, as_json: bool) -> int:
     """Show the freshness of a lake, and the size of its tables.
 
-    Describes the last finished run, which is the one that readers see. Exits with 1 if the ledger
-    is damaged.
+    Describes the last finished run. Exits with 1 if the ledger is damaged.
 
     \b
     Examples:
@@ -197,8 +195,8 @@ def status(url: str, *, as_json: bool) -> int:
 def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bool) -> None:
     """Merge a lake's small files, and delete files that no kept run needs.
 
-    No sync can start meanwhile. After an interruption, run the command again. Expired runs stay in
-    the list of runs, but their rows can no longer be read.
+    No sync can start meanwhile. After an interruption, run the command again. Rows of expired runs
+    can no longer be read.
 
     \b
     Examples:
@@ -232,12 +230,7 @@ def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bo
 )
 @takeover_option
 def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta) -> None:
-    """Copy a database with its history into a new lake.
-
-    \b
-    Examples:
-      nftsync lake import data/nftsync.db data/lake
-    """
+    """Copy a database with its history into a new lake."""
     from nftsync.lake.copies import import_database
 
     silence = takeover_after.total_seconds()
@@ -250,13 +243,7 @@ def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta
 @click.argument("database", metavar="DB", type=click.Path(path_type=Path))
 @click.option("--run", "run_id", type=int, metavar="N", help="Run to export. Default: the last")
 def export(url: str, database: Path, *, run_id: int | None) -> None:
-    """Copy a run of a lake with its history into a new database.
-
-    \b
-    Examples:
-      nftsync lake export data/lake data/nftsync.db
-      nftsync holdings -d data/nftsync.db
-    """
+    """Copy a run of a lake with its history into a new database."""
     from nftsync.lake.copies import export_lake
 
     run = export_lake(url, database, run_id=run_id)
@@ -273,7 +260,7 @@ class _ListByDefault(click.Group):
 
 
 def review_command(url: str, *words: str) -> str:
-    """Return the command that lists a lake's removals, or another of its subcommands."""
+    """Return a command for a lake's removals."""
     return shlex.join([*shlex.split(program()), "lake", "removals", *words, url])
 
 
@@ -281,8 +268,7 @@ def review_command(url: str, *words: str) -> str:
 def removals() -> None:
     """List or approve the removals that a lake holds for review.
 
-    `nftsync removals --help` explains when removals are held. A later read that shows the NFTs
-    again clears them.
+    `nftsync removals --help` explains when removals are held.
 
     \b
     Examples:
@@ -322,11 +308,10 @@ def accept(
 ) -> int:
     """Approve removals that a lake holds for review.
 
-    Approves all removals, or only the ones of the named wallets. WALLET is an id, or a label that
-    only one wallet has. Without WALLET, all removals so far stop counting towards the limit.
-
-    A separate run applies the removals, without requests to the provider. A running sync must end
-    first. On a terminal, the command asks for confirmation.
+    Approves all removals, or only the ones of the named wallets (by id or label). Without names,
+    all removals so far stop counting towards the limit. A separate run applies the removals,
+    without requests to the provider; a running sync must end first. On a terminal, asks for
+    confirmation.
     """
     from nftsync.lake.run import Where, approve_in_lake
     from nftsync.lake.status import find_held

@@ -40,11 +40,9 @@ def removals(settings: Settings, *, view: View) -> None:
     """List or approve the removals held for review.
 
     If more than half (`removal_limit`) of the holdings of a group, or of all wallets, would be
-    removed within 24 hours, a fault of the provider is more likely than sales. nftsync then holds
-    these removals for review: the holdings stay as they were, and the wallets are `incomplete`.
-
-    A later read that shows the NFTs again clears the removals. `nftsync removals accept` approves
-    them.
+    removed within 24 hours, a fault of the provider is more likely than sales. nftsync then keeps
+    the holdings, and marks the wallets `incomplete`. A later read that shows the NFTs again clears
+    the removals.
 
     \b
     Examples:
@@ -65,7 +63,7 @@ def removals(settings: Settings, *, view: View) -> None:
 def print_held(
     rows: list[dict[str, Any]], counts: Held, share: float, view: View, approve: str
 ) -> None:
-    """Print the rows, the share of all holdings, and the command that approves the removals."""
+    """Print the removals, their share of all holdings, and how to approve them."""
     view.show(rows, _ROW, "removals")
     if not view.as_json:
         say(f"{counts.summary(share)}: {counts}. Approve them: {approve}" if rows else _NONE)
@@ -113,10 +111,8 @@ def accept(
 ) -> int:
     """Approve removals held for review.
 
-    Approves all removals, or only the ones of the named wallets. WALLET is an id, or a label that
-    only one wallet has. Without WALLET, all removals so far stop counting towards the limit.
-
-    On a terminal, the command asks for confirmation first.
+    Approves all removals, or only the ones of the named wallets (by id or label). Without names,
+    all removals so far stop counting towards the limit. On a terminal, asks for confirmation first.
     """
     from nftsync.store import removals as stored
     from nftsync.store.history import approve_all

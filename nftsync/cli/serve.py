@@ -60,9 +60,8 @@ def serve(settings: Settings, **options: Any) -> None:
     """Receive webhooks, and read the objects that they name.
 
     Stores each signed webhook before answering it, then reads the named wallet, token or object.
-    Set the webhook secret first: NFTSYNC_WEBHOOK_SECRET, or a file named by
-    NFTSYNC_WEBHOOK_SECRET_FILE. To tell the provider where to send webhooks, run `nftsync
-    webhook-config`.
+    Needs the webhook secret: NFTSYNC_WEBHOOK_SECRET, or a file named by
+    NFTSYNC_WEBHOOK_SECRET_FILE.
 
     Logs to stderr, as JSON lines unless it is a terminal. GET /healthz and /readyz report the
     state. SIGTERM or Ctrl-C completes open requests, then exits with 0.
@@ -128,11 +127,9 @@ def _announce(url: str) -> None:
 def replay(settings: Settings, *, as_json: bool) -> int:
     """Process the due webhooks once, then exit.
 
-    Many webhooks for one object cause one read. `nftsync serve` does the same continuously; both
-    may run at the same time, and during a sync.
-
-    Exits with 1 if a webhook ended as failed or dead, removals were held for review, or the
-    provider was unreachable. Unprocessed webhooks stay pending.
+    Many webhooks for one object cause one read. May run beside `nftsync serve` and syncs.
+    Unprocessed webhooks stay pending. Exits with 1 if a webhook ended as failed or dead, removals
+    were held for review, or the provider was unreachable.
 
     \b
     Examples:
@@ -196,7 +193,7 @@ def webhook_config(
     """Change where the provider sends webhooks, and which types.
 
     Sends only the options that you set. An organization has one receiver: a new --url replaces the
-    present one. On a terminal, the command asks for confirmation first.
+    present one, after confirmation on a terminal.
 
     \b
     Examples:
@@ -241,7 +238,7 @@ def webhook_config(
 
 
 def _checked_url(text: str) -> str:
-    """Check a receiver's URL; an InputError does not repeat credentials in it."""
+    """Check a receiver's URL; errors do not repeat credentials in it."""
     from nftsync.reports.status import is_this_machine
     from nftsync.text import http_url
 
@@ -261,7 +258,6 @@ def _checked_url(text: str) -> str:
 
 
 def _with_advice(error: ReadError) -> ReadError:
-    """Return the failure in one line, with advice."""
     if isinstance(error, AccessRefused):
         text = (
             f"the provider refused the change ({error.status}); check api_token, token_command or "

@@ -50,14 +50,12 @@ _SETTING = (
 @click.command()
 @with_settings("database")
 @duration_option(
-    "--max-age", "Exit with 1 if the last read of a tracked wallet is older: 90s, 15m, 6h, 7d"
+    "--max-age",
+    "Exit with 1 if a tracked wallet was not read for this long, or never: 6h, 7d",
 )
 @json_option("Print the status as JSON.")
 def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> int:
     """Show counts, freshness, the last runs and the backlog.
-
-    --max-age makes the exit code a freshness check for monitors: 1 if a tracked wallet is older, or
-    was never read.
 
     \b
     Examples:
@@ -144,9 +142,9 @@ def _ago(seconds: float | None) -> str:
 def check(settings: Settings, wallet: str | None) -> int:
     """Show each setting with its source, and test the setup.
 
-    To test the API, reads the balances of one wallet and stores nothing. The wallet is WALLET (an
-    id, or a label in the database), the first in the wallets file, or the first tracked one.
-    Secrets are not shown. Exits with 1 if a check FAILED.
+    Reads the balances of one wallet, without storing them: WALLET (an id or a label), the first in
+    the wallets file, or the first tracked one. Secrets are not shown. Exits with 1 if a check
+    FAILED.
 
     \b
     Examples:
@@ -167,10 +165,7 @@ def check(settings: Settings, wallet: str | None) -> int:
 
 
 def describe(settings: Settings) -> list[tuple[str, str, str]]:
-    """Return every setting as (name, value as text, source).
-
-    A secret's value is `set`, `not set` or `blank`; headers also list their names.
-    """
+    """Return every setting as (name, value as text, source), without secrets."""
     from nftsync.settings import KEYS
 
     return [
@@ -242,7 +237,6 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
 
 
 def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:
-    """Check the wallets and collections files; return the first listed wallet."""
     from nftsync.errors import NftsyncError
     from nftsync.pull.list_files import read_collections_file, read_wallets_file
     from nftsync.reports.status import Check
@@ -292,12 +286,12 @@ def verify(
 ) -> int:
     """Verify the database, and compare it with the provider.
 
-    Reads a random sample of the tracked wallets, ignoring ETags and digests, and lists every
-    difference, with the webhook that should have announced it. --repair then reads the wallets that
-    differ into the database; without it, nothing is written.
+    Reads a random sample of the tracked wallets, ignoring ETags and digests. Lists every
+    difference, and whether a webhook announced it. Always checks the database's internal
+    consistency: history matches balances, no stuck work, file intact. Nothing is written without
+    --repair.
 
-    Always checks the database's internal consistency: history matches balances, no stuck work, file
-    intact. Exits with 1 if anything differs, is broken, or could not be read.
+    Exits with 1 if anything differs, is broken, or could not be read.
 
     \b
     Examples:
@@ -334,7 +328,6 @@ def verify(
 
 
 def _repairing(settings: Settings, progress: bool | None) -> Any:
-    """Return a function that reads wallets unconditionally, as a sync does."""
     from nftsync.pull.api import sync_with
     from nftsync.pull.run import SyncRequest
     from nftsync.store.wallets import WalletLine, forget_answers
@@ -371,7 +364,6 @@ def _show_verification(report: Verification, view: View) -> None:
 
 
 def _summary(report: Verification) -> str:
-    """Summarize a verification in one line."""
     broken = sum(1 for rule in report.rules if rule.broken)
     rows = max((rule.checked for rule in report.rules), default=0)
     rules = f"{broken} of {counted(len(report.rules), 'consistency rule')} broken"

@@ -58,11 +58,9 @@ _YES_NO = ("no", "yes")
 def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options: Any) -> int:
     """Read wallet balances and tokens into the database.
 
-    Reads the named wallets or, without names, the wallets in the wallets file or, without a file,
-    all tracked wallets. WALLET is an id, or a label that only one wallet has.
-
-    A failed wallet doesn't stop the others. The sync tries it once more at the end, then lists it
-    and exits with 1.
+    Reads the named wallets, by id or label. Without names, reads the wallets file; without a file,
+    all tracked wallets. A failed wallet doesn't stop the others: the sync tries it once more at the
+    end, then lists it and exits with 1.
 
     \b
     Examples:
@@ -125,7 +123,6 @@ def say_failures(
 
 
 def _subject(failure: Failure, wallets: _Wallets, *, whole: bool) -> str:
-    """Return a failure's token, or its wallet by label or id."""
     if failure.token_id is not None:
         return f"token {failure.token_id}" if whole else short_id(failure.token_id)
     label, _ = wallets.get(failure.wallet_id, (None, ""))
@@ -135,7 +132,6 @@ def _subject(failure: Failure, wallets: _Wallets, *, whole: bool) -> str:
 
 
 def _remainder(kind: Sequence[Failure], wallets: _Wallets) -> str:
-    """Say how to list the failures that are not shown."""
     if len(kind) <= _EXAMPLES:
         return ""
     _, status = wallets.get(kind[0].wallet_id, (None, ""))

@@ -137,7 +137,6 @@ def _whole(column: TableColumn) -> Iterator[TableColumn]:
 
 
 def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
-    """Return a function that formats a row's cell."""
     _, key, kind, name = column
     # A key wider than the terminal would be broken.
     longest = {"id": 0, "number": _DIGITS, "key": (width or 0) - _INDENT}.get(kind)
@@ -183,7 +182,7 @@ class _Layout:
         ]
 
     def _fit(self, width: int) -> None:
-        """Use as few lines per row as possible, then shorten texts as little as possible."""
+        """Use as few lines per row as possible, then cut texts as little as possible."""
         natural = self._widths
         fewest = len(self._packed(_NARROWEST, width))
         cuts = (min(cut, width - _INDENT) for cut in _CUTS)
@@ -225,7 +224,6 @@ class _Layout:
         return [*lines, "─" * (max(ends) - _GAP)]
 
     def lines(self, cells: Sequence[str]) -> Iterator[str]:
-        """Yield the lines of a row."""
         for indent, band, may_go in self._plan:
             if may_go and all(cells[place] == MISSING for place, *_ in band):
                 continue
@@ -249,7 +247,6 @@ class _Layout:
 
 
 def _length(text: str) -> int:
-    """Return the terminal columns that a text takes."""
     if text.replace("…", "").replace(MISSING, "").isascii():
         return len(text)
     from rich.cells import cell_len
@@ -258,7 +255,6 @@ def _length(text: str) -> int:
 
 
 def _message(text: str, width: int) -> list[str]:
-    """Wrap a text; only a word longer than a line is broken."""
     from rich.console import Console
     from rich.text import Text
 

@@ -78,11 +78,8 @@ class ChangeFeed(_Log):
     ) -> tuple[int, int]:
         """Restrict all further reads to a period and to `find_filters` names.
 
-        Returns:
-            The id before the first change in the period, and the last id in it.
-
-        Raises:
-            InputError: a name is unknown, a time is in the future, or `since` is after `until`.
+        Returns the id before the first change in the period, and the last id in it. InputError: a
+        name is unknown, a time is in the future, or `since` is after `until`.
         """
         with explained(self._name):
             since, until = (time and known_time(self._connection, time) for time in (since, until))

@@ -35,8 +35,6 @@ class Evidence(msgspec.Struct, kw_only=True):
     Attributes:
         confirmed_before: the last read known at that time; it found these holdings.
         confirmed_after: the next known read, with the same result or another.
-        statement: the proof in sentences.
-        holdings: the holdings with the metadata known then.
         reads: the state known then and the next one: the columns of `wallet_states`, and the status
             of the first run that found it.
     """

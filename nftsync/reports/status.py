@@ -41,10 +41,8 @@ class Status(msgspec.Struct, kw_only=True):
     Attributes:
         wallets: number of wallets by status, including untracked ones.
         unusable_amounts: number of balances with an amount that is not 1 to 100 digits.
-        last_sync, last_replay: the newest runs, with the public columns of `sync_runs`.
         oldest_wallet_age_s: seconds since the stalest tracked wallet was read; None: never, or none
             is tracked.
-        inbox: number of webhooks by state.
         warning: a problem with a clock.
     """
 
@@ -166,9 +164,8 @@ def _inspect_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
             return "ok", f"{path} is empty; a sync creates its tables"
         earlier = is_earlier(connection, path)
     large = path.stat().st_size >= _LARGE
-    pragma: Literal["integrity_check", "quick_check"]
-    pragma = "quick_check" if large else "integrity_check"
-    report = damage(path, pragma, busy_seconds=busy_seconds)
+    kind: Literal["integrity_check", "quick_check"] = "quick_check" if large else "integrity_check"
+    report = damage(path, kind, busy_seconds=busy_seconds)
     if report is not None:
         problem = f"{path} is damaged ({report}); restore a copy, or name another --database"
         return "FAILED", problem
@@ -180,7 +177,7 @@ def _inspect_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
         connection.execute("ROLLBACK")
     running = "; a sync is running, so another cannot start (exit code 75)"
     beyond = ", because it has over 1 GB; `nftsync backup` also checks the indexes" * large
-    message = f"{path} is intact ({pragma}{beyond}) and writable{running * is_syncing(path)}"
+    message = f"{path} is intact ({kind}{beyond}) and writable{running * is_syncing(path)}"
     if earlier:
         return "warning", (
             f"{message}; it is from an earlier version of nftsync: `nftsync migrate` or a sync"

@@ -1,6 +1,6 @@
 """Routes suggested from unrouted webhooks, as TOML for `nftsync.toml`.
 
-Type and field names come from outside, so all of them are quoted and escaped, even in comments.
+All type and field names are quoted and escaped, even in comments, because they come from outside.
 """
 
 from __future__ import annotations
@@ -54,10 +54,8 @@ class Suggestion(NamedTuple):
     """Findings on a type with a missing or incomplete route.
 
     Attributes:
-        webhooks: number of stored webhooks.
         ids: number of different `resource_id`; `wallets` and `tokens` of them are known.
-        objects: fields of the type's stored objects.
-        changes: fields of `changes` in its webhooks.
+        objects, changes: fields of the type's objects, and of `changes` in its webhooks.
         route: the type's own, incomplete route.
     """
 
@@ -72,12 +70,7 @@ class Suggestion(NamedTuple):
 
 
 class Suggestions(NamedTuple):
-    """Suggestions, the most frequent type first.
-
-    Attributes:
-        sample: the sample size per type, if some types have more.
-        passed_over: number of types that were not searched.
-    """
+    """Suggestions, with the sample size if some types have more, and types not searched."""
 
     routes: list[Suggestion]
     sample: int | None

@@ -71,7 +71,6 @@ class Comparison:
     """Result of comparing some wallets.
 
     Attributes:
-        balances: number of their balances on either side.
         read_meanwhile: number of wallets left out because another read was newer.
         differing: number of differences per wallet.
         passing: unread wallets whose failure may be temporary.
@@ -112,8 +111,7 @@ def compare(
 ) -> Comparison:
     """Read wallets unconditionally, and compare each with the mirror after the read.
 
-    `over` is polled, and returns True to stop early; `tell` gets the number of further finished
-    wallets. SettingsError: the provider cannot be read with these settings.
+    `over` returns True to stop early; `tell` gets the number of further finished wallets.
     """
     comparison = Comparison()
     with opened(database) as connection:
@@ -132,9 +130,7 @@ def compare(
                     more = len(step) == room
                     reader.submit(step)
                 reads = reader.take(_ENTRIES, timeout=_TIMEOUT)
-                _compare_reads(
-                    connection, [x for x in reads if isinstance(x, WalletRead)], comparison
-                )
+                _check(connection, [x for x in reads if isinstance(x, WalletRead)], comparison)
                 tell(len(reads))
                 comparison.reason = reader.reason
     return comparison
@@ -147,11 +143,9 @@ class _WalletRow(NamedTuple):
     read_at: str | None
 
 
-def _compare_reads(
-    connection: sqlite3.Connection, reads: Sequence[WalletRead], comparison: Comparison
-) -> None:
+def _check(connection: sqlite3.Connection, reads: Sequence[WalletRead], result: Comparison) -> None:
     """Compare reads with one later snapshot of the mirror."""
-    comparison.requests += sum(read.effort.requests for read in reads)
+    result.requests += sum(read.effort.requests for read in reads)
     connection.execute("BEGIN DEFERRED")
     try:
         rows = _wallet_rows(connection, [read.wallet_id for read in reads])
@@ -161,18 +155,18 @@ def _compare_reads(
             if wallet is None:
                 raise StoreError(f"wallet {read.wallet_id} has left the database")
             if read.outcome != "ok":
-                comparison.unread.append(Unread(read.wallet_id, wallet.label, read.error or ""))
-                comparison.passing += [read.wallet_id] * read.passing
+                result.unread.append(Unread(read.wallet_id, wallet.label, read.error or ""))
+                result.passing += [read.wallet_id] * read.passing
             elif wallet.sequence > read.sequence:
-                comparison.read_meanwhile += 1
+                result.read_meanwhile += 1
             else:
-                comparison.compared += 1
+                result.compared += 1
                 whole.append(read)
-        for row in (*_amounts(connection, whole, rows, comparison), *_contents(connection, whole)):
+        for row in (*_amounts(connection, whole, rows, result), *_contents(connection, whole)):
             row.label, row.read_at = rows[row.wallet_id].label, rows[row.wallet_id].read_at
-            comparison.differing[row.wallet_id] += 1
-            if len(comparison.differences) < _MOST_LISTED:
-                comparison.differences.append(row)
+            result.differing[row.wallet_id] += 1
+            if len(result.differences) < _MOST_LISTED:
+                result.differences.append(row)
     finally:
         connection.execute("ROLLBACK")
 
@@ -222,7 +216,6 @@ _CONTENT = (
 
 
 def _contents(connection: sqlite3.Connection, reads: Sequence[WalletRead]) -> Iterator[Difference]:
-    """Yield the differences in the content of tokens."""
     shown: dict[str, tuple[WalletRead, Content]] = {}
     for read in reads:
         for token_id, _, content in read.entries:
@@ -275,17 +268,12 @@ class Verification(msgspec.Struct, kw_only=True):
     """Result of a verification, as `nftsync verify --json` prints it.
 
     Attributes:
-        verified_at: start time.
         never_read: number of tracked wallets without a complete read.
         read_meanwhile: number of wallets left out because another read was newer.
         likely_at_most: if no wallet differs, the greatest share that may, at 95 % confidence.
-        differences: the first 10,000.
         untold: if some differences were not announced, whether a webhook should have done so.
-        error: why the verification stopped early.
         repair: result of the repair, as in `sync --json`.
         repaired: wallets that no longer differ.
-        requests: number of HTTP requests of the comparison.
-        seconds: duration.
     """
 
     database: str
@@ -311,7 +299,7 @@ class Verification(msgspec.Struct, kw_only=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether all wallets were compared, nothing differs, and no rule is broken."""
+        """Whether nothing differs, is broken, or failed."""
         broken = any(rule.broken for rule in self.rules)
         return not (self.differences_total or self.unread or broken or self.error)
 
@@ -328,45 +316,36 @@ def verify(
 ) -> Verification:
     """Check the consistency rules, and compare random tracked wallets with the provider.
 
-    Args:
-        database: the mirror; only `repair` writes it.
-        config: how to read the provider; None: compare no wallet.
-        sample: number of wallets; None: all.
-        concurrency: concurrent requests.
-        has_receiver: a webhook secret is set.
-        repair: reads wallets into the mirror, and returns the result.
-        progress: show progress bars; None: on a terminal and in a notebook.
+    Without `config`, compares no wallet; without `sample`, all. `repair` reads wallets into the
+    mirror, and returns the result. `has_receiver` means that a webhook secret is set.
 
     Raises:
         Interrupted: after Ctrl-C.
         SyncRunning: a sync is running, and `repair` is set.
-        NftsyncError: the database or the provider cannot be read.
     """
     began = time.monotonic()
-    result = Verification(database=str(database), verified_at=now())
+    report = Verification(database=str(database), verified_at=now())
     if repair is not None and is_syncing(database):
         raise SyncRunning(f"a sync of {database} is running; repair after it has ended")
     with interruptible() as over:
-        result.rules = list(check_rules(database, result.verified_at))
+        report.rules = list(check_rules(database, report.verified_at))
         if over.is_set():
             raise Interrupted("interrupted")
-        if result.rules[0].broken or config is None:
-            result.seconds = round(time.monotonic() - began, 3)
-            return result
+        if report.rules[0].broken or config is None:
+            report.seconds = round(time.monotonic() - began, 3)
+            return report
         with reading(database) as connection:
-            wallets = _choose(connection, sample, result)
+            wallets = _choose(connection, sample, report)
             (webhooks,) = connection.execute(
                 "SELECT EXISTS (SELECT 1 FROM webhooks WHERE state <> 'quarantined')"
             ).fetchone()
 
         def compare_wallets(wallets: Sequence[str]) -> Comparison:
             with progress_bar("wallets", len(wallets), unit="wallets", shown=progress) as bar:
-                comparison = compare(
-                    database, config, wallets, concurrency, over.is_set, bar.update
-                )
+                result = compare(database, config, wallets, concurrency, over.is_set, bar.update)
             if over.is_set():
                 raise Interrupted("interrupted")
-            return comparison
+            return result
 
         compared = compare_wallets(wallets)
         again = [*compared.differing, *compared.passing]
@@ -375,21 +354,20 @@ def verify(
             compared.merge_recheck(again, compare_wallets(again))
         if repair is not None and compared.differing:
             wrong = list(compared.differing)
-            result.repair = repair(wrong)
-            if result.repair["status"] == "interrupted":
+            report.repair = repair(wrong)
+            if report.repair["status"] == "interrupted":
                 raise Interrupted("interrupted")
             compared.merge_recheck(wrong, compare_wallets(wrong))
-            result.repaired = [wallet for wallet in wrong if wallet not in compared.differing]
-    _copy_results(result, compared)
+            report.repaired = [wallet for wallet in wrong if wallet not in compared.differing]
+    _copy_results(report, compared)
     with reading(database) as connection:
-        if _add_webhooks(connection, result.differences):
-            result.untold = _explain_missing_webhooks(connection, has_receiver=has_receiver)
-    result.seconds = round(time.monotonic() - began, 3)
-    return result
+        if _add_webhooks(connection, report.differences):
+            report.untold = _explain_missing_webhooks(connection, has_receiver=has_receiver)
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
 
 
 def _choose(connection: sqlite3.Connection, sample: int | None, result: Verification) -> list[str]:
-    """Choose random tracked wallets that were read before."""
     query = "SELECT wallet_no, synced_at IS NULL FROM wallets WHERE tracked"
     rows = connection.execute(query).fetchall()
     numbers = [number for number, never in rows if not never]
