@@ -59,6 +59,7 @@ from nftsync.frames._holders import concentration, overlap
 from nftsync.frames._holding_ages import holding_ages
 from nftsync.frames._over_time import holdings_over_time
 from nftsync.frames._quality import quality
+from nftsync.frames._statement import statement
 from nftsync.frames._tables import (
     changes,
     collections,
@@ -71,7 +72,9 @@ from nftsync.frames._tables import (
     wallets,
     webhooks,
 )
+from nftsync.frames._traits import traits
 from nftsync.frames._transfers import transfers
+from nftsync.frames._value import value
 
 __all__ = [
     "brief",
@@ -91,9 +94,12 @@ __all__ = [
     "quality",
     "runs",
     "save",
+    "statement",
     "token_changes",
     "tokens",
+    "traits",
     "transfers",
+    "value",
     "wallet_states",
     "wallets",
     "webhooks",
