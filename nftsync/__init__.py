@@ -1,7 +1,7 @@
-"""nftsync mirrors the NFTs that an organization's custody wallets hold into SQLite and pandas.
+"""nftsync mirrors the NFTs in an organization's custody wallets into SQLite and pandas.
 
-`nftsync.sync` reads balances and token metadata into SQLite; `nftsync.frames` opens them as
-pandas DataFrames. Every name is loaded when it is first used, so that the import stays light.
+`nftsync.sync` reads balances and token metadata into SQLite; `nftsync.frames` opens them as pandas
+DataFrames. Names load on first use, so that the import stays light.
 """
 
 from __future__ import annotations

@@ -1,23 +1,21 @@
-"""All exceptions that nftsync raises on purpose.
+"""Exceptions that nftsync raises deliberately.
 
 ::
 
     NftsyncError
-    ├── SettingsError        a setting is missing, unknown or of the wrong form
-    ├── InputError           an id, a time, a duration or a file that was given is unusable
-    ├── StoreError           the database is missing, unreadable, full, or not nftsync's
-    │   ├── NewerDatabase    it was written by a newer nftsync
-    │   └── DamagedDatabase  SQLite finds it damaged
-    ├── SyncRunning          another sync holds this database
-    ├── CutOff               a run cannot go on, though there is more to read
-    ├── ReadError            a read of the provider failed, for good
-    │   ├── AccessRefused    401 or 403
-    │   ├── NoConnection     nothing answered
-    │   │   └── ProxyFailed  the proxy in between could not be reached, or refused
-    │   └── UnusableAnswer   an answer came, but not what the provider's document promises
-    └── Stopped              the caller asked to stop while a read was waiting
-
-`NftsyncWarning` is the base of all warnings, and `EarlierDatabase` one of its kinds.
+    ├── SettingsError
+    ├── InputError
+    ├── StoreError
+    │   ├── NewerDatabase
+    │   └── DamagedDatabase
+    ├── SyncRunning
+    ├── CutOff
+    ├── ReadError
+    │   ├── AccessRefused
+    │   ├── NoConnection
+    │   │   └── ProxyFailed
+    │   └── UnusableAnswer
+    └── Stopped
 """
 
 from __future__ import annotations
@@ -26,42 +24,42 @@ from nftsync.text import visible
 
 
 class NftsyncError(Exception):
-    """The base of all errors that nftsync raises on purpose; its text is one line for a person."""
+    """Base of all errors that nftsync raises deliberately; the text is one line."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython and Jupyter show instead of a traceback: the kind of error, and its text.
+        """Return the lines that IPython and Jupyter show instead of a traceback.
 
-        The text says what happened and what to do next; frames of nftsync's own would bury it.
+        The message says what to do next; nftsync's own stack frames would bury it.
         """
         return [f"\x1b[31m{type(self).__name__}\x1b[39m: {visible(str(self))}"]
 
 
 class NftsyncWarning(UserWarning):
-    """Nothing was found, and that says nothing: the database does not know what was asked for."""
+    """Base of all warnings: a result is empty or partial because data is missing."""
 
 
 class EarlierDatabase(NftsyncWarning):
-    """An earlier version of nftsync made the database, so it lacks some tables or columns."""
+    """The database has an earlier version and lacks some tables or columns."""
 
 
 class SettingsError(NftsyncError):
-    """A setting is missing, unknown or of the wrong form; the text names the key and variable."""
+    """A setting is missing, unknown or invalid; the text names the key and its variable."""
 
 
 class InputError(NftsyncError):
-    """An id, a time, a duration or a file that was given cannot be used."""
+    """An id, time, duration or file from the caller is invalid."""
 
 
 class StoreError(NftsyncError):
-    """The database is missing, unreadable, full, locked, or is not one of nftsync's."""
+    """The database is missing, unreadable, full, locked, or not nftsync's."""
 
 
 class NewerDatabase(StoreError):
-    """The database was written by a newer nftsync than this one."""
+    """A newer nftsync wrote the database."""
 
 
 class DamagedDatabase(StoreError):
-    """SQLite finds the database damaged; what is written to it may be lost with it."""
+    """SQLite reports a damaged database; new writes to it may be lost."""
 
 
 class SyncRunning(NftsyncError):
@@ -69,20 +67,18 @@ class SyncRunning(NftsyncError):
 
 
 class CutOff(NftsyncError):
-    """A run cannot go on, through no fault of the provider, and can be resumed."""
+    """A run was interrupted for a reason other than the provider; it can be resumed."""
 
 
 class ReadError(NftsyncError):
-    """A read of the provider failed and will not be tried again now.
+    """A read of the provider failed, and is not retried now.
 
     Attributes:
-        status: the HTTP status of the answer, or None when none came.
-        provider_down: whether the provider is unreachable or refuses everybody, whatever was asked
-            for: true of 401, 403, 429 and 5xx (also where it asks to wait too long), and where no
-            whole answer came; false of 404 and other 4xx, of redirects and of unusable answers, one
-            that ends too early included: those are about the object that was asked for.
-        passing: whether another attempt may go well: true of 429 and 5xx, of broken connections
-            and of an answer that ends too early.
+        status: the response's HTTP status; None without a response.
+        provider_down: the provider is unreachable or refuses every request: 401, 403, 429, 5xx, or
+            no complete response. Other errors concern the requested object alone: 404 and other
+            4xx, redirects, unusable or truncated responses.
+        passing: a retry may succeed: 429, 5xx, a broken connection or a truncated response.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -97,14 +93,14 @@ class AccessRefused(ReadError):
 
 
 class NoConnection(ReadError):
-    """No answer came: nothing listened, the connection broke, or time ran out.
+    """The provider did not respond: no listener, a broken connection, or a timeout.
 
     Attributes:
-        connected: whether there was a connection at all.
+        connected: a connection was established.
     """
 
     def __init__(self, message: str, *, connected: bool = True, final: bool = False) -> None:
-        """Say why; `final`: asking again has no point, as where the port speaks no TLS."""
+        """Set the message; `final`: no retry can succeed, as at a port without TLS."""
         super().__init__(message)
         self.connected = connected
         self.provider_down = True
@@ -112,15 +108,15 @@ class NoConnection(ReadError):
 
 
 class ProxyFailed(NoConnection):
-    """The proxy could not be reached, or refused; the text names it and where it was configured."""
+    """The proxy is unreachable or refused; the text names it and where it was configured."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
-        """Say why; `final`: asking it again has no point, as with a wrong password."""
+        """Set the message; `final`: no retry can succeed, as with a wrong password."""
         super().__init__(message, connected=False, final=final)
 
 
 class UnusableAnswer(ReadError):
-    """An answer came whose content is not what the provider's document promises."""
+    """The response's content does not match the provider's document."""
 
 
 class Stopped(NftsyncError):

@@ -1,8 +1,8 @@
-"""Exact arithmetic on amounts in SQL: functions added to a SQLite connection.
+"""Exact arithmetic on amounts in SQL: functions for a SQLite connection.
 
-An amount is text, as it can be as large as 2**256 - 1; SQLite's own `sum` would make a float of it,
-and `CAST(amount AS INTEGER)` would cut it off at 2**63 - 1 without a word. Datasette and
-sqlite-utils find this module by its entry points, so queries there have the functions too.
+Amounts are text of up to 78 digits (2**256 - 1). SQLite's `sum` would return a float, and
+`CAST(amount AS INTEGER)` would cap the amount at 2**63 - 1 silently. Datasette and sqlite-utils
+load this module by its entry points, so that queries there have the functions too.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import TypeAlias
 
 from pluggy import HookimplMarker
 
-#: What SQLite hands to a function.
+#: An argument of an SQL function.
 _Value: TypeAlias = str | int | float | bytes | None
 
-_MOST_DIGITS = 100
-#: What `exact` cannot read, as a condition on a column `amount` of text.
+_MAX_DIGITS = 100
+#: SQL condition on a text column `amount`: `exact` cannot read the amount.
 NOT_EXACT = (
     "(length(amount) NOT BETWEEN 1 AND 100 OR amount GLOB '*[^0-9]*' OR instr(amount, char(0)))"
 )
 
 
 def exact(amount: _Value) -> int | None:
-    """The integer that a text of 1 to 100 ASCII digits names, or that it is; else None."""
+    """Return an integer, or the integer in 1 to 100 ASCII digits; None for anything else."""
     if isinstance(amount, str):
-        if len(amount) <= _MOST_DIGITS and amount.isascii() and amount.isdigit():
+        if len(amount) <= _MAX_DIGITS and amount.isascii() and amount.isdigit():
             return int(amount)
         return None
     return amount if isinstance(amount, int) else None
 
 
 def is_zero(amount: str) -> bool:
-    """Whether a balance of this amount is no holding: one or more `0` and nothing else."""
+    """Return whether an amount is zero (one or more `0`), so that the balance isn't a holding."""
     return amount != "" and not amount.strip("0")
 
 
 class ExactSum:
-    """The aggregate `exact_sum(amount)`, which is a window function too.
+    """Aggregate and window function `exact_sum(amount)`.
 
-    The sum, as text, of all amounts of 1 to 100 ASCII digits, as in frames; what is no such text is
-    passed over. NULL where there is nothing to add, like SQLite's own `sum`.
+    It returns the sum as text. It ignores everything but 1 to 100 ASCII digits, and returns NULL if
+    nothing is left to add.
     """
 
     def __init__(self) -> None:
@@ -48,28 +48,29 @@ class ExactSum:
         self._count = 0
 
     def step(self, amount: _Value) -> None:
-        """Take a row into the sum."""
+        """Add a row."""
         if (number := exact(amount)) is not None:
             self._total += number
             self._count += 1
 
     def inverse(self, amount: _Value) -> None:
-        """Take a row that left the window out of the sum."""
+        """Subtract a row that left the window."""
         if (number := exact(amount)) is not None:
             self._total -= number
             self._count -= 1
 
     def value(self) -> str | None:
-        """The sum of the rows in the window."""
+        """Return the sum of the rows in the window."""
         return str(self._total) if self._count else None
 
     finalize = value
 
 
 def amount_key(amount: _Value) -> str | None:
-    """The scalar `amount_key(amount)`: text that sorts and compares as the amount's number does.
+    """Return a sort key for an amount: text that compares as the number does.
 
-    It takes sums of `exact_sum` too. NULL of what is not 1 to 999 ASCII digits.
+    The SQL function `amount_key(amount)`. It also accepts sums of `exact_sum`; anything but 1 to
+    999 ASCII digits gives NULL.
     """
     if isinstance(amount, int):
         amount = str(amount)
@@ -80,10 +81,10 @@ def amount_key(amount: _Value) -> str | None:
 
 
 def register(connection: sqlite3.Connection) -> None:
-    """Give a connection `exact_sum(amount)` and `amount_key(amount)`.
+    """Add `exact_sum(amount)` and `amount_key(amount)` to a connection.
 
     Args:
-        connection: any connection of Python's `sqlite3`; it is not read or written.
+        connection: any connection of Python's `sqlite3`; its database is not accessed.
     """
     connection.create_window_function("exact_sum", 1, ExactSum)
     connection.create_function("amount_key", 1, amount_key, deterministic=True)
@@ -92,5 +93,5 @@ def register(connection: sqlite3.Connection) -> None:
 @HookimplMarker("datasette")
 @HookimplMarker("sqlite_utils")
 def prepare_connection(conn: sqlite3.Connection) -> None:
-    """Give each connection that Datasette or sqlite-utils opens the functions."""
+    """Add the functions to each connection that Datasette or sqlite-utils opens."""
     register(conn)

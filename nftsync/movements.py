@@ -1,8 +1,8 @@
-"""Matching of losses and gains of one token: which of them form a transfer.
+"""Matching of a token's losses and gains: which pairs form a transfer.
 
-A movement is a change of a wallet's balance. The provider names no transfers, so they are inferred:
-the loss of one wallet and the gain of another can be a transfer if both were observed within
-overlapping times. nftsync names a pair only if no other explanation of the movements exists.
+A movement is a change of a wallet's balance. The provider names no transfers, so nftsync infers
+them: a loss and a gain in different wallets, observed in overlapping windows. It names a pair only
+if no other explanation of the movements exists.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Movement(NamedTuple, Generic[Moment]):
 
     Attributes:
         wallet: the wallet, by any key.
-        amount: a gain above 0, a loss below; None: the size is unknown.
-        after: when the wallet was last read before the change; None: it was not. A time that is not
-            before `at` counts as None, because then the clock was set back.
+        amount: above 0 for a gain, below 0 for a loss; None: unknown size.
+        after: time of the wallet's last read before the change; None without one. A time not before
+            `at` counts as None, because the clock was set back.
         at: when the change was stored.
     """
 
@@ -33,42 +33,41 @@ class Movement(NamedTuple, Generic[Moment]):
 
     @property
     def begins(self) -> Moment | None:
-        """The start of the movement's window; None: unbounded."""
+        """Start of the movement's window; None: unbounded."""
         return None if self.after is None or self.after >= self.at else self.after
 
 
 def overlap(one: Movement[Moment], other: Movement[Moment]) -> bool:
-    """Tell whether the windows of two movements have a time in common."""
+    """Return whether the windows of two movements overlap."""
     begins, other_begins = one.begins, other.begins
     return (begins is None or begins < other.at) and (other_begins is None or other_begins < one.at)
 
 
-#: Links between candidates, and such links per movement, beyond which a group of movements is left
-#: ambiguous. Without a limit, the time would grow with the square of the number of movements.
-_MOST_LINKS, _MOST_LINKS_EACH = 100_000, 30
+#: Limits of links between candidates, in total and per movement. A larger group stays ambiguous,
+#: because matching takes quadratic time.
+_MAX_LINKS, _MAX_LINKS_EACH = 100_000, 30
 
 
 def pairs(movements: Sequence[Movement[Moment]]) -> list[tuple[int, int]]:
     """Find the losses and gains that can only be transfers.
 
-    A loss and a gain of two wallets are candidates of each other if their windows overlap. Their
-    amounts do not matter for that: a loss of 2 can be 1 for a known wallet and 1 for an unknown
-    one. The rule pairs movements until none is left:
+    A loss and a gain in two wallets are candidates of each other if their windows overlap. Their
+    amounts may differ: a loss of 2 can be 1 for a known wallet and 1 for an unknown one. The rule
+    pairs movements until none is left:
 
-    - If a movement has exactly one candidate left, the two are a pair.
-    - If all its candidates left are of one wallet, only their times are uncertain, not the wallet.
-      It is paired with the candidate whose own candidates the others have too, as the others can
-      stand in for that one.
+    - A movement with exactly one remaining candidate is paired with it.
+    - If all remaining candidates belong to one wallet, only their times are uncertain, not the
+      wallet. The movement is paired with a candidate that every other candidate can replace: they
+      share its own candidates.
 
-    Both amounts of a pair must be equal. Pairs are named only if all movements that are linked by
-    candidates leave. Then every explanation of all of them has the same amounts going from the same
-    wallets to the same wallets, and every other explanation leaves some of them unexplained.
-    Otherwise none of these movements is named. That includes groups with too many candidates to
-    examine, and groups with a movement of unknown size.
+    Both amounts of a pair must be equal. Pairs are named only if the rule pairs every movement that
+    candidates link. Every complete explanation then has the same amounts between the same wallets.
+    Otherwise the whole group stays unnamed, as do groups with too many candidates or a movement of
+    unknown size.
 
-    Holdings in a wallet's first read are not movements, because their start date is unknown. They
-    need no explanation, and leaving them out is sound: if a loss had gone there, the gain named now
-    would be unexplained. A caller with more knowledge can pass them as gains.
+    Initial holdings are not movements, because their start date is unknown. Leaving them out is
+    sound: if a loss had become one, the gain named now would be unexplained. A caller with more
+    knowledge can pass them as gains.
 
     Args:
         movements: the movements of one token, in any order.
@@ -78,17 +77,17 @@ def pairs(movements: Sequence[Movement[Moment]]) -> list[tuple[int, int]]:
     """
     named: list[tuple[int, int]] = []
     for cluster in _clusters(movements):
-        if len(cluster) < 3:  # a shortcut, as this is by far the most frequent case
-            named += _of_two(movements, cluster)
+        if len(cluster) < 3:  # shortcut for by far the most frequent case
+            named += _match_two(movements, cluster)
             continue
         candidates = _candidates(movements, cluster)
         for linked in _components(candidates):
-            named += _peeled(movements, candidates, linked)
+            named += _match_group(movements, candidates, linked)
     return sorted(named)
 
 
 def _clusters(movements: Sequence[Movement[Moment]]) -> Iterator[list[int]]:
-    """Split the movements where no window spans; each part is in the order of their beginnings."""
+    """Split the movements where no window spans; order each part by the starts of windows."""
     unbounded, bounded = [], []
     for place, movement in enumerate(movements):
         begins = movement.begins
@@ -108,8 +107,8 @@ def _clusters(movements: Sequence[Movement[Moment]]) -> Iterator[list[int]]:
     yield cluster
 
 
-def _of_two(movements: Sequence[Movement[Moment]], cluster: list[int]) -> list[tuple[int, int]]:
-    """Pair the only two movements of a cluster, if they are a pair."""
+def _match_two(movements: Sequence[Movement[Moment]], cluster: list[int]) -> list[tuple[int, int]]:
+    """Pair the only two movements of a cluster, if they match."""
     if len(cluster) < 2:
         return []
     one, two = movements[cluster[0]], movements[cluster[1]]
@@ -123,9 +122,9 @@ def _of_two(movements: Sequence[Movement[Moment]], cluster: list[int]) -> list[t
 def _candidates(
     movements: Sequence[Movement[Moment]], cluster: Sequence[int]
 ) -> dict[int, set[int]]:
-    """Link each movement of a cluster to its candidates; empty if there are too many."""
+    """Link each movement of a cluster to its candidates; return nothing if there are too many."""
     candidates: dict[int, set[int]] = {place: set() for place in cluster}
-    most = max(_MOST_LINKS, _MOST_LINKS_EACH * len(cluster))
+    most = max(_MAX_LINKS, _MAX_LINKS_EACH * len(cluster))
     running: dict[bool | None, list[int]] = {True: [], False: [], None: []}
     for place in cluster:
         movement = movements[place]
@@ -152,24 +151,24 @@ def _candidates(
 
 
 def _components(candidates: dict[int, set[int]]) -> Iterator[list[int]]:
-    """Split the movements that have candidates into groups that candidates link."""
-    seen: set[int] = set()
+    """Split the movements with candidates into groups linked by candidates."""
+    visited: set[int] = set()
     for start, linked in candidates.items():
-        if start in seen or not linked:
+        if start in visited or not linked:
             continue
         component = [start]
-        seen.add(start)
-        for place in component:  # grows meanwhile
-            new = candidates[place] - seen
-            seen |= new
+        visited.add(start)
+        for place in component:  # grows during the loop
+            new = candidates[place] - visited
+            visited |= new
             component += new
         yield component
 
 
-def _peeled(
+def _match_group(
     movements: Sequence[Movement[Moment]], candidates: dict[int, set[int]], component: list[int]
 ) -> list[tuple[int, int]]:
-    """Pair linked movements by the rule of `pairs`; empty unless that pairs all of them."""
+    """Pair linked movements by the rule of `pairs`; return nothing unless it pairs all of them."""
     amounts = {place: movements[place].amount for place in sorted(component)}
     sizes = {place: amount for place, amount in amounts.items() if amount is not None}
     if len(sizes) < len(amounts) or sum(sizes.values()) != 0:
@@ -178,7 +177,7 @@ def _peeled(
     left = {place: set(candidates[place]) for place in sizes}
 
     def partner(place: int) -> int | None:
-        """The candidate that the rule pairs a movement with, if it applies."""
+        """Return the candidate that the rule pairs a movement with, if any."""
         linked = left[place]
         if len({movements[other].wallet for other in linked}) != 1:
             return None
@@ -192,7 +191,7 @@ def _peeled(
     while left:
         while single and single[-1] not in left:
             single.pop()
-        # If no movement has one candidate, all are tried.
+        # Without a movement with one candidate, try all.
         tried = [single.pop()] if single else left
         pair = next(((one, two) for one in tried if (two := partner(one)) is not None), None)
         if pair is None:
@@ -208,7 +207,7 @@ def _peeled(
 
 
 class Flow(NamedTuple):
-    """An amount that a loss and a gain can have in common; both are positions in a sequence."""
+    """An amount that a loss and a gain share; both are positions in a sequence."""
 
     loss: int
     gain: int
@@ -218,19 +217,19 @@ class Flow(NamedTuple):
 def explain_losses(movements: Sequence[Movement[Moment]]) -> list[Flow]:
     """Find gains of other wallets that can explain losses, and use each amount once.
 
-    `pairs` names transfers, so it leaves out whatever has a second explanation. This function says
-    how much of the losses can be transfers at all. It explains as much as possible, apart from
-    rare cases in which a wallet both gains and loses the token.
+    `pairs` omits ambiguous movements; this function measures how much of the losses can be
+    transfers at all. It explains as much as possible, except in rare cases in which a wallet both
+    gains and loses the token.
 
     Args:
         movements: the movements of one token, in any order; none of unknown size.
 
     Returns:
-        A flow for each loss and gain that have an amount in common.
+        A flow for each loss and gain that share an amount.
     """
     left = [abs(movement.amount or 0) for movement in movements]
-    # Of gains and of losses, those that may have something left, in the order of their ends; and
-    # how many of these have nothing left.
+    # Losses (False) and gains (True) that may have amounts left, ordered by end; and the number of
+    # them that are used up.
     opened: dict[bool, list[int]] = {False: [], True: []}
     used = {False: 0, True: 0}
     flows: list[Flow] = []
@@ -238,7 +237,7 @@ def explain_losses(movements: Sequence[Movement[Moment]]) -> list[Flow]:
     def end(place: int) -> Moment:
         return movements[place].at
 
-    # The first that ends is used first: later movements may no longer overlap it.
+    # Use the earliest end first: later movements may no longer overlap it.
     for place in sorted(range(len(movements)), key=end):
         movement = movements[place]
         is_loss = (movement.amount or 0) < 0

@@ -1,4 +1,4 @@
-"""`WalletRead`, `TokenRead` and `ObjectRead`: the results of reads that the mirror applies."""
+"""`WalletRead`, `TokenRead` and `ObjectRead`: results of reads, for the mirror to apply."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.times import now
 
-#: The columns of a token that the provider's answers fill, in the order of a `Content` tuple
-#: (provider's document, sections Token and TokenMetadata).
+#: Columns of a token that the provider fills, in the order of a `Content` tuple (provider's
+#: document, sections Token and TokenMetadata).
 CONTENT_COLUMNS = (
     "organization_id",
     "contract_address",
@@ -32,28 +32,27 @@ CONTENT_COLUMNS = (
     "extra",
 )
 
-#: The place of the name among them, and the places of all metadata.
+#: Positions of the name and of all metadata.
 NAME = CONTENT_COLUMNS.index("name")
 METADATA = slice(NAME, CONTENT_COLUMNS.index("extra"))
 
-#: A token's content, one value per entry of CONTENT_COLUMNS; None where the answer shows nothing.
+#: A token's content: a value per column of CONTENT_COLUMNS; None if the response lacks it.
 Content: TypeAlias = tuple[str | int | None, ...]
 
-#: One line of a wallet's list: token id, amount as sent, and the content where a record came.
+#: An entry of a wallet's list: token id, amount as sent, and the content, if sent.
 Entry: TypeAlias = tuple[str, str, Content | None]
 
-#: `incomplete`: what it shows is true, but it may not show all. `unchanged`: the answer is the
-#: very one that the mirror has already applied. `failed`: nothing is known from it.
+#: `incomplete`: the list is correct, but may have more pages. `unchanged`: the mirror has already
+#: applied the same response. `failed`: the read has no data.
 Outcome: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed"]
 
-#: An outcome, or `stale`: a later read has been applied, or what an `unchanged` response was
-#: compared with is no longer what the mirror holds; the read must be made again, unconditionally.
-#: `staged`: it has removals, and nothing of it was applied yet. `held`: all of it was applied but
-#: its removals, which are held for review.
+#: An outcome, or `stale`: a newer read was applied, or the mirror no longer has the state that an
+#: `unchanged` response confirmed; repeat the read unconditionally. `staged`: it has removals, and
+#: nothing is applied yet. `held`: applied, except its removals, which are held for review.
 Result: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed", "stale", "staged", "held"]
 
-#: What to do with reads that have removals: apply them, apply nothing of them yet, or hold their
-#: removals for review and apply the rest.
+#: How to treat a read with removals: apply it, apply nothing yet, or hold its removals for review
+#: and apply the rest.
 OnRemovals: TypeAlias = Literal["apply", "stage", "hold"]
 
 _HEX = "[0-9A-Fa-f]"
@@ -63,27 +62,27 @@ _UUIDS = re.compile(rf"(?:{_UUID},)*{_UUID}")
 
 
 class Effort(msgspec.Struct, array_like=True):
-    """What a read cost, counted while it goes on.
+    """Counts of a read's requests, updated during the read.
 
     Attributes:
-        requests: HTTP requests sent, repeated ones included.
-        retries: how many of them were repeats.
+        requests: HTTP requests sent, including retries.
+        retries: the retries among them.
     """
 
     requests: int = 0
     retries: int = 0
 
     def sending(self) -> None:
-        """Note that a request is about to be sent."""
+        """Record that a request is about to be sent."""
 
 
 class NumberedEffort(Effort, kw_only=True):
-    """Effort of a read that has a place in the order of reads.
+    """Effort of a read with a sequence number.
 
     Attributes:
-        numbers: where the sequence number is taken.
-        sequence: the number taken when the last request was sent.
-        started_at: when that was, in the stored form.
+        numbers: source of sequence numbers.
+        sequence: number of the last request.
+        started_at: when the last request was sent, in the stored form.
     """
 
     numbers: SequenceNumbers
@@ -91,7 +90,7 @@ class NumberedEffort(Effort, kw_only=True):
     started_at: str = ""
 
     def sending(self) -> None:
-        """Take the number of the request that is about to be sent."""
+        """Take the sequence number of the request that is about to be sent."""
         self.sequence, self.started_at = self.numbers.take(), now()
 
     def counts(self) -> Effort:
@@ -100,20 +99,19 @@ class NumberedEffort(Effort, kw_only=True):
 
 
 class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What reads of all kinds have in common.
+    """Fields of all reads.
 
     Attributes:
-        sequence: the number taken when the request was sent: of the attempt that succeeded, else
-            of the last one; of a list of pages, when the first page was requested. Of two reads,
-            the one with the greater number is newer.
+        sequence: sequence number of the successful attempt's request, or else of the last one; for
+            a list of pages, of the first page. The greater number is the newer read.
         started_at: when that request was sent, in the stored form.
         outcome: see `Outcome`.
-        error: why it is `failed` or `incomplete`.
-        effort: what it cost.
+        error: why the read is `failed` or `incomplete`.
+        effort: its requests and retries.
         webhook_id: a webhook that caused it.
-        provider_down: it failed because the provider is unreachable or refuses everybody.
-        passing: it failed in a way that may pass: another try may go well.
-        status: the HTTP status of the response that it failed with, if one came.
+        provider_down: the read failed because the provider is unreachable or refuses every request.
+        passing: a retry may succeed.
+        status: HTTP status of a failed read, if there was a response.
     """
 
     sequence: int
@@ -128,13 +126,13 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class WalletRead(_Read, frozen=True, kw_only=True, gc=False, tag="wallet"):
-    """One read of a wallet's balances.
+    """Read of a wallet's balances.
 
     Attributes:
-        wallet_id: the wallet that was asked for, lower case.
+        wallet_id: the wallet, lower case.
         entries: the list, each token once; empty unless `ok` or `incomplete`.
         digest: SHA-256 of the body (of all pages), hexadecimal.
-        etag: the validator the response came with.
+        etag: the response's entity tag.
     """
 
     wallet_id: str
@@ -144,11 +142,11 @@ class WalletRead(_Read, frozen=True, kw_only=True, gc=False, tag="wallet"):
 
 
 class TokenRead(_Read, frozen=True, kw_only=True, gc=False, tag="token"):
-    """One read of a single token; its outcome is `ok` or `failed`.
+    """Read of a single token; its outcome is `ok` or `failed`.
 
     Attributes:
-        token_id: the token that was asked for, lower case.
-        content: what the response shows.
+        token_id: the token, lower case.
+        content: the content in the response.
     """
 
     token_id: str
@@ -156,14 +154,14 @@ class TokenRead(_Read, frozen=True, kw_only=True, gc=False, tag="token"):
 
 
 class ObjectRead(_Read, frozen=True, kw_only=True, gc=False, tag="object"):
-    """One read of an object that is neither a wallet nor a token; `ok` or `failed`.
+    """Read of an object other than a wallet or token; its outcome is `ok` or `failed`.
 
     Source: provider's document, Follow-up read of a webhook's object.
 
     Attributes:
-        resource_type: the type of the object, as webhooks name it.
-        resource_id: the object that was asked for, lower case.
-        body: the response, a JSON object as it was sent.
+        resource_type: the object's type, as webhooks name it.
+        resource_id: the object's id, lower case.
+        body: the response, a JSON object as sent.
     """
 
     resource_type: str
@@ -174,40 +172,39 @@ class ObjectRead(_Read, frozen=True, kw_only=True, gc=False, tag="object"):
 class SequenceNumbers:
     """Sequence numbers of requests; one object per process and database.
 
-    They follow the machine's monotonic clock, shifted by an offset that the database keeps. So the
-    reads of all processes on one machine are ordered as their requests were sent, whatever happens
-    to the wall clock.
+    The number is the machine's monotonic clock plus an offset stored in the database. It orders the
+    reads of all processes on a machine by their requests, whatever the wall clock does.
 
     Attributes:
-        offset: nanoseconds between the monotonic clock and the sequence numbers; what another
-            process needs to hand out numbers of the same order.
+        offset: nanoseconds between the monotonic clock and the sequence numbers. Another process
+            needs it to take numbers of the same order.
     """
 
     def __init__(self, offset: int, last: int) -> None:
-        """Begin after `last`, the greatest sequence number so far."""
+        """Start after `last`, the greatest sequence number so far."""
         self.offset = offset
         self._last = last
         self._lock = threading.Lock()
 
     def take(self) -> int:
-        """The next sequence number, greater than each that was taken or applied before."""
+        """Return the next sequence number, greater than every earlier one."""
         with self._lock:
             self._last = max(time.monotonic_ns() + self.offset, self._last + 1)
             return self._last
 
 
 class Removals(NamedTuple):
-    """The removals of a read, by the numbers of the tokens, and what its wallet gained.
+    """A read's removals, by the tokens' ids, and its wallet's gains.
 
     Attributes:
-        wallet_id: the wallet; blank where the token was read by its id.
-        group: the wallet's group, if it has one.
+        wallet_id: the wallet; blank for a read of a single token.
+        group: the wallet's group, if any.
         balances: tokens that are no longer listed, or whose amount fell below half.
-        before: the amount of each of them so far.
-        after: the amount that is left, if any, by token.
-        gained: the amounts before and after of tokens of which the wallet has got more.
+        before: the previous amount of each of `balances`.
+        after: the remaining amount, if any, by token.
+        gained: old and new amount of tokens whose amount rose.
         emptied: tokens whose metadata becomes empty.
-        renamed: tokens that get another name: their contract, and the name before and after.
+        renamed: renamed tokens: contract, old name, new name.
     """
 
     wallet_id: str
@@ -221,18 +218,17 @@ class Removals(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What became of a read.
+    """A read and its effect on the mirror.
 
     Attributes:
         read: the read.
         result: see `Result`.
-        tokens_added: tokens seen for the first time.
-        tokens_changed: tokens whose content it changed.
+        tokens_added: new tokens.
+        tokens_changed: tokens with changed content.
         balances_added: tokens newly listed for the wallet.
-        balances_changed: tokens listed with another amount.
+        balances_changed: tokens with another amount.
         balances_removed: tokens no longer listed.
-        removals: its removals, if they wait for a decision (`staged`) or are held for review
-            (`held`).
+        removals: removals of a `staged` or `held` read.
     """
 
     read: WalletRead | TokenRead
@@ -246,31 +242,31 @@ class Applied(NamedTuple):
 
     @property
     def changed_nothing(self) -> bool:
-        """No token or balance was added, changed or removed."""
+        """Whether the read added, changed and removed nothing."""
         return not any(self[2:7])
 
 
 def are_uuids(joined: str) -> bool:
-    """Tell whether a comma-joined text holds nothing but UUIDs (8-4-4-4-12 hexadecimal digits)."""
+    """Return whether a comma-joined text consists of UUIDs (8-4-4-4-12 hex digits)."""
     return _UUIDS.fullmatch(joined) is not None
 
 
 def is_uuid(text: str) -> bool:
-    """Tell whether a text is one UUID, whatever its case."""
+    """Return whether a text is one UUID, in any case."""
     return _ONE_UUID.fullmatch(text) is not None
 
 
-def normalize_uuid(value: str, what: str) -> str:
-    """Check one id and lower-case it.
+def normalize_uuid(value: str, kind: str) -> str:
+    """Check an id and return it in lower case.
 
     Args:
-        value: the id as it was given.
-        what: what it names, for the message ("wallet id").
+        value: the id.
+        kind: the kind of id for the message, such as "wallet id".
 
     Raises:
-        InputError: the text is no UUID.
+        InputError: the text is not a UUID.
     """
     if not is_uuid(value):
         shown = value if len(value) <= 80 else value[:77] + "..."
-        raise InputError(f"{shown!r} is not a {what}: expected a UUID of 8-4-4-4-12 hex digits")
+        raise InputError(f"{shown!r} is not a {kind}: expected a UUID of 8-4-4-4-12 hex digits")
     return value.lower()

@@ -1,14 +1,14 @@
-"""Settings: the one place where flags, environment and `nftsync.toml` are read.
+"""Settings from flags, environment and `nftsync.toml`.
 
-A value comes from the first that gives it: command-line flag, environment, file, default. Nothing
-is read at import. What is wrong is a SettingsError of one line that names the key, its variable
-and where the value came from; neither it nor its cause or context holds a secret's value.
+The first source with a value wins: command-line flag, environment, file, default. Nothing is read
+at import. An error is a SettingsError of one line that names the key, its variable and the value's
+source. Neither the error nor its cause or context contains a secret.
 
-A variable that is set but blank counts as unset, except a secret's: that means "none", and wins
-over the file. A blank `webhook_secret` stays as it is, so that `serve` can refuse to start.
+A blank variable counts as unset, except a secret's: it means "none" and overrides the file. A blank
+`webhook_secret` stays blank, so that `serve` can refuse to start.
 """
 
-# ruff: noqa: RUF009 - what the fields of Settings call is dataclasses.field
+# ruff: noqa: RUF009 - _key returns a dataclasses.field
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from nftsync.text import header_problem, http_url, shown_with, toml_key
 from nftsync.times import parse_duration
 
 _FILE_NAME = "nftsync.toml"
-#: Names the file, as --config does, for programs that take no flags, such as notebooks.
+#: Names the file, like --config, for programs without flags, such as notebooks.
 _FILE_VARIABLE = "NFTSYNC_CONFIG"
 _TOML_REASON = re.compile(r"(?:Expected '=' )?[A-Za-z /-]+")
 _TOML_PLACE = re.compile(r"line \d+, column \d+")
 _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
 
 
-class FormError(Exception):
-    """A value is of the wrong form; the text says what it must be, without key and value.
+class InvalidValue(Exception):
+    """An invalid value; the text says what it must be, without key and value.
 
-    It is never raised while an exception is being handled that could hold a secret.
+    Never raise it while handling an exception that could contain a secret.
 
     Attributes:
-        key: the full name of what is wrong, where it is a part of the key: `routes.Token.kind`.
-        show: whether a message may show the value.
+        key: full name of the invalid part of the value, such as `routes.Token.kind`.
+        show: a message may show the value.
     """
 
     def __init__(self, problem: str, *, key: str | None = None, show: bool = True) -> None:
@@ -57,14 +57,14 @@ class FormError(Exception):
 
 
 @dataclass(frozen=True)
-class Given:
-    """A value as it was given.
+class RawValue:
+    """A value before it is checked.
 
     Attributes:
-        value: as it came; not in the repr, as it can be a secret.
-        source: where from, for messages.
-        base: the directory that a relative path is relative to.
-        typed: it is from the file, where a text does not stand for a number.
+        value: the value; hidden in the repr, as it can be a secret.
+        source: where it came from, for messages.
+        base: directory for relative paths.
+        typed: it comes from the file, where numbers are not text.
     """
 
     value: Any = field(repr=False)
@@ -73,21 +73,21 @@ class Given:
     typed: bool = False
 
 
-#: Returns the value, or raises a FormError.
-Reader: TypeAlias = Callable[[Given], Any]
+#: Returns the checked value, or raises an InvalidValue.
+Reader: TypeAlias = Callable[[RawValue], Any]
 
 
 class Key(NamedTuple):
-    """One setting.
+    """A setting.
 
     Attributes:
-        read: checks and reads a value.
-        help: what it is, for the docs.
-        default: in the form of the file; None: none.
-        has_flag: whether the command line can give it.
-        in_environment: whether a variable can give it.
-        secret: never shown; a file named in the variable with `_FILE` behind can also give it.
-        name: in the file and in Settings.
+        read: checks and converts a value.
+        help: its description in the docs.
+        default: as in the file; None: none.
+        has_flag: the command line accepts it.
+        in_environment: an environment variable accepts it.
+        secret: never shown; its variable with `_FILE` appended can name a file with the value.
+        name: its name in the file and in Settings.
     """
 
     read: Reader
@@ -100,128 +100,128 @@ class Key(NamedTuple):
 
     @property
     def flag(self) -> str | None:
-        """The flag on the command line, or None."""
+        """The command-line flag, if any."""
         return f"--{self.name.replace('_', '-')}" if self.has_flag else None
 
     @property
     def variable(self) -> str | None:
-        """The environment variable, or None."""
+        """The environment variable, if any."""
         return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
 
 
-def refuse_unknown(table: Mapping[str, object], known: Mapping[str, object], where: str) -> None:
-    """Raise a SettingsError for the first key that is not known, with the nearest that is."""
+def refuse_unknown(table: Mapping[str, object], keys: Mapping[str, object], where: str) -> None:
+    """Raise a SettingsError for the first key that is not in `keys`."""
     for key in table:
-        if key not in known:
-            nearest = get_close_matches(key.replace("-", "_").lower(), known, n=1, cutoff=0)[0]
+        if key not in keys:
+            nearest = get_close_matches(key.replace("-", "_").lower(), keys, n=1, cutoff=0)[0]
             raise SettingsError(f"unknown key {key!r} in {where}; the nearest one is {nearest!r}")
 
 
 def _plain(kind: Any, must: str) -> Reader:
-    """Make a reader of whatever msgspec converts to that type."""
-    return lambda given: _converted(given, kind, must)
+    """Return a reader of values that msgspec converts to a type."""
+    return lambda raw: _converted(raw, kind, must)
 
 
-def _converted(given: Given, kind: Any, must: str) -> Any:
-    value = given.value
-    strict = given.typed or not isinstance(value, str)
+def _converted(raw: RawValue, kind: Any, must: str) -> Any:
+    value = raw.value
+    strict = raw.typed or not isinstance(value, str)
     try:
         return msgspec.convert(value if strict else value.strip(), kind, strict=strict)
     except (msgspec.ValidationError, UnicodeEncodeError):
         pass
-    raise FormError(f"must be {must}")
+    raise InvalidValue(f"must be {must}")
 
 
-def _secret(given: Given) -> str:
-    """Read any text at all, blank or not, as it is."""
-    if not isinstance(given.value, str):
-        raise FormError("must be text")
-    if re.search("[\ud800-\udfff]", given.value):
-        raise FormError("must be UTF-8 text")
-    return given.value
+def _secret(raw: RawValue) -> str:
+    """Return any text unchanged, even if blank."""
+    if not isinstance(raw.value, str):
+        raise InvalidValue("must be text")
+    if re.search("[\ud800-\udfff]", raw.value):
+        raise InvalidValue("must be UTF-8 text")
+    return raw.value
 
 
-def _secret_or_none(given: Given) -> str | None:
-    """Read any text as it is; a blank one is none."""
-    kept = _secret(given)
-    return kept if kept.strip() else None
+def _secret_or_none(raw: RawValue) -> str | None:
+    """Return any text unchanged, or None if blank."""
+    secret = _secret(raw)
+    return secret if secret.strip() else None
 
 
-def _token(given: Given) -> str | None:
-    """Read a text that an HTTP header can carry; a blank one is none."""
-    stripped = _secret(given).strip()
+def _token(raw: RawValue) -> str | None:
+    """Return a text that an HTTP header can carry, or None if blank."""
+    stripped = _secret(raw).strip()
     if re.fullmatch("[!-~]*", stripped) is None:
-        raise FormError("must be printable ASCII without blanks")
+        raise InvalidValue("must be printable ASCII without spaces")
     return stripped or None
 
 
-def _text(given: Given) -> str:
-    """Read a text that is not blank."""
-    stripped = _secret(given).strip()
+def _text(raw: RawValue) -> str:
+    """Return a non-blank text."""
+    stripped = _secret(raw).strip()
     if not stripped or "\0" in stripped:
-        raise FormError("must be a text that is not blank")
+        raise InvalidValue("must be non-blank text")
     return stripped
 
 
-def _path(given: Given) -> Path:
-    """Read a path and make it absolute; a leading `~/` is the home directory."""
-    value = given.value
+def _path(raw: RawValue) -> Path:
+    """Return an absolute path; a leading `~/` is the home directory."""
+    value = raw.value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    relative = Path(_text(replace(given, value=value)))
+    relative = Path(_text(replace(raw, value=value)))
     if relative.parts[:1] != ("~",):
-        return given.base / relative
+        return raw.base / relative
     try:
         return relative.expanduser()
     except RuntimeError as error:
-        raise FormError("must not begin with ~ where no home directory is known") from error
+        raise InvalidValue("must not begin with ~, as the home directory is unknown") from error
 
 
-def _path_or_stdin(given: Given) -> Path | Literal["-"]:
-    """Read a path, or `-`, which stays."""
-    return "-" if str(given.value).strip() == "-" else _path(given)
+def _path_or_stdin(raw: RawValue) -> Path | Literal["-"]:
+    """Return an absolute path, or `-` unchanged."""
+    return "-" if str(raw.value).strip() == "-" else _path(raw)
 
 
 def _parsed(parse: Callable[[str], Any], must: str) -> Reader:
-    """Make a reader of a text that is not blank."""
+    """Return a reader of texts that `parse` accepts."""
 
-    def read(given: Given) -> Any:
+    def read(raw: RawValue) -> Any:
         try:
-            return parse(_text(given))
+            return parse(_text(raw))
         except InputError:
             pass
-        raise FormError(f"must be {must}")
+        raise InvalidValue(f"must be {must}")
 
     return read
 
 
-def _base_url(given: Given) -> str:
-    """Read the URL of the provider's API; a path may stand before its own."""
-    return _url(given, "; api_token and headers are for that", ", and give a key in headers")
+def _base_url(raw: RawValue) -> str:
+    """Return the API's base URL, which may have a path."""
+    return _url(raw, "; use api_token or headers", ", and put a key in headers")
 
 
-def _gateway(given: Given) -> str:
-    """Read a URL that a path can be put behind."""
-    return _url(given) + "/"
+def _gateway(raw: RawValue) -> str:
+    """Return a URL to append paths to."""
+    return _url(raw) + "/"
 
 
-def _url(given: Given, instead: str = "", for_key: str = "") -> str:
-    url = _text(given)
+def _url(raw: RawValue, instead: str = "", for_key: str = "") -> str:
+    url = _text(raw)
     if "@" in url:
-        raise FormError(f"must not contain a user name or password{instead}", show=False)
+        raise InvalidValue(f"must not contain a user name or password{instead}", show=False)
     if "?" in url or "#" in url:
-        must = f"must not have a query or fragment: end it before the ? or #{for_key}"
-        raise FormError(must, show=False)
+        must = f"must not have a query or fragment; end it before the ? or #{for_key}"
+        raise InvalidValue(must, show=False)
     parts = http_url(url)
     if parts is not None:
         return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    raise FormError("must be a URL such as https://api.example.com")
+    raise InvalidValue("must be a URL such as https://api.example.com")
 
 
-def _headers(given: Given) -> dict[str, str]:
-    """Read HTTP headers: a table of the file, or elsewhere a JSON object; blank is none."""
-    value, must = given.value, "a table of header names and text values"
-    if not given.typed:
+def _headers(raw: RawValue) -> dict[str, str]:
+    """Return HTTP headers from a table in the file, or from a JSON object; blank means none."""
+    value, must = raw.value, "a table of header names and text values"
+    if not raw.typed:
         must = "a JSON object of header names and text values"
         if not value.strip():
             return {}
@@ -229,71 +229,71 @@ def _headers(given: Given) -> dict[str, str]:
             value = msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             value = None
-    read: dict[str, str] = _converted(replace(given, value=value), dict[str, str], must)
+    read: dict[str, str] = _converted(replace(raw, value=value), dict[str, str], must)
     read = {name: content.strip(" ") for name, content in read.items()}
     for number, (name, content) in enumerate(read.items(), 1):
         problem = header_problem(name, content)
         if problem == "name":
-            raise FormError(f"must have HTTP header names; entry {number} has another")
+            raise InvalidValue(f"must have HTTP header names; entry {number} has no valid name")
         if problem == "value":
-            raise FormError("must be one line of printable ASCII", key=f"headers.{name}")
+            raise InvalidValue("must be one line of printable ASCII", key=f"headers.{name}")
     if len({name.lower() for name in read}) < len(read):
-        raise FormError("must not have a header twice")
+        raise InvalidValue("must not repeat a header")
     return read
 
 
-def _routes(given: Given) -> dict[str, Route]:
-    """Read the `[routes.TYPE]` tables.
+def _routes(raw: RawValue) -> dict[str, Route]:
+    """Return the routes of the `[routes.TYPE]` tables.
 
     Raises:
-        SettingsError: a table says what makes no sense together.
+        SettingsError: a table's entries contradict each other.
     """
-    if not isinstance(given.value, dict):
-        raise FormError("must be tables [routes.TYPE]")
+    if not isinstance(raw.value, dict):
+        raise InvalidValue("must be tables [routes.TYPE]")
     read = {
-        kind: Route(**_entries(replace(given, value=table), _ROUTE, f"routes.{toml_key(kind)}"))
-        for kind, table in given.value.items()
+        kind: Route(**_entries(replace(raw, value=table), _ROUTE, f"routes.{toml_key(kind)}"))
+        for kind, table in raw.value.items()
     }
     try:
         merge_routes(read)
     except SettingsError as error:
-        raise SettingsError(f"{error} (from {given.source})") from None
+        raise SettingsError(f"{error} (from {raw.source})") from None
     return read
 
 
-def _paging(given: Given) -> Paging:
-    """Read the `[paging]` table, which needs both its entries."""
-    entries = _entries(given, _PAGING, "paging")
+def _paging(raw: RawValue) -> Paging:
+    """Return the `[paging]` table, which needs both its entries."""
+    entries = _entries(raw, _PAGING, "paging")
     if missing := [name for name in _PAGING if name not in entries]:
-        raise FormError(f"must have {' and '.join(missing)} too", show=False)
+        raise InvalidValue(f"must have {' and '.join(missing)}", show=False)
     return Paging(**entries)
 
 
-def _entries(given: Given, readers: Mapping[str, Reader], name: str) -> dict[str, Any]:
-    if not isinstance(given.value, dict):
-        raise FormError("must be a table", key=name)
-    refuse_unknown(given.value, readers, f"[{name}] of {given.source}")
+def _entries(raw: RawValue, readers: Mapping[str, Reader], name: str) -> dict[str, Any]:
+    if not isinstance(raw.value, dict):
+        raise InvalidValue("must be a table", key=name)
+    refuse_unknown(raw.value, readers, f"[{name}] of {raw.source}")
     entries = {}
-    for key, value in given.value.items():
+    for key, value in raw.value.items():
         try:
-            entries[key] = readers[key](replace(given, value=value))
-        except FormError as error:
-            raise FormError(
+            entries[key] = readers[key](replace(raw, value=value))
+        except InvalidValue as error:
+            raise InvalidValue(
                 shown_with(str(error), value), key=f"{name}.{key}", show=False
             ) from None
     return entries
 
 
-def _route_path(given: Given) -> str:
-    route_path = _text(given)
+def _route_path(raw: RawValue) -> str:
+    route_path = _text(raw)
     if _ROUTE_PATH.fullmatch(route_path) is None:
-        raise FormError("must be a path such as /v1/things/{resourceId}")
+        raise InvalidValue("must be a path such as /v1/things/{resourceId}")
     return route_path
 
 
 _dotted = _plain(
     list[Annotated[str, Meta(pattern=r"^[^.\s]+(\.[^.\s]+)*\Z")]],
-    "a list of field names, dotted where one lies in another",
+    "a list of field names, with dots for nested fields",
 )
 _ROUTE: dict[str, Reader] = {
     "path": _route_path,
@@ -307,103 +307,103 @@ _PAGING: dict[str, Reader] = {"next": _text, "param": _text}
 
 _UUID = _parsed(lambda text: normalize_uuid(text, "UUID"), "a UUID of 8-4-4-4-12 hex digits")
 _CONCURRENCY = _plain(Annotated[int, Meta(ge=1, le=512)], must="a whole number from 1 to 512")
-_ATTEMPTS = _plain(Annotated[int, Meta(ge=1)], must="a whole number from 1 up")
+_ATTEMPTS = _plain(Annotated[int, Meta(ge=1)], must="a whole number of at least 1")
 _POSITIVE = _plain(Annotated[float, Meta(gt=0, le=sys.float_info.max)], must="a number above 0")
 _SHARE = _plain(Annotated[float, Meta(ge=0, le=1)], must="a number from 0 to 1")
-_COUNT = _plain(Annotated[int, Meta(ge=0)], must="a whole number from 0 up")
+_COUNT = _plain(Annotated[int, Meta(ge=0)], must="a whole number of at least 0")
 _NAMES = _plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field names")
 
 
 def _key(read: Reader, text: str, default: Any = None, *, shown: bool = True, **more: Any) -> Any:
-    """A field of Settings with its key; `shown`: the repr may show it."""
+    """Return a field of Settings with its key; `shown`: the repr may show it."""
     key = Key(read, text, default, **more)
     return field(repr=shown and not key.secret, metadata={"key": key})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings, checked, in the order of the documentation. Its repr shows no secret.
+    """All settings, checked, in the order of the documentation. The repr shows no secret.
 
-    Paths are absolute. None is what was not set, but for a proxy (None: the environment's; blank:
-    none). A blank secret is None, but for `webhook_secret`.
+    Paths are absolute. None means not set; for `proxy`, the environment's proxy applies, and blank
+    means none. A blank secret is None, except `webhook_secret`.
 
     Attributes:
-        sources: for each key where its value came from: `flag --base-url`,
-            `environment NFTSYNC_BASE_URL`, `file /abs/nftsync.toml` or `default`.
+        sources: source of each key's value: `flag --base-url`, `environment NFTSYNC_BASE_URL`,
+            `file /abs/nftsync.toml` or `default`.
     """
 
     base_url: str | None = _key(
         _base_url,
-        "The provider's base address, such as `https://api.example.com`; a path may follow",
+        "Base URL of the provider's API, such as `https://api.example.com`; it may have a path",
         has_flag=True,
     )
-    database: Path = _key(_path, "The SQLite file", "data/nftsync.db", has_flag=True)
-    api_token: str | None = _key(_token, "Sent as `Authorization: Bearer …`", secret=True)
+    database: Path = _key(_path, "The SQLite database file", "data/nftsync.db", has_flag=True)
+    api_token: str | None = _key(_token, "Token sent as `Authorization: Bearer …`", secret=True)
     token_command: str | None = _key(
-        _text, "Command whose standard output is the token", shown=False
+        _text, "Command that prints the token on standard output", shown=False
     )
     headers: dict[str, str] = _key(
-        _headers, "Headers of every API request, to sign in another way", {}, secret=True
+        _headers, "Headers of every API request, for other authentication schemes", {}, secret=True
     )
-    webhook_secret: str | None = _key(_secret, "Signs webhooks; `serve` needs it", secret=True)
+    webhook_secret: str | None = _key(_secret, "Signs webhooks; `serve` requires it", secret=True)
     webhook_secret_previous: str | None = _key(
-        _secret_or_none, "The former secret, accepted during a rotation", secret=True
+        _secret_or_none, "The previous webhook secret, accepted during a rotation", secret=True
     )
-    organization_id: str | None = _key(_UUID, "Webhooks for any other organization are quarantined")
-    concurrency: int = _key(_CONCURRENCY, "Requests at once, 1 to 512", 16, has_flag=True)
-    timeout: float = _key(_POSITIVE, "Seconds for one attempt as a whole", 30, has_flag=True)
-    retries: int = _key(_ATTEMPTS, "Attempts per request, the first included", 5, has_flag=True)
-    rate_limit: float | None = _key(_POSITIVE, "Requests per second at most", has_flag=True)
+    organization_id: str | None = _key(_UUID, "Webhooks for other organizations are quarantined")
+    concurrency: int = _key(_CONCURRENCY, "Concurrent requests, 1 to 512", 16, has_flag=True)
+    timeout: float = _key(_POSITIVE, "Time limit of a whole attempt, in seconds", 30, has_flag=True)
+    retries: int = _key(_ATTEMPTS, "Attempts per request, including the first", 5, has_flag=True)
+    rate_limit: float | None = _key(_POSITIVE, "Maximum requests per second", has_flag=True)
     proxy: str | None = _key(
-        _secret, "The proxy's URL: `http://`, `https://` or `socks5://`", secret=True
+        _secret, "Proxy URL: `http://`, `https://` or `socks5://`", secret=True
     )
-    ca_file: Path | None = _key(_path, "The only certificates to trust, in PEM form")
-    client_certificate: Path | None = _key(_path, "Certificate for the provider, in PEM form")
+    ca_file: Path | None = _key(_path, "PEM file with the only certificates to trust")
+    client_certificate: Path | None = _key(_path, "PEM file with the client certificate")
     client_key: Path | None = _key(
-        _path, "Private key of the certificate, if it is in another file"
+        _path, "PEM file with the certificate's private key, if it is a separate file"
     )
     wallets_file: Path | Literal["-"] | None = _key(
-        _path_or_stdin, "Wallets to sync; `-` is stdin", has_flag=True
+        _path_or_stdin, "File that lists the wallets to sync; `-` is stdin", has_flag=True
     )
     ignore_fields: list[str] = _key(
         _NAMES,
-        "Top-level fields and headers of a balances response without a meaning for nftsync",
+        "Top-level fields and headers of a balances response to ignore",
         [],
         in_environment=False,
     )
     collections_file: Path | None = _key(_path, "CSV of collection names")
     removal_limit: float = _key(
-        _SHARE, "Share of holdings that may be removed within 24 hours", 0.5
+        _SHARE, "Share of holdings that may be removed within 24 hours without review", 0.5
     )
     removal_rows: int = _key(
         _COUNT,
-        "Fewer removed balances than this are never held for review, if of fewer than 20 wallets",
+        "Fewer removals than this are never held for review, unless they affect 20 or more wallets",
         100,
     )
     ipfs_gateway: str = _key(
-        _gateway, "Where galleries load `ipfs://` images", "https://ipfs.io/ipfs/"
+        _gateway, "Gateway from which galleries load `ipfs://` images", "https://ipfs.io/ipfs/"
     )
     routes: dict[str, Route] = _key(
-        _routes, "Tables `[routes.TYPE]`: what to read after a webhook", {}, in_environment=False
+        _routes, "Tables `[routes.TYPE]`: the read after a webhook", {}, in_environment=False
     )
     paging: Paging | None = _key(
-        _paging, "Table `[paging]`: how the provider pages", in_environment=False
+        _paging, "Table `[paging]`: the provider's paging fields", in_environment=False
     )
     sources: dict[str, str]
 
 
 #: Every setting, in the order of the documentation.
 KEYS = tuple(
-    each.metadata["key"]._replace(name=each.name) for each in fields(Settings) if each.metadata
+    entry.metadata["key"]._replace(name=entry.name) for entry in fields(Settings) if entry.metadata
 )
 _BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
-    """Read a settings file.
+    """Return the content of a settings file.
 
     Raises:
-        SettingsError: it cannot be read, or is not TOML; the message quotes none of its values.
+        SettingsError: the file is unreadable or not TOML; the message quotes none of its values.
     """
     content = ""
     try:
@@ -414,20 +414,20 @@ def _read_toml(file: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         problem = f"{file} is not TOML: {_toml_problem(str(error), content)}"
     except (ValueError, RecursionError):
-        problem = f"{file} is not TOML: not UTF-8, or a value that is too long or too deep"
+        problem = f"{file} is not TOML: it is not UTF-8, or a value is too long or too deep"
     raise SettingsError(problem)
 
 
 def _toml_problem(message: str, content: str) -> str:
-    """Say what tomllib says, less the part that can quote the file, which may hold secrets."""
+    """Return tomllib's message without quotes from the file, which may contain secrets."""
     reason, _, place = message.rpartition(" (at ")
-    found = _TOML_PLACE.match(place)
-    where = found[0] if found else f"line {content.rstrip().count(chr(10)) + 1}, at the end"
+    match = _TOML_PLACE.match(place)
+    where = match[0] if match else f"line {content.rstrip().count(chr(10)) + 1}, at the end"
     return f"{where}: {reason}" if _TOML_REASON.fullmatch(reason) else where
 
 
-class _Layers:
-    """Where values come from, first the strongest."""
+class _Sources:
+    """The sources of values, in order of precedence."""
 
     def __init__(
         self,
@@ -441,7 +441,7 @@ class _Layers:
         self.flags = {name: value for name, value in (flags or {}).items() if value is not None}
         for name in self.flags:
             if name not in _BY_NAME or not _BY_NAME[name].has_flag:
-                raise TypeError(f"{name!r} is no setting that has a flag")
+                raise TypeError(f"the setting {name!r} has no flag")
         self.environ = os.environ if environ is None else environ
         self.here = _here(directory)
         self.file = file = _file(config, self.environ, self.here) if has_file else None
@@ -449,36 +449,36 @@ class _Layers:
         refuse_unknown(self.table, _BY_NAME, str(file))
 
     def resolve(self, key: Key) -> tuple[Any, str]:
-        """Return a key's value and where it came from."""
-        given = self._given(key)
-        if given is None:
+        """Return a key's value and its source."""
+        raw = self._find(key)
+        if raw is None:
             return None, "default"
         try:
-            return key.read(given), given.source
-        except FormError as error:
+            return key.read(raw), raw.source
+        except InvalidValue as error:
             problem = str(error)
             if error.show and not key.secret:
-                problem = shown_with(problem, given.value)
+                problem = shown_with(problem, raw.value)
             name = error.key or key.name
-        kind, _, source = given.source.partition(" ")
+        kind, _, source = raw.source.partition(" ")
         variable = source if kind == "environment" else key.variable
         shown = f" ({variable})" if variable else ""
-        raise SettingsError(f"{name}{shown} {problem} (from {given.source})")
+        raise SettingsError(f"{name}{shown} {problem} (from {raw.source})")
 
-    def _given(self, key: Key) -> Given | None:
+    def _find(self, key: Key) -> RawValue | None:
         if key.name in self.flags:
-            return Given(self.flags[key.name], f"flag {key.flag}", self.here)
-        given = None if key.variable is None else self._from_environment(key, key.variable)
-        if given is not None:
-            return given
+            return RawValue(self.flags[key.name], f"flag {key.flag}", self.here)
+        raw = None if key.variable is None else self._from_environment(key, key.variable)
+        if raw is not None:
+            return raw
         if self.file is not None and key.name in self.table:
             source = f"file {self.file}"
-            return Given(self.table[key.name], source, self.file.parent, typed=True)
+            return RawValue(self.table[key.name], source, self.file.parent, typed=True)
         if key.default is None:
             return None
-        return Given(key.default, "default", self.here, typed=True)
+        return RawValue(key.default, "default", self.here, typed=True)
 
-    def _from_environment(self, key: Key, variable: str) -> Given | None:
+    def _from_environment(self, key: Key, variable: str) -> RawValue | None:
         value = self.environ.get(variable)
         if key.secret:
             named = f"{variable}_FILE"
@@ -487,10 +487,10 @@ class _Layers:
                     both = f"both {variable} and {named} are set"
                     raise SettingsError(f"{key.name}: {both}; unset one of them")
                 content = _read_secret(self.here / path, f"{key.name} ({named})")
-                return Given(content, f"environment {named}", self.here)
+                return RawValue(content, f"environment {named}", self.here)
         elif value is not None and not value.strip():
             return None
-        return None if value is None else Given(value, f"environment {variable}", self.here)
+        return None if value is None else RawValue(value, f"environment {variable}", self.here)
 
     def settings(self) -> Settings:
         resolved = {key.name: self.resolve(key) for key in KEYS}
@@ -498,15 +498,15 @@ class _Layers:
         return Settings(**values, sources={name: source for name, (_, source) in resolved.items()})
 
 
-def _read_secret(path: Path, what: str) -> str:
-    """What a file holds, less a line's end behind it; a message holds nothing of it."""
+def _read_secret(path: Path, name: str) -> str:
+    """Return a file's content without its final line break; a message shows none of it."""
     try:
         return re.sub(r"\r?\n\Z", "", path.read_bytes().decode("utf-8"))
     except OSError as error:
         why = error.strerror or "it cannot be opened"
     except ValueError:
         why = "it is not UTF-8 text"
-    raise SettingsError(f"{what}: cannot read {path}: {why}")
+    raise SettingsError(f"{name}: cannot read {path}: {why}")
 
 
 def load(
@@ -519,55 +519,55 @@ def load(
     """Read all settings.
 
     Args:
-        flags: key to value, as given on the command line or by a caller; None is not given.
-        config: the file; without it the one that `NFTSYNC_CONFIG` names, else the nearest
+        flags: values by key, from the command line or a caller; None counts as absent.
+        config: the file. By default, the file in `NFTSYNC_CONFIG`, or else the nearest
             `nftsync.toml` from `directory` upwards.
-        environ: the environment; without it this process's.
-        directory: base of relative paths outside the file; without it the working directory.
+        environ: the environment; by default, this process's.
+        directory: base of relative paths outside the file; by default, the working directory.
 
     Raises:
-        SettingsError: a setting is of the wrong form, or the file cannot be read.
-        TypeError: `flags` names something that has no flag.
+        SettingsError: a setting is invalid, or the file cannot be read.
+        TypeError: `flags` has a key without a flag.
     """
-    return _Layers(flags, environ, directory, config).settings()
+    return _Sources(flags, environ, directory, config).settings()
 
 
 def isolated(
     flags: Mapping[str, object] | None = None, *, directory: Path | None = None
 ) -> Settings:
-    """Return the defaults, and what flags say; neither environment nor file is read."""
-    return _Layers(flags, {}, directory, has_file=False).settings()
+    """Return the defaults, overridden by flags; neither environment nor file is read."""
+    return _Sources(flags, {}, directory, has_file=False).settings()
 
 
 def database_and_source(
     *, environ: Mapping[str, str] | None = None, directory: Path | None = None
 ) -> tuple[Path, str]:
-    """Return the database's path and source alone; what is wrong with other settings is no matter.
+    """Return the database's path and its source; other settings are not checked.
 
     Raises:
-        SettingsError: `database` is of the wrong form, or the file cannot be read.
+        SettingsError: `database` is invalid, or the file cannot be read.
     """
     database: Path
-    database, source = _Layers(None, environ, directory).resolve(_BY_NAME["database"])
+    database, source = _Sources(None, environ, directory).resolve(_BY_NAME["database"])
     return database, source
 
 
 def settings_file(config: Path | None = None) -> Path | None:
-    """Return the file that `load` reads, or None."""
+    """Return the file that `load` reads, if any."""
     return _file(config, os.environ, _here(None))
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[tuple[str, str | None]]:
-    """Variables that look like settings and are none, each with the nearest that is one, if any."""
-    known = [_FILE_VARIABLE]
+    """Return NFTSYNC_ variables that name no setting, each with the nearest valid one, if any."""
+    names = [_FILE_VARIABLE]
     for key in KEYS:
         if key.variable is not None:
-            known += [key.variable, f"{key.variable}_FILE"] if key.secret else [key.variable]
-    given = os.environ if environ is None else environ
+            names += [key.variable, f"{key.variable}_FILE"] if key.secret else [key.variable]
+    variables = os.environ if environ is None else environ
     return [
-        (name, next(iter(get_close_matches(name, known, n=1, cutoff=0.8)), None))
-        for name in given
-        if name.startswith("NFTSYNC_") and name not in known
+        (name, next(iter(get_close_matches(name, names, n=1, cutoff=0.8)), None))
+        for name in variables
+        if name.startswith("NFTSYNC_") and name not in names
     ]
 
 
@@ -580,7 +580,7 @@ def require_base_url(settings: Settings) -> str:
 
 
 def _file(config: Path | None, environ: Mapping[str, str], here: Path) -> Path | None:
-    """Find the settings file: the one that is named, else the nearest from a directory upwards."""
+    """Return the settings file: the named one, or else the nearest from a directory upwards."""
     named = config or environ.get(_FILE_VARIABLE, "").strip()
     if named:
         return here / named
@@ -588,7 +588,7 @@ def _file(config: Path | None, environ: Mapping[str, str], here: Path) -> Path |
         try:
             if (folder / _FILE_NAME).is_file():
                 return folder / _FILE_NAME
-        except OSError:  # a directory that may not be looked into
+        except OSError:  # an inaccessible directory
             continue
     return None
 
@@ -597,4 +597,4 @@ def _here(directory: Path | None) -> Path:
     try:
         return Path(directory or ".").resolve()
     except OSError as error:
-        raise SettingsError(f"cannot tell the working directory: {error.strerror}") from None
+        raise SettingsError(f"cannot find the working directory: {error.strerror}") from None

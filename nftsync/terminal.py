@@ -1,4 +1,4 @@
-"""Progress bars, and an orderly end on Ctrl-C."""
+"""Progress bars, and a graceful stop on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ if TYPE_CHECKING:
 def progress_bar(
     label: str, total: int, *, unit: str, done: int = 0, shown: bool | None = None
 ) -> Any:
-    """A bar with rate and remaining time, on standard error or as a notebook's widget.
+    """Return a tqdm bar on standard error or as a notebook's widget.
 
     Args:
-        label: what is under way.
-        total: how many there are.
-        unit: what is counted.
-        done: how many are done already.
-        shown: True or False to decide; None shows it on a terminal and in a notebook.
-
-    Returns:
-        A tqdm bar: `update(n)` and `close()`.
+        label: the bar's title.
+        total: the number of units.
+        unit: the unit's name, in the plural.
+        done: units done already.
+        shown: show or hide the bar; None shows it on a terminal and in a notebook.
     """
     in_notebook = _is_notebook() and not sys.stderr.isatty()
     if in_notebook and shown is not False and find_spec("ipywidgets"):
@@ -41,16 +38,16 @@ def progress_bar(
 
 
 def _is_notebook() -> bool:
-    """Whether this process is a notebook's kernel: what merely imports one is none."""
+    """Return whether this process is a notebook's kernel, and not just a program with IPython."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Set an event at the first Ctrl-C or SIGTERM; a second one ends the work at once.
+    """Set an event at the first Ctrl-C or SIGTERM; the second one raises KeyboardInterrupt.
 
-    Signals reach the main thread only; elsewhere this does nothing.
+    Outside the main thread, which alone receives signals, the event is never set.
     """
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():

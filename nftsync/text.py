@@ -1,4 +1,4 @@
-"""Text for people: unsafe characters escaped, quoting, counts, short ids."""
+"""Text output: escaping of unsafe characters, quoting, units, short ids."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 
-#: What stands where a value is missing or blank, in what is shown.
+#: Placeholder for a missing or blank value.
 MISSING = "–"
 
-#: What must not reach a screen: controls (a terminal obeys them), line and paragraph separators,
-#: marks that turn the direction of what follows, characters without width, and surrogates.
-#: Joiners and tags are not among them: emoji and several scripts are written with them.
+#: Characters that are unsafe on a screen: controls (a terminal obeys them), line and paragraph
+#: separators, marks that change the text's direction, characters without width, and surrogates.
+#: Joiners and tags are safe: emoji and several scripts need them.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffc]"
@@ -36,21 +36,21 @@ def shown_with(problem: str, value: object) -> str:
 
 
 def counted(number: int, one: str) -> str:
-    """A whole number and what it counts: `1 wallet`, `2 wallets`."""
+    """Return a number with its noun: `1 wallet`, `2 wallets`."""
     return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
-#: Characters of a person's text that an error repeats.
+#: Longest quotation of the user's text in an error.
 _QUOTED = 60
 
 
 def quoted(text: str) -> str:
-    """Return a text that a person gave as an error repeats it: in quotes, and cut short."""
+    """Return the user's text for an error: in quotes, and shortened."""
     return repr(text) if len(text) <= _QUOTED else f"{text[:_QUOTED]!r}..."
 
 
 def size(number: int) -> str:
-    """A number of bytes as it is read: `17 bytes`, `1.2 GB`."""
+    """Return a number of bytes with its unit: `17 bytes`, `1.2 GB`."""
     shown = float(number)
     for unit in ("", "kB", "MB", "GB"):
         if shown < 999.95:
@@ -64,7 +64,7 @@ _UNITS = ((86_400, "day", "d"), (3_600, "hour", "h"), (60, "minute", "min"), (1,
 
 
 def lasting(seconds: float, *, symbols: bool = False) -> str:
-    """A length of time in its largest whole unit: `3 minutes`, or `3 min` with symbols."""
+    """Return a duration in its largest whole unit: `3 minutes`, or `3 min` with symbols."""
     for size_of_one, word, symbol in _UNITS:
         if seconds >= size_of_one:
             number = int(seconds // size_of_one)
@@ -73,30 +73,30 @@ def lasting(seconds: float, *, symbols: bool = False) -> str:
 
 
 def visible(text: str) -> str:
-    """Show what must not reach a screen as escapes, so that it acts on nothing."""
-    return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """Show unsafe characters as escapes."""
+    return _UNSAFE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def escaped_json(encoded: bytes) -> bytes:
-    r"""Escape what must not reach a screen as `\uXXXX` in JSON on one line; the value stays."""
+    r"""Show unsafe characters in one-line JSON as `\uXXXX`; the value stays the same."""
     if encoded.isascii() and b"\x7f" not in encoded:  # JSON escapes the other ASCII controls
         return encoded
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode()).encode()
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded.decode()).encode()
 
 
 def without_controls(text: str, instead: str = "") -> str:
-    """Text as one line, without what must not reach a screen.
+    """Return a text as one line without unsafe characters.
 
     Args:
-        text: anything; line breaks and other white space become single spaces.
-        instead: what takes the place of each character that goes.
+        text: any text; each run of white space becomes one space.
+        instead: replacement for each unsafe character.
     """
     return " ".join(_UNSAFE.sub(instead, " ".join(text.split())).split())
 
 
 def cut_line(text: str, longest: int) -> str:
-    """Text as one line of at most so many characters; what is longer ends in `…`."""
-    # Cut first: what cannot be shown may be very long.
+    """Return a text as one line of at most `longest` characters; `…` marks a cut."""
+    # Cut first: the text may be very long.
     line = without_controls(text[: 16 * longest], " ")
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
 
@@ -105,17 +105,17 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_string(text: str) -> str:
-    """A text as a TOML basic string on one line."""
+    """Return a text as a TOML basic string on one line."""
     return '"' + _UNSAFE.sub(_toml_escape, re.sub(r'["\\]', r"\\\g<0>", text)) + '"'
 
 
-def _toml_escape(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def _toml_escape(match: re.Match[str]) -> str:
+    number = ord(match[0])
     return f"\\u{number:04X}" if number < 0x10000 else f"\\U{number:08X}"
 
 
 def toml_key(name: str) -> str:
-    """A name as TOML wants it in a table's heading."""
+    """Return a name as a key in a TOML heading."""
     return name if _BARE_KEY.fullmatch(name) else toml_string(name)
 
 
@@ -123,8 +123,8 @@ _HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+")
 
 
 def http_url(url: str) -> SplitResult | None:
-    """The parts of an http or https URL that one can connect to; None: it is no such URL."""
-    from urllib.parse import urlsplit  # not at import: all that nftsync raises needs this module
+    """Return the parts of an http or https URL; None if the URL is unusable."""
+    from urllib.parse import urlsplit  # not at import: every error of nftsync imports this module
 
     try:
         parts = urlsplit(url)
@@ -140,52 +140,51 @@ _HEADER_VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
 
 
 def header_problem(name: str, value: str) -> Literal["name", "value"] | None:
-    """Which part of a header HTTP cannot carry; None: it carries both."""
+    """Return the part of a header that HTTP cannot carry, if any."""
     if _HEADER_NAME.fullmatch(name) is None:
         return "name"
     return "value" if _HEADER_VALUE.fullmatch(value) is None else None
 
 
-#: What spreadsheets may skip before a formula: white space, controls, characters without width.
-#: Tabs and line breaks are not among them here, as they are places where a cell could begin.
+#: Characters that spreadsheets may skip before a formula: white space, controls, characters without
+#: width. Tabs and line breaks are excluded, because a cell could begin there.
 _SKIPPED = (
     "[\x00-\x08\x0b\x0c\x0e-\x20\x7f-\xa0\xad"
     "\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2069\u3000\ufeff]*"
 )
-#: What begins a formula, in its full-width and small forms too. A quote before it is one that this
-#: module may have put there.
+#: Start of a formula, in full-width and small forms too. `neutralized` may have put the quote
+#: before it.
 _FORMULA = f"'*{_SKIPPED}[=+\\-@＝＋－＠﹦﹢﹣﹫]"
 _AT_START = re.compile(f"{_FORMULA}|'*[\t\r\n]")
-#: A spreadsheet where a semicolon separates cells, as in much of Europe, splits the file there
-#: whatever stands in quotes; a tab or a line break can begin a cell anew, too.
+#: Where semicolons separate cells, as in much of Europe, spreadsheets split even quoted text. A tab
+#: or a line break can begin a cell too.
 _SEPARATOR = re.compile("[;\t\r\n]")
 _WITHIN = re.compile(f"{_SEPARATOR.pattern}(?={_FORMULA})")
 
-#: What most cells begin with; a formula never does. Looked up before the slower expression.
+#: First characters of most cells, and never of a formula: a quick check before the slow one.
 _HARMLESS = frozenset(f"{string.ascii_letters}{string.digits}{{[") | {""}
 
 
 def neutralized(cell: str) -> str:
-    """Put a quote before each place where a spreadsheet could begin to run a formula.
+    """Put a quote before each place where a spreadsheet could start a formula.
 
-    That is where the cell begins, and after a semicolon, a tab or a line break within it. What
-    is quoted already is quoted again, so that taking one quote off each such place gives back what
-    was there.
+    These are the start of the cell, and the places after a semicolon, a tab or a line break. Text
+    with a quote there gets another one, so that removing one quote per place restores the text.
     """
     if _SEPARATOR.search(cell):
         cell = _WITHIN.sub(r"\g<0>'", cell)
     return f"'{cell}" if cell[:1] not in _HARMLESS and _AT_START.match(cell) else cell
 
 
-#: How deep JSON from outside may nest; what reads it again may have less stack to spare.
+#: Deepest JSON to accept from outside; later readers may have less stack to spare.
 DEEPEST_JSON = 200
-# A text without an end goes to the document's end: searched for anew from each of its quotes, that
-# end would take time with the square of the size.
+# The closing quote is optional: otherwise an unterminated string would be searched again from each
+# of its quotes, in quadratic time.
 _NO_BRACKET = re.compile(rb'(?s)"(?:[^"\\]++|\\.)*+"?|[^\[\]{}]')
 
 
 def nests_too_deeply(document: bytes) -> bool:
-    """Whether JSON, or what may be none, nests over `DEEPEST_JSON` levels deep."""
+    """Return whether a document, valid JSON or not, nests deeper than `DEEPEST_JSON`."""
     if document.count(b"{") + document.count(b"[") <= DEEPEST_JSON:
         return False
     depth = deepest = 0
@@ -196,7 +195,7 @@ def nests_too_deeply(document: bytes) -> bool:
 
 
 def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
-    """The first key of a JSON object that stands in it twice; None: each stands once."""
+    """Return the first repeated key of a JSON object, or None."""
     if len(dict(pairs)) == len(pairs):
         return None
     counts = Counter(name for name, _ in pairs)
@@ -204,11 +203,11 @@ def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
 
 
 def short_id(text: str, more: int = 0) -> str:
-    """An id or an address by its two ends: `8d1cc10a…66aa`, `0x8f4f…8e63`; whole where it is short.
+    """Return the two ends of an id or an address: `8d1cc10a…66aa`, `0x8f4f…8e63`.
 
     Args:
-        text: what may be shown.
-        more: how many times four characters more of each end are wanted.
+        text: the id; a short one is returned whole.
+        more: lengthens each end by four characters per step.
     """
     head, tail = (6, 4) if text.startswith("0x") else (8, 4)
     head, tail = head + 4 * more, tail + 4 * more

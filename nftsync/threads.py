@@ -1,8 +1,8 @@
-"""Threads that hand the exception that ended them to their owner.
+"""Threads that report the exception that ended them to their owner.
 
-A thread that ends unnoticed leaves other threads waiting forever. So the package starts each thread
-here (a lint rule refuses `threading.Thread` elsewhere), and the owner of a thread decides what
-happens when it fails. docs/develop/architecture.md lists all threads.
+A thread that ends unnoticed can leave others waiting forever. Therefore the package starts each
+thread here (a lint rule refuses `threading.Thread` elsewhere), and the thread's owner decides how
+to react. docs/develop/architecture.md lists all threads.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ def start_thread(
         name: the thread's name in debuggers, without its prefix `nftsync-`.
         work: the function to run.
         on_failure: called in that thread with the exception that ends `work`. It must release all
-            waiting threads, and must not fail. If None, the failure is only logged: no thread waits
-            for this one.
+            waiting threads, and must not fail. If None, the failure is only logged.
 
     Raises:
         RuntimeError: the system does not allow another thread.
@@ -35,7 +34,7 @@ def start_thread(
     def run() -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - its owner gets it
+        except Exception as error:  # noqa: BLE001 - passed to the owner
             if on_failure is None:
                 _log.error("a thread failed: %s", name, exc_info=error)
             else:
@@ -47,15 +46,15 @@ def start_thread(
 
 
 class Failures:
-    """The first failure of threads that work for one owner, which then ends all of them."""
+    """Failures of one owner's threads; the first one ends all of them."""
 
     def __init__(self, give_up: Callable[[], object] = lambda: None) -> None:
-        """Begin with none; `give_up` is called with each failure, in the thread that failed."""
+        """Start without failures; `give_up` runs at each failure, in the thread that failed."""
         self._give_up = give_up
         self._first: tuple[str, Exception] | None = None
 
     def __bool__(self) -> bool:
-        """Whether a thread has failed."""
+        """Return whether a thread has failed."""
         return self._first is not None
 
     def of(self, part: str) -> Callable[[Exception], None]:
@@ -70,10 +69,10 @@ class Failures:
         return fail
 
     def raise_first(self) -> None:
-        """Raise the first failure, if there is one.
+        """Raise the first failure, if any.
 
         Raises:
-            NftsyncError: it is the failure, or says which thread failed unexpectedly.
+            NftsyncError: the failure itself, or a message that names the thread.
         """
         if self._first is None:
             return

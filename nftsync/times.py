@@ -9,54 +9,54 @@ from typing import Literal, TypeAlias
 
 from nftsync.errors import InputError
 
-#: What a day is where a time is asked for: its start, or its end.
+#: The edge that a bare date means.
 Edge: TypeAlias = Literal["start", "end"]
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
-_LONGEST = timedelta(days=36_525)  # a century; more would lead out of the calendar
+_LONGEST = timedelta(days=36_525)  # a century; the calendar ends at year 9999
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _BARE_DATE = re.compile(r"[0-9]{4}(?:-[0-9]{2}-[0-9]{2}|[0-9]{4}|-?W[0-9]{2}-?[0-9])")
 _BARE_WEEK = re.compile(r"[0-9]{4}-?W[0-9]{2}")
 _DAYS_AGO = {"today": 0, "yesterday": 1}
 _START_OF_DAY, _END_OF_DAY = "T00:00:00.000000Z", "T23:59:59.999999Z"
 _CLOCKS_DIFFER = timedelta(minutes=1)
-_GREATEST_OFFSET = timedelta(hours=14)  # of a place on earth from UTC
+_GREATEST_OFFSET = timedelta(hours=14)  # the largest offset from UTC on earth
 
 
 def now() -> str:
-    """The current time in the stored form."""
+    """Return the current time in the stored form."""
     return format_time(datetime.now(UTC))
 
 
 def format_time(moment: datetime) -> str:
-    """Write a timezone-aware time as `YYYY-MM-DDTHH:MM:SS.ffffffZ`.
+    """Return a timezone-aware time as `YYYY-MM-DDTHH:MM:SS.ffffffZ`.
 
-    Such texts sort as the times they name, which the queries rely on.
+    Queries rely on the order: these texts sort as their times.
     """
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
 
 
 def shifted(moment: str, by: timedelta) -> str:
-    """A time in the stored form, moved by a duration."""
+    """Return a time in the stored form, moved by a duration."""
     return format_time(datetime.fromisoformat(moment) + by)
 
 
 def age_seconds(moment: str, at: str) -> float:
-    """Seconds from one stored time to another; 0 where the clock went back."""
+    """Return the seconds between two stored times; 0 if the clock went back."""
     age = datetime.fromisoformat(at) - datetime.fromisoformat(moment)
     return max(0.0, age.total_seconds())
 
 
 def parse_time(value: str | date | datetime, edge: Edge = "start") -> str:
-    """Turn a time that a person gave into the stored form.
+    """Return the user's time in the stored form.
 
     Args:
-        value: ISO 8601 text, without an offset UTC; `today`, `yesterday`; a duration such as `7d`,
-            which is that long ago; a datetime or a date.
-        edge: what a day is: its start where something begins, its end where something ends.
+        value: ISO 8601 text (UTC without an offset); `today`, `yesterday`; a duration such as `7d`
+            (ago); a datetime or a date.
+        edge: the edge of the day that a bare date means.
 
     Raises:
-        InputError: the text names no time.
+        InputError: the value is not a time.
     """
     moment = _parse_text(value) if isinstance(value, str) else value
     if not isinstance(moment, datetime):
@@ -90,18 +90,18 @@ def _parse_text(value: str) -> date | datetime:
 
 
 def begun(moment: str, latest: Callable[[], str | None]) -> str:
-    """Make sure that a time is not still to come.
+    """Check that a time is not in the future.
 
     Args:
         moment: the time, as `parse_time` returns it.
-        latest: gives the latest time that is known of by another clock, which may be ahead of ours;
-            asked only where that matters.
+        latest: returns the latest time by another clock, which may be ahead of this one; called
+            only if needed.
 
     Returns:
-        The time; of a day that has begun but not ended, the present in place of its end.
+        The time; for the end of a day in progress, the present.
 
     Raises:
-        InputError: it is still to come, by more than clocks may differ.
+        InputError: the time is in the future by more than clocks may differ.
     """
     clock = now()
     if moment <= shifted(clock, _CLOCKS_DIFFER):
@@ -113,11 +113,11 @@ def begun(moment: str, latest: Callable[[], str | None]) -> str:
     if begins <= present:
         return present
     shown = moment[: len("2026-01-31")] if begins.endswith(_START_OF_DAY) else moment
-    raise InputError(f"{shown} is in the future: it is {clock[:19]}Z now{_meant(begins, clock)}")
+    raise InputError(f"{shown} is in the future: it is {clock[:19]}Z now{_hint(begins, clock)}")
 
 
-def _meant(ahead: str, clock: str) -> str:
-    """What may have been meant by a time that is ahead of the clock."""
+def _hint(ahead: str, clock: str) -> str:
+    """Return a hint for a time in the future: UTC, or last year."""
     if ahead <= shifted(clock, _GREATEST_OFFSET):
         return "; days and times without an offset are UTC"
     year_before = f"{int(ahead[:4]) - 1:04}{ahead[4:]}"
@@ -127,10 +127,10 @@ def _meant(ahead: str, clock: str) -> str:
 
 
 def parse_duration(value: str) -> timedelta:
-    """Turn `90s`, `15m`, `6h` or `7d` into a timedelta.
+    """Return `90s`, `15m`, `6h` or `7d` as a timedelta.
 
     Raises:
-        InputError: the text is no such duration.
+        InputError: the text is not a duration.
     """
     match = _DURATION.fullmatch(value.strip())
     if match is None:

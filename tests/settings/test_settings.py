@@ -206,18 +206,18 @@ def test_what_may_hold_a_password_in_a_url_is_not_shown(tmp_path, url):
         assert message.startswith(f"{key} (NFTSYNC_{key.upper()}) must not ")
         assert "hush" not in message
     if "@" in url:
-        assert "api_token and headers are for that" in fails(tmp_path, {"base_url": url})
+        assert "use api_token or headers" in fails(tmp_path, {"base_url": url})
     else:
-        problem = "must not have a query or fragment: end it before the ? or #, and give a key in"
+        problem = "must not have a query or fragment; end it before the ? or #, and put a key in"
         assert problem in fails(tmp_path, {"base_url": url})
 
 
 BAD_VALUES = [
-    ("database", "must be a text that is not blank", ["a\0b"]),
+    ("database", "must be non-blank text", ["a\0b"]),
     ("organization_id", "must be a UUID of 8-4-4-4-12 hex digits", ["abc"]),
     ("concurrency", "must be a whole number from 1 to 512", ["abc", "0", "513", "1_6", "1.5"]),
     ("timeout", "must be a number above 0", ["x", "0", "-1", "inf", "nan", "1e999"]),
-    ("retries", "must be a whole number from 1 up", ["x", "0"]),
+    ("retries", "must be a whole number of at least 1", ["x", "0"]),
     ("rate_limit", "must be a number above 0", ["x", "0", "inf"]),
 ]
 
@@ -236,14 +236,14 @@ def test_a_bad_value_names_key_variable_value_and_source(tmp_path, key, must, ba
 BAD_IN_FILE = [
     ('concurrency = "16"', "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not '16'"),
     ("concurrency = true", "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not true"),
-    ("base_url = ''", "base_url (NFTSYNC_BASE_URL) must be a text that is not blank", "not ''"),
+    ("base_url = ''", "base_url (NFTSYNC_BASE_URL) must be non-blank text", "not ''"),
     ("database = ['x']", "database (NFTSYNC_DATABASE) must be text", "not a list"),
     ("ignore_fields = 'x'", "ignore_fields must be a list of field names", "not 'x'"),
     ("headers = 'x'", "headers (NFTSYNC_HEADERS) must be a table of header", "(from file"),
     ("api_token = 5", "api_token (NFTSYNC_API_TOKEN) must be text (from file", ""),
     ("paging = 1", "paging must be a table", "not 1"),
-    ("[paging]", "paging must have next and param too", ""),
-    ("[paging]\nnext='c'\nparam=''", "paging.param must be a text that is not blank", "not ''"),
+    ("[paging]", "paging must have next and param", ""),
+    ("[paging]\nnext='c'\nparam=''", "paging.param must be non-blank text", "not ''"),
     ("routes = 1", "routes must be tables [routes.TYPE]", "not 1"),
     ("[routes.A]\nkind='x'", "routes.A.kind must be token, wallet, object or sync", "not 'x'"),
     ("[routes.A]\nholders=1", "routes.A.holders must be true or false", "not 1"),
@@ -278,7 +278,7 @@ def test_an_unknown_key_is_named_with_the_nearest(tmp_path):
 
 def test_what_is_not_toml_names_file_and_line(tmp_path):
     file = tmp_path / "nftsync.toml"
-    too_much = "not UTF-8, or a value that is too long or too deep"
+    too_much = "it is not UTF-8, or a value is too long or too deep"
     for text, problem in (
         (b"retries = 2\nx y", "line 2, column 3: Expected '=' after a key in a key/value pair"),
         (b"retries = 2\nretries = 3", "line 2, at the end: Cannot overwrite a value"),
@@ -402,7 +402,7 @@ def test_a_token_that_no_header_can_carry(tmp_path):
          ['{"A": "", "X hush": "1"}', '{"": "hush"}']),
         ("headers.X (NFTSYNC_HEADERS) must be one line of printable",
          ['{"X": "hush\\r\\nY: 1"}', '{"X": "hush\\n"}', '{"X": "hüsh"}']),
-        ("headers (NFTSYNC_HEADERS) must not have a header twice", ['{"X": "hush", "x": ""}']),
+        ("headers (NFTSYNC_HEADERS) must not repeat a header", ['{"X": "hush", "x": ""}']),
     ],
 )  # fmt: skip
 def test_headers_that_cannot_be_sent(tmp_path, begin, texts):
