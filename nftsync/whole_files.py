@@ -1,4 +1,4 @@
-"""Files and directories that appear under their name only when they are complete."""
+"""Files and directories that appear under their name only when complete."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PARTIAL = re.compile(r"\..+\.\w{8}\.nftsync-partial")
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """An empty private file, which takes a path's place once the block is through.
+    """Yield an empty private file that replaces `path` at the end of the block.
 
     Args:
-        path: the place; its folder is made where it is missing.
-        replace: over what is there; else nothing may be, not even a link.
+        path: the final path; its folder is created if missing.
+        replace: replace an existing file; otherwise nothing may exist there, not even a link.
 
     Raises:
-        InputError: something is there already, or came meanwhile.
-        StoreError: it cannot be written.
+        InputError: `path` already exists, or appeared during the block.
+        StoreError: the file cannot be written.
     """
     if not replace:
         _refuse_existing(path)
@@ -45,19 +45,19 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def whole_directory(path: Path) -> Iterator[Path]:
-    """An empty private directory, which takes a path's place once the block is through.
+    """Yield an empty private directory that replaces `path` at the end of the block.
 
     Raises:
-        InputError: `path` is there and not empty, or no directory.
-        StoreError: it cannot be written.
+        InputError: `path` is a file or a non-empty directory.
+        StoreError: the directory cannot be written.
     """
     _refuse_in_use(path)
     with _folder_beside(path) as partial:
         yield partial
-        for each in (*partial.iterdir(), partial):
-            sync_to_disk(each)
+        for written in (*partial.iterdir(), partial):
+            sync_to_disk(written)
         try:
-            partial.rename(path)  # over an empty directory, but over nothing else
+            partial.rename(path)  # replaces an empty directory, and nothing else
             sync_to_disk(path.parent)
         except OSError as error:
             if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
@@ -71,16 +71,16 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
 
 def create_private(path: Path) -> None:
-    """Create an empty file that only its owner may read.
+    """Create an empty file that only its owner can read.
 
     Raises:
-        FileExistsError: something is there.
+        FileExistsError: `path` already exists.
     """
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def sync_to_disk(path: Path) -> None:
-    """Wait until what a file holds, or which names a directory has, would survive a power cut."""
+    """Make a file's content, or a directory's names, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -90,21 +90,21 @@ def sync_to_disk(path: Path) -> None:
 
 @contextmanager
 def _folder_beside(path: Path) -> Iterator[Path]:
-    """A private folder on the same file system, gone in the end with whatever is left in it.
+    """Yield a private folder on the same file system; at the end, remove it with its content.
 
-    Those that killed processes have left beside it are removed: who works in one holds a lock.
+    Folders of killed processes are removed too: a process locks its folder.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.iterdir():
-            if _PARTIAL.fullmatch(left.name) and not left.is_symlink():
-                with suppress(OSError), _locked(left):
-                    if any(left.iterdir()):  # else somebody may have made it just now
-                        shutil.rmtree(left, ignore_errors=True)
+        for leftover in path.parent.iterdir():
+            if _PARTIAL.fullmatch(leftover.name) and not leftover.is_symlink():
+                with suppress(OSError), _locked(leftover):
+                    if any(leftover.iterdir()):  # an empty one may be new, and not yet locked
+                        shutil.rmtree(leftover, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(".nftsync-partial", f".{path.name}.", path.parent))
         with ExitStack() as stack:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            with suppress(OSError):  # a file system without locks: then nobody removes it
+            with suppress(OSError):  # without locks on this file system, no process removes it
                 stack.enter_context(_locked(folder))
             yield folder
     except OSError as error:
@@ -113,10 +113,10 @@ def _folder_beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, which ends with the process.
+    """Lock a folder until the end of the block or the process.
 
     Raises:
-        BlockingIOError: another process holds it.
+        BlockingIOError: another process holds the lock.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -127,14 +127,14 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _put_in_place(partial: Path, path: Path) -> None:
-    """Give a finished file its name, unless something has taken it meanwhile."""
+    """Rename a finished file, unless the name was taken meanwhile."""
     try:
         os.link(partial, path)
     except FileExistsError:
         _refuse_existing(path)
         raise
     except OSError:
-        # A file system without links: an empty file takes the name first.
+        # Without links on this file system, reserve the name with an empty file.
         with suppress(FileExistsError):
             create_private(path)
             partial.replace(path)
@@ -144,17 +144,17 @@ def _put_in_place(partial: Path, path: Path) -> None:
 
 def _refuse_existing(path: Path) -> None:
     if os.path.lexists(path):
-        raise InputError(f"{path} is there already; name a file that isn't, or remove it first")
+        raise InputError(f"{path} already exists; name a new file, or remove it first")
 
 
 def _refuse_in_use(directory: Path) -> None:
-    """Refuse what would have to be written over, or pulled away under someone's feet."""
+    """Refuse to replace a file, a non-empty directory or the working directory."""
     if not directory.exists():
         return
     if not directory.is_dir():
-        raise InputError(f"{directory} is there and is no directory; name a new one")
+        raise InputError(f"{directory} already exists and is not a directory; name a new one")
     if directory == Path.cwd():
-        raise InputError("the working directory cannot be exported to; name a new one in it")
+        raise InputError("cannot export to the working directory; name a new one in it")
     if any(directory.iterdir()):
         raise InputError(
             f"{directory} is not empty; name a new directory, so that no other export's files"

@@ -1,8 +1,8 @@
-"""Serve a WSGI app on a port with waitress, and stop without losing a response.
+"""Server for a WSGI app on a port, with waitress; it stops without losing a response.
 
-waitress reads each request whole before a thread works on it, so slow clients cost a connection and
-no thread. It neither cuts off requests that drip in for minutes nor makes room where all
-connections are held: a web server in front of it does (docs/operate/operations.md).
+waitress reads each request completely before a thread handles it, so slow clients occupy a
+connection but no thread. For clients that send for minutes or occupy all connections, put a web
+server in front (docs/operate/operations.md).
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("nftsync.wsgi")
 
-#: How long a stop waits for the requests in work, whatever they do.
+#: Longest wait for running requests at a stop, in seconds.
 _WORK_SECONDS = 10.0
-#: How long a stop waits for clients that do not take their replies.
+#: Longest wait for clients to receive their responses at a stop, in seconds.
 _SENT_SECONDS = 2.0
-#: Bytes of a body that are held in memory while it comes in; a larger one goes into a file.
+#: Largest request body to buffer in memory; a larger one goes to a file.
 _HELD_IN_MEMORY = 128 * 1024
-#: Files that the database, replay and syncs may have open, besides two of each connection.
+#: Open files for the database, replay and syncs, in addition to two per connection.
 _OTHER_FILES = 200
-#: Bytes. Python takes no integer of more than 4,300 digits, so a longer Content-Length would end
-#: waitress's reading of the connection with a traceback in the log.
-_LARGEST_HEAD = 4_096
+#: In bytes. Python parses no integer over 4,300 digits, so a longer Content-Length would end
+#: waitress's connection with a traceback in the log.
+_MAX_HEADER = 4_096
 
 
 class Listener:
-    """A port that is taken, for a server whose app must know its address beforehand.
+    """A listening port, for a server whose app must know its address beforehand.
 
     Args:
-        host: the address to listen on; a name, IPv4 or IPv6.
+        host: the address to listen on: a name, IPv4 or IPv6.
         port: the port; 0 takes any free one.
-        flag: the flag that names the port, for messages.
+        flag: the flag that sets the port, for messages.
 
     Attributes:
-        socket: listens already: a port that is only bound can still be taken by someone else.
-        port: the port it listens on.
-        url: the base URL, without a slash at its end.
+        socket: a listening socket, because others could still take a port that is only bound.
+        port: the port.
+        url: the base URL, without a trailing slash.
 
     Raises:
-        InputError: the port is taken or may not be used.
+        InputError: the port is taken or not allowed.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, *, flag: str = "--port") -> None:
@@ -68,42 +68,42 @@ class Listener:
             self.socket = socket.create_server((host, port), family=family, backlog=1024)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-                said = f"port {port} on {host} is taken"
+                problem = f"port {port} on {host} is taken"
             else:
                 reason = getattr(error, "strerror", None) or error
-                said = f"cannot listen on port {port} of {host}: {reason}"
-            raise InputError(f"{said}; choose another with {flag}") from error
+                problem = f"cannot listen on port {port} of {host}: {reason}"
+            raise InputError(f"{problem}; choose another with {flag}") from error
         self.port: int = self.socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}"
 
     def close(self) -> None:
-        """Free the port, where no server has taken it over."""
+        """Free the port, unless a server owns it."""
         self.socket.close()
 
 
 class HttpServer(AbstractContextManager["HttpServer"]):
-    """A WSGI app on a port, in threads; a context manager that stops it on leaving.
+    """Threaded server for a WSGI app; a context manager that stops it.
 
     Args:
         app: the app.
-        listener: where it listens, closed with the server; None: any free port of 127.0.0.1.
-        threads: requests worked on at once; more wait for one of them.
-        connections: clients connected at once; more wait to be accepted. Fewer, with a warning,
-            if this process may not open twice as many files.
-        idle_seconds: how long a client may send nothing while the server waits for its request.
-        largest_body: bytes of a body that are taken in before the app is asked; what is larger is
-            answered 413 by waitress, and the reply may be lost as the client still sends.
+        listener: the port, closed with the server; any free one of 127.0.0.1 by default.
+        threads: concurrent requests; more wait.
+        connections: concurrent clients; more wait to be accepted. Reduced, with a warning, if the
+            process may not open twice as many files.
+        idle_seconds: how long a client may send nothing before its request is complete.
+        largest_body: bytes of a body that reach the app. waitress answers a larger body with 413,
+            and the client may miss the response while it still sends.
         ident: the `Server` header.
-        on_broken: called once, from another thread, with what ends the server though nobody closed
-            it. If None, it is only logged.
+        on_broken: called once, from another thread, with the exception that ends the server
+            unexpectedly. If None, it is only logged.
 
     Attributes:
-        port: the port it listens on.
-        url: the base URL, without a slash at its end.
+        port: the port.
+        url: the base URL, without a trailing slash.
 
     Raises:
-        NftsyncError: so many threads cannot be started.
+        NftsyncError: the system does not allow that many threads.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class HttpServer(AbstractContextManager["HttpServer"]):
         listener = listener or Listener()
         self.port, self.url = listener.port, listener.url
         self._app = _Draining(app)
-        self._map: dict[int, Any] = {}  # all that waitress has open
+        self._map: dict[int, Any] = {}  # waitress's open sockets
         self._closing = threading.Lock()
         self._closed = False
         with enough_threads():
@@ -130,15 +130,15 @@ class HttpServer(AbstractContextManager["HttpServer"]):
                 map=self._map,
                 sockets=[listener.socket],
                 threads=threads,
-                # It counts the port and the pipe that wakes it, too.
+                # waitress also counts the port and its wake-up pipe.
                 connection_limit=_as_descriptors_allow(connections) + 2,
                 channel_timeout=idle_seconds,
                 cleanup_interval=max(1, idle_seconds // 4),
                 inbuf_overflow=_HELD_IN_MEMORY,
                 max_request_body_size=largest_body + 1,
-                max_request_header_size=_LARGEST_HEAD,
+                max_request_header_size=_MAX_HEADER,
                 asyncore_use_poll=True,
-                clear_untrusted_proxy_headers=False,  # no app looks at them
+                clear_untrusted_proxy_headers=False,  # no app reads them
                 ident=ident,
             )
             self._loop = start_thread("http", self._run, on_broken)
@@ -147,7 +147,7 @@ class HttpServer(AbstractContextManager["HttpServer"]):
         self.close()
 
     def close(self) -> None:
-        """Refuse new requests, let those in work be answered, then close all connections."""
+        """Refuse new requests, finish running ones, then close all connections."""
         with self._closing:
             if self._closed:
                 return
@@ -157,15 +157,15 @@ class HttpServer(AbstractContextManager["HttpServer"]):
             while time.monotonic() < until and any(x.writable() for x in list(self._map.values())):
                 time.sleep(0.01)
             self._server.task_dispatcher.shutdown(timeout=1)
-            self._server.trigger.pull_trigger(self._close_all)  # in the thread that polls them
+            self._server.trigger.pull_trigger(self._close_all)  # in the polling thread
             self._loop.join()
-            if self._map:  # that thread had failed
+            if self._map:  # the polling thread has failed
                 self._close_all()
 
     def _run(self) -> None:
         self._server.run()
         if not self._closed:
-            raise NftsyncError("the HTTP server ended, though nobody closed it")
+            raise NftsyncError("the HTTP server ended unexpectedly")
 
     def _close_all(self) -> None:
         self._server.close()
@@ -174,7 +174,7 @@ class HttpServer(AbstractContextManager["HttpServer"]):
 
 
 class _Draining:
-    """An app that can be told to take no more requests."""
+    """Wrapper of an app that can refuse new requests."""
 
     def __init__(self, app: WSGIApplication) -> None:
         self._app = app
@@ -186,7 +186,7 @@ class _Draining:
         with self._changed:
             if self._ended:
                 start_response("503 Service Unavailable", [("Content-Type", "application/json")])
-                return iter([b'{"error":"stopping"}\n'])  # of no known length: waitress closes
+                return iter([b'{"error":"stopping"}\n'])  # unknown length: waitress closes
             self._working += 1
         with ExitStack() as stack:
             stack.callback(self._answered)
@@ -194,7 +194,7 @@ class _Draining:
             return ClosingIterator(parts, stack.pop_all().close)
 
     def end(self, seconds: float) -> None:
-        """Refuse requests from here on, and wait until those in work are answered."""
+        """Refuse new requests, and wait until the running ones are answered."""
         with self._changed:
             self._ended = True
             self._changed.wait_for(lambda: not self._working, seconds)
@@ -207,14 +207,14 @@ class _Draining:
 
 @contextmanager
 def enough_threads() -> Iterator[None]:
-    """Say in one line that the system does not let this process start its threads.
+    """Turn a failure to start threads into a one-line error.
 
     Raises:
-        NftsyncError: it does not.
+        NftsyncError: the system does not allow this process enough threads.
     """
     try:
         yield
-    except RuntimeError as error:  # what `threading` raises
+    except RuntimeError as error:  # from `threading`
         raise NftsyncError(
             f"{error}: this process needs about 100 threads; allow it more (ulimit -u, the pids "
             "limit of its container or service), or more memory"
@@ -222,7 +222,7 @@ def enough_threads() -> Iterator[None]:
 
 
 def _as_descriptors_allow(connections: int) -> int:
-    """Raise the limit of open files as far as needed; return how many connections it allows."""
+    """Raise the limit of open files as needed; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * connections + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -233,7 +233,7 @@ def _as_descriptors_allow(connections: int) -> int:
         return connections
     fewer = min(connections, allowed // 2)
     _log.warning(
-        "at most %s clients at once, as this process may open only %s files; raise its limit"
+        "at most %s clients at once, because this process may open only %s files; raise its limit"
         " (ulimit -n, LimitNOFILE) to %s",
         fewer,
         allowed,
@@ -244,23 +244,22 @@ def _as_descriptors_allow(connections: int) -> int:
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], int]]:
-    """Catch SIGTERM, SIGHUP and Ctrl-C from here on; for the main thread.
+    """Catch SIGTERM, SIGHUP and Ctrl-C; main thread only.
 
     Yields:
         A function that waits for one of them and returns its number.
     """
     caught: list[int] = []
-    # SIGINT too: a shell that starts us in the background makes us ignore that.
-    # SIGHUP not where `nohup` has it ignored.
+    # SIGINT too, because a shell ignores it for background processes. Not SIGHUP under `nohup`.
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before: dict[int, Any] = {n: signal.signal(n, lambda n, _: caught.append(n)) for n in numbers}
 
     def wait() -> int:
-        while not caught:  # no wait for a lock: a signal that came just before it would be missed
+        while not caught:  # a wait for a lock would miss a signal just before it
             time.sleep(0.1)
-        # A second one does not cut short what the first began, to the very end of the process.
+        # A second signal must not interrupt the stop, until the process ends.
         before.update({signal.SIGTERM: signal.SIG_IGN, signal.SIGHUP: signal.SIG_IGN})
         return caught[0]
 
@@ -272,6 +271,6 @@ def stop_signals() -> Iterator[Callable[[], int]]:
 
 
 def wake_main_thread() -> None:
-    """Let the main thread's wait of `stop_signals` end."""
-    # To that thread alone: any other one would take the signal, and the main thread sleep on.
+    """End the main thread's wait in `stop_signals`."""
+    # Only to the main thread: a signal to another one would not end its sleep.
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

@@ -1,1 +1,1 @@
-"""The webhook receiver: verify, store, reply; it never reads from the provider."""
+"""Webhook receiver: verify, store, reply; it sends no requests to the provider."""

@@ -1,4 +1,4 @@
-"""The receiver as a Flask app, and its Prometheus counters.
+"""Receiver as a Flask app, and its Prometheus metrics.
 
 Source: provider's document, sections Webhook delivery, Authentication and Events.
 """
@@ -29,20 +29,20 @@ from nftsync.times import age_seconds, now
 
 _log = logging.getLogger("nftsync.receiver")
 
-#: Bytes; a webhook is a few hundred.
+#: In bytes; a webhook has a few hundred.
 _LARGEST_BODY = 256 * 1024
 
 _HEALTH, _READY = "/healthz", "/readyz"
-# No slash at its end: Flask would redirect what comes without it. None twice at its beginning:
-# waitress makes one of them.
+# No trailing slash: Flask would redirect requests without it. No double slash at the start:
+# waitress would merge it.
 _PATH = re.compile(r"/|/(?!/)[A-Za-z0-9._~/-]*(?<!/)")
 _EXTENSION = "nftsync"
 
 _OUTCOMES: dict[Outcome, str] = {
     "stored": "New webhooks stored.",
-    "duplicate": "Webhooks that came again.",
-    "quarantined": "Webhooks put in quarantine.",
-    "not stored": "Webhooks answered 503, as they could not be stored in time.",
+    "duplicate": "Repeated deliveries of stored webhooks.",
+    "quarantined": "Webhooks quarantined.",
+    "not stored": "Webhooks answered 503 because they could not be stored in time.",
 }
 _REASONS = ("missing", "malformed", "wrong", "too large")
 _SECRETS = ("current", "previous")
@@ -51,22 +51,22 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class Metrics:
-    """Counters in a registry of their own, so that several apps in a process do not mix.
+    """Counters in a separate registry, so that several apps in a process do not mix.
 
     Attributes:
-        registry: what Prometheus reads.
-        received: requests to the webhooks' path.
-        outcomes: what became of the webhooks whose signature was right.
-        refused: the others, by reason.
-        accepted: right signatures, by secret: `current` or `previous`.
-        commits: the seconds that each commit took.
-        replayed: webhooks by the state that replay brought them to.
-        replay_reads: reads of the provider made by replay.
+        registry: the registry for Prometheus.
+        received: requests to the webhook path.
+        outcomes: webhooks with a valid signature, by outcome.
+        refused: webhooks without one, by reason.
+        accepted: valid signatures, by secret: `current` or `previous`.
+        commits: duration of each commit in seconds.
+        replayed: replayed webhooks by end state.
+        replay_reads: reads of the provider by replay.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.received = self._counter("webhooks_received", "Requests to the webhooks' path.")
+        self.received = self._counter("webhooks_received", "Requests to the webhook path.")
         self.outcomes = {
             outcome: self._counter(f"webhooks_{outcome.replace(' ', '_')}", text)
             for outcome, text in _OUTCOMES.items()
@@ -75,7 +75,7 @@ class Metrics:
             "webhooks_refused", "Webhooks refused, by reason.", reason=_REASONS
         )
         self.accepted = self._counter(
-            "webhooks_accepted", "Webhooks with a right signature, by secret.", secret=_SECRETS
+            "webhooks_accepted", "Webhooks with a valid signature, by secret.", secret=_SECRETS
         )
         self.commits = Histogram(
             "nftsync_commit_seconds",
@@ -92,11 +92,11 @@ class Metrics:
         counter = Counter(f"nftsync_{name}", text, list(label), registry=self.registry)
         for values in label.values():
             for value in values:
-                counter.labels(value)  # shown as 0 from the start
+                counter.labels(value)  # starts at 0
         return counter
 
     def count_replayed(self, counts: Mapping[str, int]) -> None:
-        """Count what a replay came to: webhooks by state, and reads as `fetches`."""
+        """Add a replay's counts: webhooks by end state, and reads as `fetches`."""
         for name, count in counts.items():
             if name == "fetches":
                 self.replay_reads.inc(count)
@@ -105,7 +105,7 @@ class Metrics:
 
 
 class Backlog(Collector):
-    """Reads the inbox whenever the figures are asked for.
+    """Gauges of the inbox, read from the database at each collection.
 
     Args:
         database: the database.
@@ -115,18 +115,18 @@ class Backlog(Collector):
         self._database = database
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give the figures; none while the database cannot be read."""
+        """Yield the gauges, without values while the database is unreadable."""
         waiting = GaugeMetricFamily(
-            "nftsync_inbox_webhooks", "Webhooks that are not done, by state.", labels=["state"]
+            "nftsync_inbox_webhooks", "Unfinished webhooks, by state.", labels=["state"]
         )
         oldest = GaugeMetricFamily(
             "nftsync_inbox_oldest_seconds",
-            "Time since the oldest webhook of each state was received; 0 when there is none.",
+            "Age of the oldest webhook in each state; 0 without one.",
             labels=["state"],
         )
         age = GaugeMetricFamily(
             "nftsync_inbox_oldest_pending_seconds",
-            "The same of the pending ones.",
+            "Age of the oldest pending webhook; 0 without one.",
         )
         with suppress(NftsyncError, sqlite3.Error):
             with closing(connect_reader(self._database)) as connection:
@@ -153,29 +153,29 @@ def create_app(
     on_broken: Callable[[Exception], None] | None = None,
     healthy: Callable[[], bool] = lambda: True,
 ) -> Flask:
-    """Make the receiver; its writer starts with it, in the process that is to serve.
+    """Return the receiver; its writer starts at once, so call this in the serving process.
 
     Args:
-        database: where webhooks are kept; created and migrated where that is due.
-        secrets: the shared secret, then the previous one while it is being rotated.
-        organization_id: the only organization whose webhooks are wanted, or None for any.
-        path: where webhooks are received.
-        on_stored: called when there is something new for replay; must be quick and not fail.
-        metrics: what counts; made anew if None.
-        on_broken: called once, from another thread, with what ended the writer though nobody had
-            foreseen it: from then on every webhook is answered 503.
-        healthy: whether all else of this process works, for health checks.
+        database: created and migrated if needed.
+        secrets: the webhook secret, and during a rotation the previous one.
+        organization_id: webhooks for others are quarantined; None accepts all.
+        path: URL path for webhooks.
+        on_stored: called after webhooks for replay were stored; must be quick and not fail.
+        metrics: counters; new ones by default.
+        on_broken: called once, from another thread, with the unexpected exception that ended the
+            writer; each later webhook is answered 503.
+        healthy: returns whether the rest of the process works, for health checks.
 
     Raises:
-        SettingsError: there is no secret, or a blank one.
-        InputError: the path cannot be served.
+        SettingsError: the secret is missing or blank.
+        InputError: the path is unusable.
         StoreError: the database cannot be opened, or is not nftsync's.
     """
     _check_secrets(secrets)
     if _PATH.fullmatch(path) is None or path in (_HEALTH, _READY):
         raise InputError(
             f"webhooks cannot be received at {path!r}; choose a path such as /webhooks, "
-            "with no slash at its end, with --path"
+            "without a trailing slash, with --path"
         )
     counts = metrics or Metrics()
     committer = Committer(
@@ -188,7 +188,7 @@ def create_app(
     app = Flask("nftsync.receiver", static_folder=None)
     app.url_map.merge_slashes = False
     app.extensions[_EXTENSION] = committer
-    app.before_request(_refuse_what_is_ambiguous)
+    app.before_request(_refuse_ambiguous_request)
     app.register_error_handler(HTTPException, _refusal)
 
     for rule, method, view in (
@@ -201,29 +201,29 @@ def create_app(
 
 
 def close_app(app: Flask) -> None:
-    """Store what waits and end the thread of an app that `create_app` made."""
+    """Store the waiting webhooks and end the app's thread."""
     committer: Committer = app.extensions[_EXTENSION]
     committer.close()
 
 
 def refuse_webhooks(app: Flask, reason: str) -> None:
-    """Answer each webhook 503 from now on, as what is stored might be lost with the database.
+    """Answer 503 to each webhook from now on, because the damaged database could lose it.
 
     Args:
-        app: one that `create_app` made.
-        reason: what is wrong with the database, for the log.
+        app: the app from `create_app`.
+        reason: the damage, for the log.
     """
     committer: Committer = app.extensions[_EXTENSION]
-    committer.refuse_from_now_on(reason)
+    committer.refuse_all(reason)
 
 
 def _receiving(
     secrets: Sequence[str], organization_id: str | None, counts: Metrics, committer: Committer
 ) -> Callable[[], Response]:
-    """The view of webhooks."""
+    """Return the view for webhooks."""
 
     def receive() -> Response:
-        """Read, verify and store one webhook; nothing is stored unless its signature is right."""
+        """Read and verify a webhook, and store it if its signature is valid."""
         counts.received.inc()
         body = request.stream.read(_LARGEST_BODY + 1)
         if len(body) > _LARGEST_BODY:
@@ -236,7 +236,7 @@ def _receiving(
         outcome = committer.submit(Delivery(body, content))
         counts.outcomes[outcome].inc()
         if outcome == "quarantined":
-            reason = content.reason if isinstance(content, Unusable) else "its id was seen before"
+            reason = content.reason if isinstance(content, Unusable) else "its id was used before"
             _log.warning("a webhook was quarantined", extra={"reason": reason})
         if outcome == "not stored":
             return _reply(503, b'{"error":"cannot store now"}\n')
@@ -255,7 +255,7 @@ def _check_secrets(secrets: Sequence[str]) -> None:
     try:
         good = bool(secrets) and all(secret.strip() and secret.encode() for secret in secrets)
     except UnicodeEncodeError:  # not chained: the error's text shows a part of the secret
-        raise SettingsError("webhook_secret (NFTSYNC_WEBHOOK_SECRET) is no UTF-8 text") from None
+        raise SettingsError("webhook_secret (NFTSYNC_WEBHOOK_SECRET) must be UTF-8 text") from None
     if not good:
         raise SettingsError(
             "webhook_secret is missing or blank; set it with NFTSYNC_WEBHOOK_SECRET, "
@@ -263,12 +263,12 @@ def _check_secrets(secrets: Sequence[str]) -> None:
         )
 
 
-def _refuse_what_is_ambiguous() -> None:
-    """Refuse a request that a web server in front may read otherwise than waitress (RFC 9112)."""
+def _refuse_ambiguous_request() -> None:
+    """Refuse a request that a proxy may parse differently from waitress (RFC 9112)."""
     host = request.environ.get("HTTP_HOST")
     if host is None and request.environ["SERVER_PROTOCOL"] == "HTTP/1.1":
         raise BadRequest
-    # waitress joins headers that came twice, and takes out the Transfer-Encoding that it obeyed.
+    # waitress joins repeated headers, and removes the Transfer-Encoding that it decoded.
     if "," in (host or "") or "HTTP_TRANSFER_ENCODING" in request.environ:
         raise BadRequest
 
@@ -282,9 +282,9 @@ def _reply(status: int, body: bytes) -> Response:
 
 
 def _refusal(error: HTTPException) -> Response:
-    """Answer what no view answered, in the same form as all else, and close the connection."""
+    """Answer an error outside the views in the usual format, and close the connection."""
     body = f'{{"error":"{error.name.lower()}"}}\n'.encode()
     headers = {name: value for name, value in error.get_headers() if name == "Allow"}
-    # As waitress does after a reply of no known length. So a flood of these costs its sender a
-    # connection each, and what follows an ambiguous request is not read.
+    # waitress closes the connection after a body of unknown length. So each request of a flood
+    # costs its sender a connection, and data after an ambiguous request is discarded.
     return Response(iter([body]), error.code, headers, content_type="application/json")

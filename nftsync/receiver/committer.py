@@ -1,7 +1,7 @@
-"""Store webhooks: one thread commits all waiting ones, and each request waits for its own.
+"""Writer of webhooks: one thread commits all waiting webhooks in one transaction.
 
-A commit that survives a power cut waits for the disk. Requests that each made one would queue for
-SQLite's write lock and for the disk; in one transaction they wait for both once.
+A durable commit waits for the disk. One commit per request would make all requests queue for
+SQLite's write lock and the disk.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from nftsync.times import now
 
 _log = logging.getLogger("nftsync.receiver")
 
-#: What became of a webhook; `not stored`: there was no room, no lock or no time.
+#: Outcome of a webhook; `not stored`: no space, no lock or no time.
 Outcome: TypeAlias = Stored | Literal["not stored"]
 
-#: How long a request waits; the provider's document gives the whole reply 3 s (section Events).
+#: Wait of a request in seconds; the provider allows 3 s for the whole reply (provider's document,
+#: section Events).
 _TIMEOUT = 2.0
-#: How long it waits where the writer has been held up for longer than that: those that come one
-#: after another then do not each wait 2 s in the few threads there are.
+#: Wait of a request once the writer has been blocked for longer than `_TIMEOUT`: otherwise
+#: successive requests would hold the few threads for 2 s each.
 _LEAST_TIMEOUT = 0.1
-_MOST_AT_ONCE = 1_000
-#: Between two tries for a lock that another process holds. SQLite's own waiting sleeps up to
-#: 0.1 s between tries, in which a busy writer comes first again and again.
+_MAX_BATCH = 1_000
+#: Pause before another try for a lock. SQLite's own wait sleeps up to 0.1 s, so a busy writer would
+#: keep winning.
 _RETRY = 0.003
-#: Webhooks between two checkpoints: they bring 40 MB where the inbox is large. A log that begins
-#: anew is written over; one that is made longer costs the system twice as much.
+#: Webhooks between two checkpoints, up to 40 MB of log. Restarting the log is half as expensive as
+#: extending it.
 _ROWS_BEFORE_CHECKPOINT = 4_000
-#: How often it looks whether the files are still there while nothing comes.
-_LOOK = 1.0
-#: How long the last write tells whether the database takes writes.
-_KNOWN = 1.0
+#: Interval between checks of the database's files while idle.
+_CHECK_FILES_EVERY = 1.0
+#: Time for which the last write proves that the database is writable.
+_WRITE_PROVES = 1.0
 
-# What one webhook's content can cause, and therefore not the others' fault.
+# Errors that the content of a single webhook can cause.
 _OWN_FAULT = (
     sqlite3.IntegrityError,
     sqlite3.DataError,
@@ -61,12 +62,12 @@ _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A request that waits: for a webhook to be stored, or (None) for any write to succeed."""
+    """A request waiting for its webhook to be stored, or (None) for any successful write."""
 
     delivery: Delivery | None
     deadline: float
     outcome: Outcome = "not stored"
-    #: Free once it is; an Event costs a quarter of the whole commit.
+    #: Released with the outcome; an Event would cost a quarter of the commit.
     answered: threading.Lock = field(default_factory=lambda: threading.Lock())
 
 
@@ -74,13 +75,12 @@ class Committer:
     """The only writer of new webhooks in a process.
 
     Args:
-        database: the database; created and migrated where that is due.
-        on_stored: called after each commit that brought something for replay; must be quick and
-            not fail.
-        observe_commit: given the seconds that each commit took.
-        on_broken: called once, from the thread that commits, with the unexpected exception that
-            ends it; from then on nothing is stored. If None, it is only logged.
-        rows: how many it changes between two checkpoints.
+        database: created and migrated if needed.
+        on_stored: called after each commit with webhooks for replay; must be quick and not fail.
+        observe_commit: called with the duration of each commit in seconds.
+        on_broken: called once, from the writing thread, with the unexpected exception that ends it;
+            later webhooks are not stored. If None, it is only logged.
+        rows: row changes between two checkpoints.
 
     Raises:
         StoreError: the database cannot be opened, or is not nftsync's.
@@ -106,12 +106,12 @@ class Committer:
         self._observe_commit = observe_commit
         self._trouble: str | None = None
         self._trouble_since = 0.0
-        # What requests put in, and what the thread has taken out of it.
+        # Filled by requests, and emptied by the thread into `_queue`.
         self._incoming: deque[_Waiting] = deque()
-        self._bell = threading.Event()
+        self._wake = threading.Event()
         self._queue: deque[_Waiting] = deque()
         self._closing = False
-        self._trying_since: float | None = None  # when it began what it has not got done
+        self._busy_since: float | None = None  # start of unfinished work
         self._last_write = (0.0, False)
         self._connection: sqlite3.Connection | None = None
         self._checkpoints: Checkpoints | None = None
@@ -120,41 +120,41 @@ class Committer:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes webhooks."""
+        """Whether the writer accepts webhooks."""
         return self._thread.is_alive() and not self._closing
 
-    def takes_writes(self) -> bool:
-        """Whether the database takes writes: what the last one showed, or a new one does."""
+    def is_writable(self) -> bool:
+        """Return whether the database accepts writes, by the last write or a new one."""
         moment, good = self._last_write
-        if time.monotonic() - moment < _KNOWN:
+        if time.monotonic() - moment < _WRITE_PROVES:
             return good and self.alive
         return self.submit(None) == "stored"
 
-    def refuse_from_now_on(self, reason: str) -> None:
-        """Store nothing any more, until another process begins: it might be lost."""
+    def refuse_all(self, reason: str) -> None:
+        """Store nothing more in this process, because the damaged database could lose it."""
         self._damage = self._damage or reason
 
     def close(self) -> None:
-        """Store what waits, then end the thread and close the database."""
+        """Store the waiting webhooks, end the thread, and close the database."""
         self._closing = True
-        self._bell.set()
+        self._wake.set()
         self._thread.join()
 
     def submit(self, delivery: Delivery | None) -> Outcome:
-        """Store a webhook, and return once it is on disk or cannot get there in time.
+        """Store a webhook; return when it is on disk or out of time.
 
         Args:
-            delivery: the webhook; None: any write will do.
+            delivery: the webhook; None waits for any write.
         """
         if not self.alive:
             return "not stored"
         moment = time.monotonic()
-        since = self._trying_since or moment
+        since = self._busy_since or moment
         waiting = _Waiting(delivery, max(since + _TIMEOUT, moment + _LEAST_TIMEOUT))
         waiting.answered.acquire()
         self._incoming.append(waiting)
-        self._bell.set()
-        # Nothing tells the writer that the request gave up: it sees the same clock.
+        self._wake.set()
+        # The writer drops late requests by the same clock.
         waiting.answered.acquire(timeout=waiting.deadline - moment)
         return waiting.outcome
 
@@ -166,46 +166,46 @@ class Committer:
             self._disconnect()
 
     def _next_batch(self) -> list[_Waiting]:
-        """Wait for requests; none once all is done and the end was asked for."""
+        """Wait for requests; return none after `close`."""
         while True:
-            self._bell.clear()
+            self._wake.clear()
             closing = self._closing
             self._gather()
             if self._queue:
                 break
             if closing:
                 return []
-            if not self._bell.wait(_LOOK):
-                self._trying_since = None  # whatever kept it from writing may be over
+            if not self._wake.wait(_CHECK_FILES_EVERY):
+                self._busy_since = None  # the obstacle may be gone
                 if self._connection is not None:
-                    self._look()
-        if self._trying_since is None:
-            self._trying_since = time.monotonic()
-        return [self._queue.popleft() for _ in range(min(len(self._queue), _MOST_AT_ONCE))]
+                    self._check_files()
+        if self._busy_since is None:
+            self._busy_since = time.monotonic()
+        return [self._queue.popleft() for _ in range(min(len(self._queue), _MAX_BATCH))]
 
     def _gather(self) -> None:
-        """Take in what has come, and forget who no longer waits."""
+        """Queue incoming requests, and refuse late ones."""
         while self._incoming:
             self._queue.append(self._incoming.popleft())
         moment = time.monotonic()
         if late := [x for x in self._queue if x.deadline <= moment]:
             self._queue = deque(x for x in self._queue if x.deadline > moment)
-            self._refuse(late, "the database stayed locked by another program")
+            self._refuse(late, "another program kept the database locked")
 
-    def _look(self) -> None:
-        """Close the database if its files were moved: what their log holds is saved then."""
+    def _check_files(self) -> None:
+        """Close the database if its files were moved, to save its log."""
         try:
             self._files.check(self._connection)
         except (sqlite3.Error, StoreError) as error:
             if kind_of(error) not in _LOCKED:
-                self._give_up(error)
-                self._tell(str(error))
+                self._abandon(error)
+                self._log_trouble(str(error))
 
-    def _give_up(self, error: Exception) -> None:
-        """Close the database after an error that more of the same would follow."""
+    def _abandon(self, error: Exception) -> None:
+        """Close the database after an error that would repeat."""
         kind = kind_of(error)
         if isinstance(error, DamagedDatabase) or kind in _DAMAGED:
-            self.refuse_from_now_on(str(error))
+            self.refuse_all(str(error))
         self._was_full = kind == sqlite3.SQLITE_FULL
         self._disconnect()
 
@@ -223,10 +223,10 @@ class Committer:
                 self._queue.extendleft(reversed(batch))
                 time.sleep(_RETRY)
                 return
-            self._give_up(error)
+            self._abandon(error)
             self._refuse(batch, str(error))
         else:
-            self._tell(None)
+            self._log_trouble(None)
             self._answer(batch, outcomes)
             if self._on_stored is not None and any(
                 x.delivery is not None and x.outcome == "stored" for x in batch
@@ -234,7 +234,7 @@ class Committer:
                 self._on_stored()
             if self._checkpoints is not None:
                 self._checkpoints.after_commit()
-        self._trying_since = None
+        self._busy_since = None
 
     def _write(self, batch: list[_Waiting]) -> list[Outcome]:
         if self._damage is not None:
@@ -247,13 +247,13 @@ class Committer:
             stored = iter(store(connection, deliveries, at) if deliveries else [])
             if len(deliveries) < len(batch):
                 connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
-        self._files.check()  # or what was written is where nobody finds it
+        self._files.check()  # or the write went to a file that was moved away
         if self._observe_commit is not None and deliveries:
             self._observe_commit(time.perf_counter() - began)
         return ["stored" if x.delivery is None else next(stored) for x in batch]
 
     def _refuse(self, batch: list[_Waiting], reason: str) -> None:
-        self._tell(reason)
+        self._log_trouble(reason)
         self._answer(batch, ["not stored"] * len(batch))
 
     def _answer(self, batch: list[_Waiting], outcomes: list[Outcome]) -> None:
@@ -262,8 +262,8 @@ class Committer:
             waiting.outcome = outcome
             waiting.answered.release()
 
-    def _tell(self, trouble: str | None) -> None:
-        """Log that webhooks cannot be stored, and that they are again; once each."""
+    def _log_trouble(self, trouble: str | None) -> None:
+        """Log once when storing fails, and once when it works again."""
         if trouble == self._trouble:
             return
         moment = time.monotonic()
@@ -278,10 +278,10 @@ class Committer:
         self._trouble = trouble
 
     def _connected(self) -> sqlite3.Connection:
-        """The connection; commits on it survive a power cut, and nothing waits for a lock.
+        """Return the connection: commits are durable, and locks are not waited for.
 
         Raises:
-            StoreError: what `FilesInUse` raises, or it is not nftsync's, or cannot be written.
+            StoreError: see `FilesInUse`; or the database is not nftsync's, or not writable.
         """
         if self._connection is None:
             self._files.check()
@@ -291,7 +291,7 @@ class Committer:
             self._connection.executescript("PRAGMA synchronous = FULL; PRAGMA busy_timeout = 0")
             self._checkpoints = Checkpoints(self._database, self._connection, rows=self._rows)
             if self._was_full:
-                self._checkpoints.empty_log()  # first, or the log takes whatever room was made
+                self._checkpoints.empty_log()  # first, or the log uses up the freed space
         return self._connection
 
     def _disconnect(self) -> None:

@@ -1,4 +1,4 @@
-"""The configuration and the result of a replay."""
+"""Configuration and result of a replay."""
 
 from __future__ import annotations
 
@@ -19,36 +19,34 @@ from nftsync.text import counted
 if TYPE_CHECKING:
     from nftsync.provider.access import Access
 
-#: Makes a sync of all tracked wallets, until the event is set.
+#: Syncs all tracked wallets, until the event is set.
 RunSync: TypeAlias = Callable[[threading.Event], SyncResult]
-#: What a replay counts: webhooks by the state they came to, and reads.
+#: Counts of a replay: webhooks by end state, and reads.
 COUNTS = ("done", "failed", "dead", "unrouted", "quarantined", "fetches")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """How long a replay waits for what, in seconds.
+    """Intervals and timeouts of a replay, in seconds.
 
     Attributes:
-        poll: how often the inbox is looked at when nobody says that something came.
-        read_timeout: the longest wait for a read before other things are seen to.
-        renew: how often the lease is renewed.
-        quiet: after so much quiet a run is over.
-        restart: until it begins again after trouble with the database.
-        recheck: until an object that had not changed is read once more: what answered may have
-            been behind what announced the change.
-        first_pause: how long a provider that is down is left alone at first; doubled each time.
-        longest_pause: the bound of that.
-        first_deferral: how long one object that is refused waits at first; doubled each time.
-        longest_deferral: the bound of that.
-        late_check: how often webhooks are looked for that a wrong clock has deferred.
-        busy_sync: until a sync is tried again that another sync kept from running.
-        failed_sync: until a sync is tried again that failed.
-        sync_check: a webhook that the next sync is too early for is looked at again after so long
-            at the latest; a clock that was wrong may have said when it is due.
-        busy: how long another process may keep the database locked.
-        judge: reads that show something to be gone wait at most so long for others to be judged
-            together with.
+        poll: interval between checks of the inbox without a notification.
+        read_timeout: longest wait for a read before other work.
+        renew: interval between renewals of the lease.
+        quiet: idle time that ends a run.
+        restart: pause after a database error.
+        recheck: delay before a recheck; the first response may have been older than the webhook.
+        first_pause: first pause while the provider is down; doubled each time.
+        longest_pause: longest such pause.
+        first_deferral: first delay of a refused object; doubled each time.
+        longest_deferral: longest such delay.
+        late_check: interval between searches for webhooks that a wrong clock deferred.
+        busy_sync: delay before a retry of a sync that another sync blocked.
+        failed_sync: delay before a retry of a failed sync.
+        sync_check: longest wait before a recheck of webhooks that came too early for the next sync,
+            because a wrong clock may have set their due time.
+        busy: longest wait for the database's lock.
+        decide: longest wait of reads with removals for a joint decision.
     """
 
     poll: float = 0.5
@@ -66,25 +64,24 @@ class Timing:
     failed_sync: float = 60.0
     sync_check: float = 3_600.0
     busy: float = BUSY_SECONDS
-    judge: float = 1.0
+    decide: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayConfig:
-    """What a replay works with.
+    """Configuration of a replay.
 
     Attributes:
-        client: how to read the provider.
+        client: connection to the provider.
         access: rate limit and credentials, shared with the process's syncs.
-        routes: which reads follow on a type.
-        run_sync: makes a sync of all tracked wallets.
-        organization_id: webhooks of others are quarantined; None: there is no such check.
-        concurrency: reads at once.
-        most_objects: objects in hand at most.
-        most_unknown: so many wallets and tokens that the mirror does not know are read at most
-            because one object names them.
-        limits: how much may vanish within 24 hours.
-        timing: how long it waits for what.
+        routes: the read that follows each type.
+        run_sync: syncs all tracked wallets.
+        organization_id: webhooks for others are quarantined; None: no check.
+        concurrency: concurrent reads.
+        max_objects: most objects in work.
+        max_unknown: most unknown wallets and tokens to read because one object names them.
+        limits: limits of the removal guard.
+        timing: intervals and timeouts.
     """
 
     client: ClientConfig
@@ -93,25 +90,25 @@ class ReplayConfig:
     run_sync: RunSync
     organization_id: str | None = None
     concurrency: int = 16
-    most_objects: int = 512
-    most_unknown: int = 1_000
+    max_objects: int = 512
+    max_unknown: int = 1_000
     limits: RemovalLimits = field(default_factory=RemovalLimits)
     timing: Timing = Timing()
 
 
 class ReplayResult(msgspec.Struct, kw_only=True):
-    """Webhooks by the state they ended this replay in, and what that took.
+    """Webhooks by end state, and the cost of this replay.
 
     Attributes:
-        done: worked off.
-        failed: will be tried again.
-        dead: have used up their attempts.
-        unrouted: no route for their type.
-        quarantined: of another organization.
-        fetches: reads made, of whatever kind.
-        seconds: how long it took.
-        held: reads that show more to be gone than was believed; their webhooks are done.
-        error: why it ended early (the provider is down or refuses), or None.
+        done: processed.
+        failed: to be retried.
+        dead: out of attempts.
+        unrouted: without a route for their type.
+        quarantined: for another organization.
+        fetches: reads of any kind.
+        seconds: duration.
+        held: reads whose removals are held for review; their webhooks are done.
+        error: why the replay ended early (the provider is down or refuses), or None.
     """
 
     done: int = 0
@@ -125,23 +122,23 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     error: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The value that `replay --json` prints."""
+        """Return the value that `replay --json` prints."""
         value: dict[str, Any] = msgspec.to_builtins(self)
         if self.error is None:
             del value["error"]
         return value
 
     def summary(self) -> str:
-        """The result in a line for a person."""
+        """Return the result as a line of text."""
         counts = {
             "done": self.done,
-            "failed (will be tried again)": self.failed,
+            "failed (will be retried)": self.failed,
             "dead (attempts used up)": self.dead,
             "without a route": self.unrouted,
             "quarantined": self.quarantined,
         }
         named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        idle = "none were due" if self.error is None else "none were worked off"
+        idle = "none were due" if self.error is None else "none were processed"
         return (
             f"Webhooks: {named or idle}; {counted(self.fetches, 'read')} in {self.seconds:.1f} s."
         )

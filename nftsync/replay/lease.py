@@ -1,7 +1,7 @@
-"""The lease of a replay worker: no two workers process the same webhooks.
+"""Lease of a replay worker: no two workers process the same webhooks.
 
-Each transaction renews the lease. What was done under a lease that has been taken away is
-forgotten, as others do it again.
+Each transaction renews the lease. A worker that lost it discards its unstored work, which others
+repeat.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _log = logging.getLogger("nftsync.replay")
 
 
 class LeasedRun:
-    """Taken with the first work, renewed with every step, ended when there is none left.
+    """Run under a lease: started with the first work, renewed with each step, ended without work.
 
     Attributes:
-        counts: webhooks by the state that they came to, and reads, of all runs.
-        guard: keeps reads that have removals, until they are decided on together.
-        settlements: what became of claimed webhooks, and is yet to be acknowledged.
+        counts: webhooks by end state, and reads, in all runs.
+        guard: collects reads with removals for a joint decision.
+        settlements: end states of claimed webhooks, to be acknowledged.
     """
 
     def __init__(self, mirror: Mirror, config: ReplayConfig, on_lost: Callable[[], None]) -> None:
-        """Hold nothing yet.
+        """Start without a lease.
 
         Args:
             mirror: where reads are applied.
-            config: whose webhooks are worked on, and its timing.
-            on_lost: is called when the lease has been taken away.
+            config: the replay's configuration.
+            on_lost: called when another worker has taken the lease.
         """
         self.counts: Counter[str] = Counter()
         self.guard = RemovalGuard(config.limits)
@@ -60,7 +60,7 @@ class LeasedRun:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """A transaction that takes the lease or renews it."""
+        """Take or renew the lease in a transaction."""
         with self._mirror.transaction() as transaction:
             connection, at = transaction.connection, now()
             if self._run is None:
@@ -70,8 +70,8 @@ class LeasedRun:
                 connection, self._number, at, run_id=run_id
             )
             if lost:
-                _log.warning("lease lost; its webhooks wait again")
-                runs.reopen(connection, self._run)  # whoever took the lease has closed it
+                _log.warning("lease lost; its webhooks are pending again")
+                runs.reopen(connection, self._run)  # the new owner has closed it
                 self._on_lost()
                 self.forget()
             if lost or self._number is None:
@@ -80,18 +80,18 @@ class LeasedRun:
             yield transaction
 
     @property
-    def _under_way(self) -> tuple[int, runs.Run]:
+    def _current(self) -> tuple[int, runs.Run]:
         if self._number is None or self._run is None:
-            raise AssertionError("there is a run only under a lease")
+            raise AssertionError("a run requires a lease")
         return self._number, self._run
 
     @property
     def is_held(self) -> bool:
-        """There is a lease, as far as this worker knows."""
+        """Whether this worker holds a lease, as far as it knows."""
         return self._number is not None
 
     def renew(self) -> None:
-        """Renew the lease, and let the webhooks of vanished workers wait again."""
+        """Renew the lease, and release the webhooks of workers that disappeared."""
         while runs.has_expired(self._mirror.connection, now()):
             with self._mirror.transaction() as transaction:
                 runs.take_back_expired(transaction.connection, now())
@@ -100,12 +100,12 @@ class LeasedRun:
                 pass
 
     def forget(self) -> None:
-        """Drop what is not in the database yet."""
+        """Discard unstored work."""
         self.settlements = []
         self.guard.forget()
 
     def end(self, status: runs.RunStatus, error: str | None = None) -> None:
-        """Give the lease up, with all that is running under it, and close the run."""
+        """End the lease and the run, and release the webhooks claimed under it."""
         more = self._number is not None
         while more:
             with self._mirror.transaction() as transaction:
@@ -118,28 +118,28 @@ class LeasedRun:
     # Claiming --------------------------------------------------------------------------------
 
     def claim(self, room: int, due: str | None) -> tuple[bool, list[Job]]:
-        """Take on the due webhooks of so many objects at most.
+        """Claim the due webhooks of at most `room` objects.
 
         Args:
-            room: how many.
+            room: most objects.
             due: only webhooks due by this time; None: by now.
 
         Returns:
-            Whether there were any, as another worker may have been quicker; and a job for each.
+            Whether any webhook was due (another worker may have claimed it), and a job per object.
         """
         at = now()
         late = time.monotonic() >= self._look_for_late_at
         if late:
             self._look_for_late_at = time.monotonic() + self._config.timing.late_check
         keys = inbox.due_objects(self._mirror.connection, due or at, at, room, late=late)
-        found = more = bool(keys)
+        was_due = more = bool(keys)
         claims: dict[inbox.ObjectKey, str] = {}
         under = None
         while more:
             with self.transaction() as transaction:
-                number, _ = self._under_way
+                number, _ = self._current
                 if under not in {None, number}:
-                    return True, []  # what was claimed under the lease that is gone waits again
+                    return True, []  # the webhooks of the lost lease are pending again
                 claimed = inbox.claim(
                     transaction.connection,
                     number,
@@ -151,15 +151,15 @@ class LeasedRun:
                 )
             self.counts["quarantined"] += claimed.quarantined
             claims |= claimed.claims
-            # Only what this claim has begun: another worker's may be running by now.
+            # Continue only with this claim's objects: another worker may run the others by now.
             keys = [key for key in keys if key in claims]
             more, under = claimed.more and bool(keys), number
-        # After the claim: what starts from here on knows what those webhooks announced.
+        # After the claim: later reads reflect the claimed webhooks.
         since = self._mirror.numbers.take() if claims else 0
-        return found, [Job(key, webhook_id, since) for key, webhook_id in claims.items()]
+        return was_due, [Job(key, webhook_id, since) for key, webhook_id in claims.items()]
 
     def claim_rechecks(self, room: int) -> list[Job]:
-        """Take on objects that are to be read once more, so many at most."""
+        """Claim at most `room` objects that are due for a recheck."""
         at = now()
         (due,) = self._mirror.connection.execute(
             "SELECT EXISTS (SELECT 1 FROM webhooks"
@@ -169,9 +169,9 @@ class LeasedRun:
         if not due or room <= 0:
             return []
         with self.transaction() as transaction:
-            found = inbox.due_rechecks(transaction.connection, at, room)
+            rechecks = inbox.due_rechecks(transaction.connection, at, room)
         since = self._mirror.numbers.take()
-        return [Job(key, webhook_id, since, recheck=True) for key, webhook_id in found]
+        return [Job(key, webhook_id, since, recheck=True) for key, webhook_id in rechecks]
 
     # Applying and acknowledging --------------------------------------------------------------
 
@@ -181,77 +181,77 @@ class LeasedRun:
         reads: Sequence[AnyRead],
         webhook_behind: Callable[[AnyRead], str | None],
     ) -> list[tuple[AnyRead, Applied | None]]:
-        """Apply what says something of a wallet or token, and count it in the run.
+        """Apply reads of wallets and tokens, and count all reads in the run.
 
         Args:
-            transaction: the lease's.
-            reads: any reads.
-            webhook_behind: one of the webhooks that caused a read.
+            transaction: the lease's transaction.
+            reads: reads of any kind.
+            webhook_behind: returns a webhook that caused a read.
 
         Returns:
-            Each read that does not wait for a decision, and what became of it in the mirror; None
-            for one that is not of it.
+            Each read, without reads that await a decision on removals, and its effect on the
+            mirror; None for reads that do not concern the mirror.
         """
-        _, run = self._under_way
+        _, run = self._current
         aside = [x for x in reads if isinstance(x, ObjectRead) or x.provider_down]
-        known = [x for x in reads if not (isinstance(x, ObjectRead) or x.provider_down)]
-        strangers = _strangers(transaction.connection, known)
-        aside += [read for read in known if read in strangers]
+        usable = [x for x in reads if not (isinstance(x, ObjectRead) or x.provider_down)]
+        unknown = _unknown_wallets(transaction.connection, usable)
+        aside += [read for read in usable if read in unknown]
         caused = [
             msgspec.structs.replace(read, webhook_id=webhook_behind(read))
-            for read in known
-            if read not in strangers
+            for read in usable
+            if read not in unknown
         ]
         for read in aside:
             run.counts.requests += read.effort.requests
             run.counts.retries += read.effort.retries
         applied = self._counted(transaction, self.guard.apply(transaction, run.run_id, caused))
-        over = [(each.read, each) for each in applied if each.result != "staged"]
-        return [*((read, None) for read in aside), *over]
+        done = [(effect.read, effect) for effect in applied if effect.result != "staged"]
+        return [*((read, None) for read in aside), *done]
 
     def release(self, transaction: Transaction, entries: int) -> list[tuple[AnyRead, Applied]]:
-        """Apply reads that were decided on.
+        """Apply reads after the decision on their removals.
 
         Args:
-            transaction: the lease's.
-            entries: about how many list entries at most.
+            transaction: the lease's transaction.
+            entries: most list entries, roughly.
 
         Returns:
-            Each read, and what became of it.
+            Each read, and its effect on the mirror.
         """
-        _, run = self._under_way
+        _, run = self._current
         released = self.guard.release(transaction, run.run_id, entries)
         applied = self._counted(transaction, released)
-        if number := sum(each.result == "held" for each in applied):
+        if number := sum(effect.result == "held" for effect in applied):
             _log.warning("removals held for review", extra={"reads": number})
-        return [(each.read, each) for each in applied]
+        return [(effect.read, effect) for effect in applied]
 
     def _counted(self, transaction: Transaction, applied: list[Applied]) -> list[Applied]:
-        """Count in the run what was applied."""
-        _, run = self._under_way
+        """Count applied reads in the run."""
+        _, run = self._current
         run.counts = run.counts.with_applied(applied)
         runs.save_counts(transaction.connection, run.run_id, run.counts)
         return applied
 
     def acknowledge(self, connection: sqlite3.Connection) -> None:
         """Acknowledge as many webhooks as fit in a transaction."""
-        number, run = self._under_way
+        number, run = self._current
         counts, self.settlements = inbox.acknowledge(
             connection, number, self.settlements, now(), run.run_id
         )
         self.counts.update({state: n for state, n in counts.items() if state != "pending"})
 
     def acknowledge_all(self) -> None:
-        """Acknowledge all that is settled."""
+        """Acknowledge all webhooks in `settlements`."""
         while self.settlements:
             with self.transaction() as transaction:
                 self.acknowledge(transaction.connection)
 
 
-def _strangers(connection: sqlite3.Connection, reads: Sequence[Read]) -> list[WalletRead]:
-    """Reads of wallets that nobody knows, and that the provider does not know either."""
+def _unknown_wallets(connection: sqlite3.Connection, reads: Sequence[Read]) -> list[WalletRead]:
+    """Return failed reads of wallets that are not in the mirror."""
     failed = [x for x in reads if isinstance(x, WalletRead) and x.outcome == "failed"]
     if not failed:
         return []
-    known = wallets_by_id(connection, [read.wallet_id for read in failed])
-    return [read for read in failed if read.wallet_id not in known]
+    wallets = wallets_by_id(connection, [read.wallet_id for read in failed])
+    return [read for read in failed if read.wallet_id not in wallets]

@@ -1,7 +1,7 @@
-"""The work of a replay: objects, the reads each needs, and their outcomes.
+"""Jobs of a replay, the reads that each needs, and their outcomes.
 
-A read serves a job only if it started after the job's webhooks were claimed, and so after they
-were stored; what tells is the sequence number. One read serves every job that waits for it.
+A read serves a job only if it started after the job's webhooks were claimed; sequence numbers
+decide. One read serves every job that waits for it.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets
 
 _log = logging.getLogger("nftsync.replay")
 
-#: How often a read is made again because a later one made it stale.
-_MOST_STALE = 3
-#: Objects whose webhooks wait for a sync in memory; a sync may take an hour.
-_MOST_WAITING = 10_000
-#: Objects in a row that the provider refuses before it counts as down; one may be refused alone.
+#: Retries of a read that a newer one made stale.
+_MAX_STALE = 3
+#: Most jobs that wait for a sync in memory; a sync may take an hour.
+_MAX_WAITING = 10_000
+#: Refused objects in a row after which the provider counts as down; it may refuse a single object.
 _REFUSALS = 3
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """An object whose webhooks are being worked on.
+    """An object whose webhooks are being processed.
 
     Attributes:
         key: the object.
-        webhook_id: one of the webhooks; changes that are found are put down to it.
-        since: reads with a greater sequence number know what the webhooks announced.
-        recheck: its webhooks are done; it is only read once more.
-        named: reads of what the object names; one of something unknown may fail.
-        waits_for: the reads that are still to come.
-        changed: a read has found a change.
+        webhook_id: one of the webhooks, recorded as the cause of changes.
+        since: reads with a greater sequence number reflect the webhooks.
+        recheck: the webhooks are done; this is the recheck.
+        named: reads of unknown wallets and tokens that the object names; they may fail.
+        waits_for: pending reads.
+        changed: a read showed a change.
         error: why a read failed.
         down: a read failed because the provider is down or refuses.
     """
@@ -73,7 +73,7 @@ class Job:
 
 
 class Work:
-    """Jobs under way and their reads; used by one thread."""
+    """Jobs in work and their reads; used by one thread."""
 
     def __init__(self) -> None:
         self._jobs: set[Job] = set()
@@ -86,42 +86,42 @@ class Work:
         return len(self._jobs)
 
     def add(self, job: Job, tasks: Iterable[AnyTask]) -> None:
-        """Let a job wait for reads, beside those it may be waiting for already."""
+        """Make a job wait for reads, in addition to its pending ones."""
         self._jobs.add(job)
         for task in tasks:
             subject = subject_of(task)
             if subject not in job.waits_for:
                 job.waits_for.add(subject)
                 self._waiting.setdefault(subject, []).append(job)
-                self.want(task)
+                self.request(task)
 
-    def want(self, task: AnyTask) -> None:
-        """Have a read made, whether or not a job waits for it."""
+    def request(self, task: AnyTask) -> None:
+        """Request a read, whether or not a job waits for it."""
         subject = subject_of(task)
         if subject not in self._in_flight:
             self._to_submit[subject] = task
 
     def submit(self) -> list[AnyTask]:
-        """The reads to begin now; each counts as under way from here on."""
+        """Return the requested reads, which count as in flight from now on."""
         tasks = list(self._to_submit.values())
         self._in_flight |= self._to_submit
         self._to_submit.clear()
         return tasks
 
-    def withdrawn(self, tasks: Iterable[AnyTask]) -> None:
-        """These reads have not begun after all."""
+    def withdraw(self, tasks: Iterable[AnyTask]) -> None:
+        """Request reads again that were submitted but not started."""
         for task in tasks:
             subject = subject_of(task)
             self._in_flight.pop(subject, None)
             if subject in self._waiting:
                 self._to_submit[subject] = task
 
-    def fulfilled(self, read: AnyRead, *, stale: bool) -> list[Job]:
-        """Take a read that has come: the jobs that have what they waited for.
+    def complete(self, read: AnyRead, *, stale: bool) -> list[Job]:
+        """Record a finished read, and return the jobs that it serves.
 
         Args:
             read: the read.
-            stale: what the read found was not applied; it is made again, though not for ever.
+            stale: a newer read was applied instead, so the read is repeated a few times.
         """
         subject = subject_of(read)
         task = self._in_flight.pop(subject, None)
@@ -130,11 +130,11 @@ class Work:
         later = [job for job in jobs if job.since >= read.sequence]
         if stale and jobs:
             self._stale[subject] += 1
-            if self._stale[subject] <= _MOST_STALE:
+            if self._stale[subject] <= _MAX_STALE:
                 done, later = [], jobs
         if later and task is not None:
             self._waiting[subject] = later
-            # Without conditions, as what was known may be gone.
+            # Unconditionally, because the state to compare with may be gone.
             again = WalletTask(task.wallet_id) if isinstance(task, WalletTask) else task
             self._to_submit[subject] = again
         if done:
@@ -144,7 +144,7 @@ class Work:
         return done
 
     def drop(self, job: Job) -> None:
-        """Forget a job, and the reads that only it waits for."""
+        """Drop a job, and the reads that no other job waits for."""
         self._jobs.discard(job)
         for subject in job.waits_for:
             others = [other for other in self._waiting.get(subject, []) if other is not job]
@@ -157,30 +157,30 @@ class Work:
         job.waits_for.clear()
 
     def webhook_behind(self, read: AnyRead) -> str | None:
-        """One of the webhooks that caused a read."""
+        """Return a webhook that caused a read, if any."""
         jobs = self._waiting.get(subject_of(read))
         return jobs[0].webhook_id if jobs else None
 
-    def not_begun(self) -> list[Job]:
-        """The jobs of which no read is under way."""
+    def idle_jobs(self) -> list[Job]:
+        """Return the jobs without a read in flight."""
         return [job for job in self._jobs if self._in_flight.keys().isdisjoint(job.waits_for)]
 
     def forget_reads(self, subjects: Iterable[Subject] | None = None) -> None:
-        """These reads, or all under way, will not come: whoever had them has let go."""
+        """Forget reads in flight (all by default) that will not return."""
         for subject in list(self._in_flight if subjects is None else subjects):
             self._in_flight.pop(subject, None)
 
     def clear(self) -> None:
-        """Forget all jobs; reads under way will serve nobody."""
+        """Drop all jobs; their reads in flight serve no job."""
         for job in list(self._jobs):
             self.drop(job)
 
 
 class TriggeredSync:
-    """Syncs of all wallets that webhooks ask for, one at a time, beside the replay that goes on."""
+    """Full syncs requested by webhooks, one at a time, in parallel with the replay."""
 
     def __init__(self, run_sync: RunSync, timing: Timing) -> None:
-        """Begin with none."""
+        """Start without a sync."""
         self._run_sync = run_sync
         self._timing = timing
         self._stopped = threading.Event()
@@ -191,22 +191,22 @@ class TriggeredSync:
 
     @property
     def is_busy(self) -> bool:
-        """One is under way or asked for."""
+        """Whether a sync is running or requested."""
         return self._sync is not None or bool(self._waiting)
 
     def ask(self, job: Job) -> bool:
-        """Let a job wait for a sync that is yet to begin; False: too many do."""
-        if len(self._waiting) >= _MOST_WAITING:
+        """Make a job wait for the next sync; return False if too many wait."""
+        if len(self._waiting) >= _MAX_WAITING:
             return False
         self._waiting.append(job)
         return True
 
     def update(self) -> tuple[list[Job], str | None, float | None] | None:
-        """Begin a sync that is asked for; tell what became of it, once it is over.
+        """Start a requested sync, or return the outcome of a finished one.
 
         Returns:
-            The jobs that asked for it before it began, why it was not made, and seconds until it
-            should be tried again; None for these two: it was made.
+            The jobs that requested the sync before it started; the error, and the seconds until a
+            retry. Both are None after a success.
         """
         if self._sync is None and self._waiting:
             self._running, self._waiting = self._waiting, []
@@ -219,7 +219,7 @@ class TriggeredSync:
             result = sync.result()
         except SyncRunning as running:
             error, wait = str(running), self._timing.busy_sync
-        except InputError:  # no wallet is tracked, so all of them have been read
+        except InputError:  # no wallet is tracked, so nothing is left to read
             pass
         except NftsyncError as trouble:
             error = str(trouble)
@@ -229,29 +229,29 @@ class TriggeredSync:
         return self._running, error, None if error is None else wait
 
     def forget_jobs(self) -> None:
-        """No job waits any more; a sync under way goes on for nobody."""
+        """Forget the waiting jobs; a running sync continues."""
         self._waiting, self._running = [], []
 
     def stop(self) -> None:
-        """End a sync under way; what it has read is kept."""
+        """Interrupt a running sync, which keeps its finished reads."""
         self._stopped.set()
         self._thread.shutdown()
 
 
 class CircuitBreaker:
-    """Is the provider down, or does it refuse a few objects alone? Told by what reads came to.
+    """Pauses reads while the provider is down, and defers single objects that it refuses.
 
-    A provider that is down costs no attempts. It is left alone for a while, then one object tells
-    whether it answers again. An object that is refused while others are answered is deferred alone.
+    A provider that is down costs no attempts: after a pause, one object tests it. An object refused
+    while others succeed is deferred alone.
 
     Attributes:
-        deferred: the objects that were deferred, and not answered for since; and how often again.
-        outage: why the provider counts as down, or None while it does not.
-        sync_error: why a sync that webhooks ask for was not made, or None.
+        deferred: deferred objects without a success since, and their number of further refusals.
+        outage: why the provider counts as down, or None.
+        sync_error: why the last requested sync failed, or None.
     """
 
     def __init__(self, timing: Timing) -> None:
-        """Begin with a provider that answers."""
+        """Start closed."""
         self.deferred: dict[ObjectKey, int] = {}
         self.outage: str | None = None
         self.sync_error: str | None = None
@@ -264,45 +264,45 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """The provider is down: one object at a time tells whether it answers again."""
+        """Whether the provider is down, so that one object at a time tests it."""
         return self._pauses > 0
 
     @property
     def is_paused(self) -> bool:
-        """Nothing may be asked for now."""
+        """Whether no read may start now."""
         return time.monotonic() < self._paused_until
 
     @property
     def reason(self) -> str | None:
-        """Why webhooks wait that were due, or None."""
+        """Why due webhooks are still pending, or None."""
         return self.outage or (self._refused if self.deferred else None) or self.sync_error
 
     def defer(self, key: ObjectKey, error: str | None) -> float:
-        """Note that the provider refuses an object; returns how long that is to wait."""
+        """Record that the provider refuses an object; return the delay in seconds."""
         times = self.deferred[key] = self.deferred.get(key, -1) + 1
         self._refused = f"{key.resource_type} {key.resource_id}: {error}"
         return min(self._timing.longest_deferral, self._timing.first_deferral * 2.0**times)
 
     def answered(self, key: ObjectKey) -> None:
-        """Note that the provider answers for an object."""
+        """Record that the provider no longer refuses an object."""
         self.deferred.pop(key, None)
 
     def update(
         self, reads: Sequence[AnyRead], refused: Sequence[AnyRead], *, others: bool
     ) -> Literal["opened", "closed"] | None:
-        """Judge the provider by some more reads.
+        """Update the state of the provider from finished reads.
 
         Args:
-            reads: all that have come.
-            refused: those of them that say something new of the provider.
-            others: more objects are in hand, which may still be answered for.
+            reads: all finished reads.
+            refused: the reads among them that count as refusals.
+            others: other objects are in work and may still succeed.
 
         Returns:
-            What has changed.
+            The change, if any.
         """
         answered = [read.sequence for read in reads if not read.provider_down]
         self._answered = max([self._answered, *answered])
-        # A read that failed, while one that began later was answered, failed alone.
+        # A refusal counts only if no later read was answered.
         down = [read for read in refused if read.sequence > self._answered]
         self._refusals += [read.sequence for read in down]
         self._refusals = [sequence for sequence in self._refusals if sequence > self._answered]
@@ -314,55 +314,55 @@ class CircuitBreaker:
             return "opened"
         if answered and self.is_open:
             self._pauses, self._paused_until, self.outage = 0, 0.0, None
-            _log.info("the provider answers again; replay goes on")
+            _log.info("the provider answers again; replay resumes")
             return "closed"
         return None
 
-    def open(self, why: str) -> None:
-        """Leave the provider alone, longer each time."""
+    def open(self, reason: str) -> None:
+        """Pause reads, longer each time."""
         self._pauses += 1
         self._refusals.clear()
         timing = self._timing
         pause = min(timing.longest_pause, timing.first_pause * 2.0 ** (self._pauses - 1))
         pause *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
         self._paused_until = time.monotonic() + pause
-        self.outage = f"the provider is down or refuses: {why}"
+        self.outage = f"the provider is down or refuses: {reason}"
         _log.warning(
-            "replay paused: %s", why, extra={"pause_s": round(pause, 1), "pauses": self._pauses}
+            "replay paused: %s", reason, extra={"pause_s": round(pause, 1), "pauses": self._pauses}
         )
 
 
 def plan_reads(
     connection: sqlite3.Connection, routes: Routes, keys: Sequence[ObjectKey]
 ) -> dict[ObjectKey, tuple[Route | None, list[AnyTask]]]:
-    """Work out the reads for objects.
+    """Plan the reads for objects.
 
     Args:
         connection: any connection.
-        routes: how types are followed.
+        routes: routes by type.
         keys: the objects.
 
     Returns:
-        Of each how its type is followed, or None where nobody has said; and the reads to make now:
-        none for an untracked wallet, or where a sync is asked for.
+        For each object, its type's route (None without one) and the reads to request now. An
+        untracked wallet and a route to a sync need none.
     """
     routed = {key: routes.find(key.resource_type) for key in keys}
     followed = [(key.resource_id, route) for key, route in routed.items() if route is not None]
-    wallet_ids = [of for of, route in followed if route.kind == "wallet"]
-    token_ids = [of for of, route in followed if route.kind == "token" and route.holders]
+    wallet_ids = [id_ for id_, route in followed if route.kind == "wallet"]
+    token_ids = [id_ for id_, route in followed if route.kind == "token" and route.holders]
     holders = holders_of(connection, token_ids) if token_ids else {}
-    known = wallets_by_id(connection, [*wallet_ids, *chain(*holders.values())])
+    wallets = wallets_by_id(connection, [*wallet_ids, *chain(*holders.values())])
     plans: dict[ObjectKey, tuple[Route | None, list[AnyTask]]] = {}
     for key, route in routed.items():
         tasks: list[AnyTask] = []
         if route is None or route.kind == "sync":
             pass
         elif route.kind == "wallet":
-            tasks += _wallet_task(key.resource_id, known)
+            tasks += _wallet_task(key.resource_id, wallets)
         elif route.kind == "token":
             tasks.append(TokenTask(key.resource_id))
             for wallet_id in holders.get(key.resource_id, []) if route.holders else []:
-                tasks += _wallet_task(wallet_id, known)
+                tasks += _wallet_task(wallet_id, wallets)
         else:
             path = path_for(route, key.resource_id)
             tasks.append(ObjectTask(key.resource_type, key.resource_id, path))
@@ -373,15 +373,16 @@ def plan_reads(
 def plan_named(
     connection: sqlite3.Connection, route: Route, body: str
 ) -> tuple[list[Task], list[Task]]:
-    """The wallets and tokens that an object names, as reads to make next.
+    """Plan the reads of the wallets and tokens that an object names.
 
     Args:
         connection: any connection.
-        route: its route, whose `wallets` and `tokens` say where ids are.
+        route: the object's route; its `wallets` and `tokens` say where ids are.
         body: the object, as JSON.
 
     Returns:
-        Reads of what the mirror knows, and reads of what it does not: those may be anyone's.
+        Reads of wallets and tokens in the mirror, and reads of unknown ones, which may belong to
+        others.
     """
     wallet_ids, token_ids = named_ids(body, route.wallets), named_ids(body, route.tokens)
     wallets = wallets_by_id(connection, wallet_ids)
@@ -395,12 +396,12 @@ def plan_named(
     return ours, others
 
 
-def _wallet_task(wallet_id: str, known: Mapping[str, KnownWallet]) -> list[Task]:
-    """A read of a wallet; none of an untracked one.
+def _wallet_task(wallet_id: str, wallets: Mapping[str, KnownWallet]) -> list[Task]:
+    """Return a read of a wallet; none if it is untracked.
 
-    Without a condition, as a webhook says that it has changed: a 304 would be weak evidence.
+    The read is unconditional: after a webhook, a 304 would be weak evidence.
     """
-    wallet = known.get(wallet_id)
+    wallet = wallets.get(wallet_id)
     if wallet is None:
         return [WalletTask(wallet_id)]
     return [WalletTask(wallet_id, digest=wallet.digest)] if wallet.tracked else []

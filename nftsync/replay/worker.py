@@ -1,6 +1,6 @@
-"""The replay worker: replays webhooks that are due, once or continuously.
+"""Replay worker: claims due webhooks, plans and applies reads, and acknowledges.
 
-The worker claims webhooks, plans reads, applies them, and acknowledges.
+`replay_once` processes the webhooks that are due; `replay_continuously` runs until stopped.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ _log = logging.getLogger("nftsync.replay")
 
 
 class Worker:
-    """Works on webhooks, for as long as the database gives no trouble; used by one thread.
+    """Worker that processes webhooks until the database fails; used by one thread.
 
     Attributes:
-        counts: webhooks by the state that they came to, and reads.
-        timing: how long it waits for what.
-        breaker: knows whether the provider is down, and why webhooks wait.
-        interrupted: the run under way ends before its work does.
-        held: reads that show more to be gone than was believed.
+        counts: webhooks by end state, and reads.
+        timing: intervals and timeouts.
+        breaker: the state of the provider, and why webhooks are pending.
+        interrupted: the run ends before all its work is done.
+        held: reads whose removals are held for review.
     """
 
     def __init__(self, mirror: Mirror, config: ReplayConfig, *, rechecks: bool = False) -> None:
-        """Begin with nothing in hand.
+        """Start without work.
 
         Args:
             mirror: where reads are applied.
-            config: what to work with.
-            rechecks: read an object that had not changed once more, a while later.
+            config: the replay's configuration.
+            rechecks: read unchanged objects again after a delay.
 
         Raises:
-            SettingsError: the provider cannot be read with these settings.
+            SettingsError: a setting for the provider is invalid.
         """
         self.interrupted = False
         self.held = 0
@@ -70,9 +70,9 @@ class Worker:
         self.breaker = CircuitBreaker(config.timing)
         self._sync = TriggeredSync(config.run_sync, config.timing)
         self._batch = BatchSize()
-        self._look_at = 0.0
+        self._check_at = 0.0
         self._renew_at = 0.0
-        self._told: Counter[str] = Counter()
+        self._reported: Counter[str] = Counter()
         self._before_run: Counter[str] = Counter()
 
     def _new_pool(self) -> Pool[AnyTask, AnyRead]:
@@ -83,35 +83,35 @@ class Worker:
 
     @property
     def awaits_reads(self) -> bool:
-        """Reads are under way."""
+        """Whether reads are in flight."""
         return not self._pool.idle
 
     @property
     def busy(self) -> bool:
-        """Something is in hand."""
+        """Whether any work is left."""
         return bool(
             len(self._work) or self._lease.settlements or self._sync.is_busy or self.awaits_reads
         )
 
-    def look_now(self) -> None:
-        """Look into the inbox with the next step."""
-        self._look_at = 0.0
+    def check_now(self) -> None:
+        """Check the inbox in the next step."""
+        self._check_at = 0.0
 
-    def news(self) -> Counter[str]:
-        """What was added to the counts since the last call."""
-        news, self._told = self.counts - self._told, self.counts.copy()
-        return news
+    def new_counts(self) -> Counter[str]:
+        """Return the increase of the counts since the last call."""
+        counts, self._reported = self.counts - self._reported, self.counts.copy()
+        return counts
 
     # A step, and the end ---------------------------------------------------------------------
 
     def step(self, due: str | None = None) -> bool:
-        """Claim what there is room for, and apply what has been read.
+        """Claim webhooks, and apply finished reads.
 
         Args:
             due: only webhooks due by this time; None: by now.
 
         Returns:
-            Whether anything was done.
+            Whether the step did any work.
         """
         if time.monotonic() >= self._renew_at:
             self._renew_at = time.monotonic() + self.timing.renew
@@ -124,14 +124,14 @@ class Worker:
         if reads:
             refused = self._apply(reads)
             self._batch.learn(sum(map(weight, reads)), self._mirror.lock_seconds)
-            self._judge(reads, refused)
+            self._update_breaker(reads, refused)
         guard = self._lease.guard
-        if guard and (self._pool.idle or guard.waited >= self.timing.judge):
+        if guard and (self._pool.idle or guard.waited >= self.timing.decide):
             self._release_staged()
         return claimed or bool(reads)
 
     def end_run(self) -> None:
-        """Close the run in the ledger, and make new tokens searchable."""
+        """End the run, and index new tokens for search."""
         if not self._lease.is_held:
             return
         self._mirror.index_tokens()
@@ -148,9 +148,9 @@ class Worker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close; after trouble what is in hand may not be stored as it seems, and is left.
+        """Finish; after an error, leave the work in progress.
 
-        It waits again when the lease has run out.
+        It is pending again when the lease expires, because its storage is uncertain.
         """
         try:
             if kind is None:
@@ -161,10 +161,10 @@ class Worker:
             self._lease.guard.close()
 
     def _close(self) -> None:
-        """Apply what has been read, let the rest wait again, and end."""
+        """Apply finished reads, release the other webhooks, and end the run."""
         self._sync.stop()
         self._pool.stop()
-        with suppress(SettingsError):  # no token is to be had
+        with suppress(SettingsError):  # no token is available
             while reads := self._pool.take(self._batch.entries, timeout=0.0):
                 self._apply(reads)
         self._work.forget_reads()
@@ -174,7 +174,7 @@ class Worker:
         self.end_run()
 
     def _forget(self) -> None:
-        """Forget what is in hand; it waits again, or others work on it."""
+        """Forget the work in progress, which is pending again or has another worker."""
         self._work.clear()
         self._work.forget_reads(self._lease.guard.subjects)
         self._sync.forget_jobs()
@@ -182,25 +182,25 @@ class Worker:
     # Claiming --------------------------------------------------------------------------------
 
     def _claim(self, due: str | None) -> bool:
-        """Take on objects, and plan their reads; whether there were any."""
-        if time.monotonic() < self._look_at or self.breaker.is_paused:
+        """Claim objects and plan their reads; return whether any webhook was due."""
+        if time.monotonic() < self._check_at or self.breaker.is_paused:
             return False
-        in_hand = len(self._work)
-        # While the provider is down, one object tells whether it answers again.
-        most = 1 if self.breaker.is_open else self._config.most_objects
-        room = most - in_hand
-        if room < (self._config.most_objects // 8 if in_hand else 1):
+        in_work = len(self._work)
+        # While the provider is down, one object tests it.
+        limit = 1 if self.breaker.is_open else self._config.max_objects
+        room = limit - in_work
+        if room < (self._config.max_objects // 8 if in_work else 1):
             return False
-        found, jobs = self._lease.claim(room, due)
+        was_due, jobs = self._lease.claim(room, due)
         if self._rechecks:
             jobs += self._lease.claim_rechecks(room - len(jobs))
-        self._begin(jobs)
-        found |= bool(jobs)
-        self._look_at = 0.0 if found else time.monotonic() + self.timing.poll
-        return found
+        self._plan(jobs)
+        was_due |= bool(jobs)
+        self._check_at = 0.0 if was_due else time.monotonic() + self.timing.poll
+        return was_due
 
-    def _begin(self, jobs: Sequence[Job]) -> None:
-        """Plan the reads of jobs; those that need none are over."""
+    def _plan(self, jobs: Sequence[Job]) -> None:
+        """Plan the reads of jobs, and settle jobs that need none."""
         connection, routes = self._mirror.connection, self._config.routes
         plans = plan_reads(connection, routes, [job.key for job in jobs])
         for job in jobs:
@@ -208,7 +208,7 @@ class Worker:
             if tasks:
                 self._work.add(job, tasks)
             elif job.recheck or (route is not None and route.kind != "sync"):
-                self._settle(job, "done")  # a wallet that the operator has untracked
+                self._settle(job, "done")  # an untracked wallet
             elif route is None:
                 error = f"no route for the type {job.key.resource_type[:80]!r}"
                 self._settle(job, "unrouted", error)
@@ -234,7 +234,7 @@ class Worker:
             self._release(job, wait=self.timing.first_deferral)
 
     def _update_sync(self) -> None:
-        """Begin a sync that webhooks ask for, and acknowledge them when it is over."""
+        """Start a requested sync; when it has ended, settle its webhooks."""
         outcome = self._sync.update()
         if outcome is None:
             return
@@ -254,7 +254,7 @@ class Worker:
             reads = self._pool.take(1, timeout=self.timing.read_timeout)
             if reads:
                 reads += self._pool.take(self._batch.entries, timeout=0.0)
-        except SettingsError as error:  # no token is to be had: the provider lets nobody in
+        except SettingsError as error:  # without a token, every read fails
             self._pool.close()
             self._pool = self._new_pool()
             self._work.forget_reads()
@@ -264,50 +264,50 @@ class Worker:
         return reads
 
     def _apply(self, reads: Sequence[AnyRead]) -> list[AnyRead]:
-        """Apply reads, and acknowledge the webhooks that have all theirs.
+        """Apply reads, and acknowledge the webhooks that need no other read.
 
         Returns:
-            The reads that say that the provider is down or refuses, less those of objects that it
-            has refused before, and those of what may be none of ours.
+            The reads that show that the provider is down or refuses. Reads of objects that it
+            refused before are left out, as are reads of named objects that may belong to others.
         """
         with self._lease.transaction() as transaction:
             connection, behind = transaction.connection, self._work.webhook_behind
             applied = self._lease.apply(transaction, reads, behind)
-            refused = [read for read, result in applied if self._fulfil(connection, read, result)]
+            refused = [read for read, result in applied if self._complete(connection, read, result)]
             self._lease.acknowledge(connection)
         self.counts["fetches"] += len(reads)
         return refused
 
     def _release_staged(self) -> None:
-        """Decide on the waiting reads that have removals, and apply them."""
+        """Decide on the collected reads with removals, and apply them."""
         guard = self._lease.guard
         guard.decide(self._mirror.connection)
         while guard:
-            with self._lease.transaction() as transaction:  # which forgets them with the lease
+            with self._lease.transaction() as transaction:  # a lost lease empties the guard
                 for read, result in self._lease.release(transaction, self._batch.entries):
                     self.held += result.result == "held"
-                    self._fulfil(transaction.connection, read, result)
+                    self._complete(transaction.connection, read, result)
                 self._lease.acknowledge(transaction.connection)
 
-    def _fulfil(
+    def _complete(
         self, connection: sqlite3.Connection, read: AnyRead, applied: Applied | None
     ) -> bool:
-        """Let jobs have a read they wait for; whether it is news that the provider refuses."""
+        """Record a read for its jobs; return whether it counts as a refusal by the provider."""
         stale = applied is not None and applied.result == "stale"
-        jobs = self._work.fulfilled(read, stale=stale)
+        jobs = self._work.complete(read, stale=stale)
         changed = applied is not None and not applied.changed_nothing
         if isinstance(read, ObjectRead) and read.outcome == "ok":
             changed = store_object(connection, read)
         refused = read.provider_down and not jobs
         for job in jobs:
             if read.outcome in {"failed", "incomplete"}:
-                # What an object names may be someone else's: the provider denies it, or us.
+                # A named id may belong to others: the provider then answers 404 or 403.
                 if subject_of(read) not in job.named or (read.provider_down and read.status != 403):
                     job.error = read.error
                     job.down |= read.provider_down
                     refused |= read.provider_down and job.key not in self.breaker.deferred
             elif stale:
-                job.error = "other reads of it kept overtaking this one"
+                job.error = "newer reads made this one stale each time"
             else:
                 job.changed |= changed
             if isinstance(read, ObjectRead) and read.body is not None:
@@ -320,22 +320,22 @@ class Worker:
         """Read the wallets and tokens that an object names."""
         route = self._config.routes.find(job.key.resource_type)
         if route is not None:
-            ours, others = plan_named(connection, route, body)
-            if len(others) > self._config.most_unknown:
+            tasks, others = plan_named(connection, route, body)
+            if len(others) > self._config.max_unknown:
                 job.error = (
-                    f"the object names {len(others):,} wallets and tokens that are not known, more "
-                    f"than {self._config.most_unknown:,}: only those that are known were read; "
+                    f"the object names {len(others):,} unknown wallets and tokens, more than "
+                    f"{self._config.max_unknown:,}: only the known ones were read; "
                     "`nftsync wallets add` makes wallets known"
                 )
                 others = []
             job.named.update(subject_of(task) for task in others)
-            self._work.add(job, [*ours, *others])
+            self._work.add(job, [*tasks, *others])
 
-    def _judge(self, reads: Sequence[AnyRead], refused: Sequence[AnyRead]) -> None:
-        """Pause when the provider is down, and go on when it answers again."""
+    def _update_breaker(self, reads: Sequence[AnyRead], refused: Sequence[AnyRead]) -> None:
+        """Pause when the provider is down; resume when it answers again."""
         change = self.breaker.update(reads, refused, others=bool(len(self._work)))
         if change == "opened":
-            self._work.withdrawn(self._pool.withdraw())
+            self._work.withdraw(self._pool.withdraw())
             self._release_idle()
         elif change == "closed" and self.breaker.deferred:
             with self._mirror.transaction() as transaction:
@@ -344,15 +344,15 @@ class Worker:
     # Acknowledging ---------------------------------------------------------------------------
 
     def _finish(self, job: Job) -> None:
-        """Decide on a job whose reads are over, or one of whose reads the provider refused."""
+        """Settle a job without pending reads, or release one that the provider refused."""
         self._work.drop(job)
         if job.down:
             self._release(job, job.error, self.breaker.defer(job.key, job.error))
             return
         self.breaker.answered(job.key)
         if job.error is not None:
-            told = {"webhook_id": job.webhook_id, "error": job.error}
-            _log.warning("a webhook's read failed", extra=job.key._asdict() | told)
+            details = {"webhook_id": job.webhook_id, "error": job.error}
+            _log.warning("a webhook's read failed", extra=job.key._asdict() | details)
             self._settle(job, "failed", job.error)
         elif self._rechecks and not (job.changed or job.recheck):
             self._settle(job, "done", recheck_at=_in_seconds(self.timing.recheck))
@@ -360,12 +360,12 @@ class Worker:
             self._settle(job, "done")
 
     def _release(self, job: Job, error: str | None = None, wait: float | None = None) -> None:
-        """Let a job's webhooks wait again.
+        """Return a job's webhooks to pending.
 
         Args:
             job: the job.
-            error: why, or None to leave its webhooks the error that they had.
-            wait: seconds until it is due; None: as it was.
+            error: the reason; None keeps the webhooks' error.
+            wait: seconds until they are due; None keeps their due time.
         """
         due_at = None if wait is None else _in_seconds(wait)
         recheck_at = _in_seconds(wait or 0.0) if job.recheck else None
@@ -385,15 +385,15 @@ class Worker:
         )
 
     def _release_idle(self) -> None:
-        """Let the webhooks of objects that are not being read wait again."""
-        for job in self._work.not_begun():
+        """Release the webhooks of objects without a read in flight."""
+        for job in self._work.idle_jobs():
             self._work.drop(job)
             self._release(job)
         self._lease.acknowledge_all()
 
 
 def _in_seconds(seconds: float) -> str:
-    """The time so many seconds from now, in the stored form."""
+    """Return the time `seconds` from now, in the stored form."""
     return shifted(now(), timedelta(seconds=seconds))
 
 
@@ -404,17 +404,17 @@ def replay_once(
     *,
     progress: bool | None = None,
 ) -> ReplayResult:
-    """Work off the webhooks that are due now.
+    """Process the due webhooks.
 
     Args:
-        database: created or migrated where needed.
-        config: what to work with.
-        stopped: set it, and what has been read is applied and the rest waits again.
+        database: created or migrated if needed.
+        config: the replay's configuration.
+        stopped: when set, finished reads are applied and the other webhooks are released.
         progress: show a bar; None shows it on a terminal and in a notebook.
 
     Raises:
-        StoreError: the database cannot be written; what was not acknowledged waits again.
-        SettingsError: the provider cannot be read with these settings.
+        StoreError: the database cannot be written; unacknowledged webhooks are pending again.
+        SettingsError: a setting for the provider is invalid.
     """
     began = time.monotonic()
     with explained(database), Mirror(database, busy_seconds=config.timing.busy) as mirror:
@@ -426,68 +426,66 @@ def replay_once(
         ):
             while not (stopped.is_set() or worker.breaker.is_open):
                 idle = not worker.step(due)
-                news = worker.news()
-                bar.update(news.total() - news["fetches"])
+                new_counts = worker.new_counts()
+                bar.update(new_counts.total() - new_counts["fetches"])
                 if idle and not worker.busy:
                     break
                 if idle and not worker.awaits_reads:
                     stopped.wait(config.timing.read_timeout)  # for a sync
             worker.interrupted = stopped.is_set()
-    told = {
+    outcome = {
         "seconds": round(time.monotonic() - began, 3),
         "held": worker.held,
         "error": worker.breaker.reason,
     }
-    return msgspec.convert({**worker.counts, **told}, ReplayResult)
+    return msgspec.convert({**worker.counts, **outcome}, ReplayResult)
 
 
-def follow(
+def replay_continuously(
     database: Path,
     config: ReplayConfig,
     stopped: threading.Event,
     wake: threading.Event,
-    tell: Callable[[Counter[str]], None],
+    on_progress: Callable[[Counter[str]], None],
     on_damaged: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Work off webhooks as they come, until stopped.
+    """Process webhooks as they arrive, until stopped.
 
     Args:
-        database: created or migrated where needed.
-        config: what to work with.
-        stopped: set it (and `wake`), and this ends; what is not worked off waits again.
-        wake: is set when webhooks have come; those that other processes store are found too.
-        tell: is called with how many webhooks have come to which state, and how many reads were
-            made, since the last call.
-        on_damaged: is called, perhaps more than once, with what SQLite finds wrong with the
-            database.
+        database: created or migrated if needed.
+        config: the replay's configuration.
+        stopped: set it, and then `wake`, to stop; the other webhooks are released.
+        wake: set when webhooks were stored; other processes' webhooks are found by polling.
+        on_progress: called with the increase of the counts: webhooks by end state, and reads.
+        on_damaged: called with SQLite's report of damage, perhaps repeatedly.
     """
     timing = config.timing
     files = FilesInUse(database)
     while not stopped.is_set():
         try:
-            files.check()  # no other file is opened in its place
+            files.check()  # never open another file at this path
             with (
                 explained(database),
                 Mirror(database, busy_seconds=timing.busy) as mirror,
                 ExitStack() as stack,
             ):
                 worker = Worker(mirror, config, rechecks=True)
-                stack.callback(lambda each: tell(each.news()), worker)
+                stack.callback(lambda ended: on_progress(ended.new_counts()), worker)
                 stack.enter_context(worker)
                 quiet_since = time.monotonic()
                 while not stopped.is_set():
                     if wake.is_set():
                         wake.clear()
-                        worker.look_now()
+                        worker.check_now()
                     if worker.step() or worker.busy:
                         quiet_since = time.monotonic()
-                        tell(worker.news())
+                        on_progress(worker.new_counts())
                     elif time.monotonic() - quiet_since > timing.quiet:
                         worker.end_run()
                     if not worker.awaits_reads:
                         wake.wait(timing.read_timeout if worker.busy else timing.poll)
         except StoreError as error:
-            # What was in hand waits again when the lease runs out.
+            # Work in progress is pending again when the lease expires.
             _log.error("database trouble: %s", error)
             if isinstance(error, DamagedDatabase):
                 on_damaged(str(error))

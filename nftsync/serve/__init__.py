@@ -1,1 +1,1 @@
-"""The service: receiver, replay and periodic syncs in one process."""
+"""Service: receiver, replay and periodic syncs in one process."""

@@ -1,4 +1,4 @@
-"""The log of `serve`: lines for a terminal, JSON elsewhere; logging never blocks."""
+"""Log of `serve`: lines on a terminal, otherwise JSON; logging never blocks."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("nftsync.log")
 
-_LINES_A_SECOND = 10
-#: Bytes that wait to be written to stderr; what comes after them is dropped.
-_WAITING = 256 * 1024
-#: How long the end of the process waits until they are written.
+_MAX_LINES_A_SECOND = 10
+#: Most buffered bytes for stderr; later lines are dropped.
+_MAX_BUFFERED = 256 * 1024
+#: Longest wait for the buffer at the end of the process, in seconds.
 _LAST_SECONDS = 1.0
 
 
 def unblock_stderr() -> None:
-    """Let no write to `sys.stderr` wait, from here to the end of the process."""
+    """Make writes to `sys.stderr` nonblocking until the process ends."""
     try:
         descriptor = sys.stderr.fileno()
     except (AttributeError, io.UnsupportedOperation):  # it is closed, or in memory
@@ -42,44 +42,44 @@ def unblock_stderr() -> None:
 
 
 def log_lines(level: int = logging.INFO, stream: TextIO | None = None) -> logging.Handler:
-    """Write the log of the whole process: short lines to a terminal, JSON lines elsewhere.
+    """Write the process's log: short lines on a terminal, otherwise JSON lines.
 
     Args:
-        level: what is logged at least.
-        stream: where to; standard error if None.
+        level: lowest level to log.
+        stream: destination; standard error by default.
 
     Returns:
-        The handler, for whoever wants to take it off again.
+        The handler, so that the caller can remove it.
     """
     from pythonjsonlogger.json import JsonFormatter
 
     handler = logging.StreamHandler(stream or sys.stderr)
     names = {"levelname": "level", "name": "logger"}
     if handler.stream is not None and handler.stream.isatty():  # it may be closed
-        handler.setFormatter(_ForPeople())
+        handler.setFormatter(_PlainFormatter())
     else:
         handler.setFormatter(
             JsonFormatter(
                 "%(levelname)s %(name)s %(message)s", timestamp="time", rename_fields=names
             )
         )
-    # What anybody can cause: refused webhooks, which have a sender, and what waitress makes of a
-    # request's bytes.
+    # Limited, because any sender can cause them: refused webhooks (with `remote`), and waitress's
+    # reports of invalid requests.
     handler.addFilter(_Bounded(lambda record: hasattr(record, "remote")))
     handler.addFilter(_Bounded(lambda record: record.name.startswith("waitress")))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level)
-    # Each request of the follow-up reads would be a line, with its URL.
+    # They would log each follow-up read with its URL.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # Every worker busy is what a wait for the disk looks like, and no news.
+    # Its warning, that all threads are busy, is normal while the disk is slow.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     return handler
 
 
-class _ForPeople(logging.Formatter):
-    """`12:00:05Z WARNING refused a webhook: reason wrong, bytes 312`; what is 0 is left out."""
+class _PlainFormatter(logging.Formatter):
+    """Lines such as `12:00:05Z WARNING refused a webhook: reason wrong`, without zero values."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s")
@@ -91,14 +91,16 @@ class _ForPeople(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         from pythonjsonlogger.core import RESERVED_ATTRS
 
-        told = {name: value for name, value in vars(record).items() if name not in RESERVED_ATTRS}
-        more = ", ".join(f"{name.replace('_', ' ')} {told[name]}" for name in told if told[name])
+        extra = {name: value for name, value in vars(record).items() if name not in RESERVED_ATTRS}
+        more = ", ".join(
+            f"{key.replace('_', ' ')} {value}" for key, value in extra.items() if value
+        )
         text = super().formatMessage(record) + (f": {more}" if more else "")
         return visible(" ".join(text.splitlines()))
 
 
 class _Bounded(logging.Filter):
-    """Lets so many records a second of one kind pass, and all of the others."""
+    """Filter that limits the records of one kind per second."""
 
     def __init__(self, is_one: Callable[[logging.LogRecord], bool]) -> None:
         super().__init__()
@@ -113,7 +115,7 @@ class _Bounded(logging.Filter):
             second = int(record.created)
             self._lines = 1 if second != self._second else self._lines + 1
             self._second = second
-            if self._lines > _LINES_A_SECOND:
+            if self._lines > _MAX_LINES_A_SECOND:
                 self._suppressed += 1
                 return False
             if self._suppressed:
@@ -122,15 +124,15 @@ class _Bounded(logging.Filter):
 
 
 class _Unblocked(io.RawIOBase):
-    """What a thread writes on to a descriptor, so that nobody waits for whoever reads it.
+    """Stream that a thread copies to a descriptor, so that writers never block.
 
-    The thread takes no lock of a stream's: Python could not end while one is held.
+    The thread takes no stream's lock, because Python cannot exit while one is held.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._changed = threading.Condition()
-        self._texts: list[bytes] = []
+        self._buffer: list[bytes] = []
         self._waiting = self._dropped = 0
         self._finished = False
         self._thread = start_thread("stderr", self._run, self._fail)
@@ -138,8 +140,8 @@ class _Unblocked(io.RawIOBase):
     def write(self, data: ReadableBuffer, /) -> int:
         text = bytes(data)
         with self._changed:
-            if self._waiting < _WAITING or threading.current_thread() is self._thread:
-                self._texts.append(text)
+            if self._waiting < _MAX_BUFFERED or threading.current_thread() is self._thread:
+                self._buffer.append(text)
                 self._waiting += len(text)
                 self._changed.notify()
             else:
@@ -153,14 +155,14 @@ class _Unblocked(io.RawIOBase):
         return os.isatty(self._descriptor)
 
     def finish(self) -> None:
-        """Wait until all is written, but not for long."""
+        """Wait briefly until the buffer is written."""
         with self._changed:
             self._finished = True
             self._changed.notify()
         self._thread.join(_LAST_SECONDS)
 
     def _fail(self, error: Exception) -> None:
-        """Say that no more will be written; lines that come are dropped, and nobody waits."""
+        """Report that the log has ended; later lines are dropped without blocking."""
         with suppress(OSError):
             os.write(self._descriptor, f"nftsync: the log ended: {error!r}\n".encode())
 
@@ -168,8 +170,8 @@ class _Unblocked(io.RawIOBase):
         dropped = 0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._texts or self._finished)
-                texts, self._texts, self._waiting = self._texts, [], 0
+                self._changed.wait_for(lambda: self._buffer or self._finished)
+                texts, self._buffer, self._waiting = self._buffer, [], 0
                 dropped, self._dropped = dropped + self._dropped, 0
             if not texts:
                 return
@@ -177,7 +179,7 @@ class _Unblocked(io.RawIOBase):
             try:
                 while text:
                     text = text[os.write(self._descriptor, text) :]
-            except OSError:  # its reader has gone, or the disk is full
+            except OSError:  # the reader closed it, or the disk is full
                 dropped += text.count(b"\n")
                 continue
             if dropped:

@@ -22,19 +22,19 @@ from nftsync.store.schema import made_at
 from nftsync.times import age_seconds, now, shifted
 from nftsync.wsgi import HttpServer, Listener
 
-_ENDED_AS = ("ok", "partial", "failed", "interrupted")
+_END_STATUSES = ("ok", "partial", "failed", "interrupted")
 
-#: A wallet that was never read is as old as our knowledge of it.
+#: A wallet without a read counts from when it was added.
 _STALEST = "SELECT min(coalesce(synced_at, first_seen_at)) FROM wallets WHERE tracked"
 _WALLETS = "SELECT status, count(*) FROM wallets WHERE tracked GROUP BY status"
 _SYNC = """
     SELECT started_at, finished_at, status, seconds FROM sync_runs
     WHERE reads_all AND finished_at IS NOT NULL AND status IN ({}) ORDER BY started_at DESC LIMIT 1
 """
-_LAST_SYNC = _SYNC.format(", ".join(f"'{status}'" for status in _ENDED_AS))
+_LAST_SYNC = _SYNC.format(", ".join(f"'{status}'" for status in _END_STATUSES))
 _GOOD_SYNC = _SYNC.format("'ok'")
-#: As the schedule counts: one that left out wallets that fail was made, too.
-_MADE_SYNC = _SYNC.format("'ok', 'partial'")
+#: Like the schedule, counts a sync in which some wallets failed.
+_FINISHED_SYNC = _SYNC.format("'ok', 'partial'")
 _WEBHOOK = "SELECT received_at FROM webhooks ORDER BY webhook_no {} LIMIT 1"
 _CHANGES = """
     SELECT coalesce(max(change_id), ?1),
@@ -47,47 +47,47 @@ _CHANGES = """
 
 
 class Freshness(Collector):
-    """Reads the database whenever the figures are asked for; none while it cannot be read.
+    """Metrics of the mirror, read at each collection; none while the database is unreadable.
 
     Args:
         database: the database.
-        every: from the start of one full sync to the next; None: none are scheduled.
+        every: time between the starts of full syncs; None: no schedule.
     """
 
     def __init__(self, database: Path, every: timedelta | None) -> None:
         self._database = database
         self._every = every
-        # The log of changes only grows, so of millions each is counted once.
+        # The change feed only grows, so each collection counts only new changes.
         self._counting = threading.Lock()
         self._counted_to = 0
         self._changes = [0, 0, 0, 0]
 
     def collect(self) -> Iterator[Metric]:
-        """Give the figures, all of one moment."""
-        found = [
+        """Yield the metrics, all as of one moment."""
+        metrics = [
             _gauge("nftsync_log_bytes", "Size of the write-ahead log.", log_bytes(self._database))
         ]
         with suppress(NftsyncError, sqlite3.Error), closing(connect_reader(self._database)) as db:
             db.execute("PRAGMA busy_timeout = 1000")
             db.execute("BEGIN DEFERRED")
             moment = now()
-            found += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db)]
+            metrics += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db)]
             removals = held(db)
-            found += [
+            metrics += [
                 _gauge(
                     "nftsync_removals_held",
-                    "Removals held for review, as too many came within 24 hours.",
+                    "Removals held for review: more than the limit for 24 hours.",
                     removals.balances + removals.emptied,
                 ),
                 _gauge(
                     "nftsync_last_webhook_age_seconds",
-                    "Time since the last new webhook was received.",
+                    "Age of the last new webhook.",
                     _age(db, _WEBHOOK.format("DESC"), moment),
                 ),
             ]
             if self._every is not None:
-                found.append(_overdue(db, moment, self._every))
-        yield from found
+                metrics.append(_overdue(db, moment, self._every))
+        yield from metrics
 
     def _count_changes(self, connection: sqlite3.Connection) -> Iterator[Metric]:
         with self._counting:
@@ -96,35 +96,35 @@ class Freshness(Collector):
                 _CHANGES, (self._counted_to, first)
             ).fetchone()
             self._changes = [sum(pair) for pair in zip(self._changes, more, strict=True)]
-            *by_source, untold = self._changes
+            *by_source, unannounced = self._changes
         changes = CounterMetricFamily(
-            "nftsync_changes", "Changes of balances in the log, by source.", labels=["source"]
+            "nftsync_changes", "Balance changes in the change feed, by source.", labels=["source"]
         )
         for source, count in zip(("first read", "sync", "webhook"), by_source, strict=True):
             changes.add_metric([source], count)
         yield changes
         yield CounterMetricFamily(
             "nftsync_changes_untold",
-            "Changes that a sync found although webhooks came before.",
-            value=untold,
+            "Changes found by a sync, without a webhook, since the first webhook.",
+            value=unannounced,
         )
 
 
 def serve_metrics(
     metrics: Metrics, port: int, on_broken: Callable[[Exception], None]
 ) -> Callable[[], None]:
-    """Serve the figures on a port of 127.0.0.1.
+    """Serve the metrics on a port of 127.0.0.1.
 
     Args:
-        metrics: what is served.
-        port: where.
+        metrics: the metrics.
+        port: the port.
         on_broken: see `HttpServer`.
 
     Returns:
-        What ends it.
+        A function that stops the server.
 
     Raises:
-        InputError: the port is taken or may not be used.
+        InputError: the port is taken or not allowed.
     """
     listener = Listener(port=port, flag="--metrics-port")
     app = make_wsgi_app(metrics.registry)
@@ -139,48 +139,46 @@ def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     yield wallets
     yield _gauge(
         "nftsync_stalest_wallet_age_seconds",
-        "Time since the least recently read tracked wallet was read.",
+        "Age of the last read of the least recently read tracked wallet.",
         _age(connection, _STALEST, moment),
     )
 
 
 def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
     status = GaugeMetricFamily(
-        "nftsync_last_sync_status", "1 for how the last full sync ended.", labels=["status"]
+        "nftsync_last_sync_status", "1 for the status of the last full sync.", labels=["status"]
     )
     row = connection.execute(_LAST_SYNC).fetchone()
     _, ended, last, seconds = row or (None, None, None, None)
-    for each in _ENDED_AS:
-        status.add_metric([each], each == last)
+    for name in _END_STATUSES:
+        status.add_metric([name], name == last)
     yield status
-    yield _gauge("nftsync_last_sync_seconds", "How long the last full sync took.", seconds)
-    yield _gauge(
-        "nftsync_last_sync_timestamp_seconds", "When the last full sync ended.", _unix(ended)
-    )
+    yield _gauge("nftsync_last_sync_seconds", "Duration of the last full sync.", seconds)
+    yield _gauge("nftsync_last_sync_timestamp_seconds", "End of the last full sync.", _unix(ended))
     good = connection.execute(_GOOD_SYNC).fetchone()
     yield _gauge(
         "nftsync_last_good_sync_timestamp_seconds",
-        "When the last full sync ended in which no wallet failed.",
+        "End of the last full sync without failed wallets.",
         _unix(good and good[1]),
     )
 
 
 def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> Metric:
-    made = connection.execute(_MADE_SYNC).fetchone()
-    if made is None:
+    row = connection.execute(_FINISHED_SYNC).fetchone()
+    if row is None:
         due = made_at(connection) or moment
     else:
-        started, ended = made[:2]
-        due = max(shifted(started, every), ended)  # also where one takes longer than that
+        started, ended = row[:2]
+        due = max(shifted(started, every), ended)  # or at the end of a sync that took longer
     return _gauge(
         "nftsync_sync_overdue_seconds",
-        "For how long a full sync has been due that none has come to an end since.",
+        "How long a full sync has been overdue; 0 if none is.",
         age_seconds(due, moment),
     )
 
 
 def _gauge(name: str, text: str, value: float | None) -> Metric:
-    """A figure, or none where it is not known."""
+    """Return a gauge, without a value if None."""
     family = GaugeMetricFamily(name, text)
     if value is not None:
         family.add_metric([], value)

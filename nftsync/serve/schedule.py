@@ -1,6 +1,6 @@
-"""Replays and full syncs built from settings, and the schedule of full syncs.
+"""Replays and full syncs from settings, and the schedule of full syncs.
 
-Those make good what webhooks missed.
+Full syncs find changes that webhooks missed.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from nftsync.times import format_time
 
 _log = logging.getLogger("nftsync.sync")
 
-#: How long to wait at least between two syncs, and before the first try after one that failed;
-#: each further failure doubles it. The interval bounds it.
+#: Shortest wait between syncs, and after a failed one; doubled by each further failure, up to the
+#: interval.
 _LEAST_WAIT = timedelta(seconds=30)
 
 
 def replay_config(settings: Settings) -> ReplayConfig:
-    """All that a replay works with.
+    """Return the configuration of a replay.
 
     Raises:
-        SettingsError: no `base_url` is set, or a client cannot be made so.
+        SettingsError: `base_url` is not set, or a client setting is invalid.
     """
     client = client_config(settings)
-    # One limit on requests at once for webhooks and syncs together.
+    # Webhooks and syncs share one limit of concurrent requests.
     access = access_to(client, at_once=settings.concurrency)
     return ReplayConfig(
         client=client,
         access=access,
         routes=merge_routes(settings.routes),
-        # From the start: what a cut-off sync has read, it may have read before the webhook came.
+        # Not resumed: an interrupted sync may have read wallets before the webhook arrived.
         run_sync=full_sync(settings, access, resume=False),
         organization_id=settings.organization_id,
         concurrency=settings.concurrency,
@@ -56,12 +56,12 @@ def replay_config(settings: Settings) -> ReplayConfig:
 
 
 def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
-    """A sync of all tracked wallets, those of the wallets file among them.
+    """Return a sync of all tracked wallets, including the wallets file's.
 
     Args:
         settings: the settings.
-        access: rate limiter and credentials, shared with the replay.
-        resume: go on with one that was cut off, where there is one.
+        access: rate limit and credentials, shared with the replay.
+        resume: resume an interrupted sync, if any.
     """
     client = client_config(settings)
 
@@ -72,7 +72,7 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
                 lines = read_wallets_file(settings.wallets_file)
             if settings.collections_file is not None:
                 collections = read_collections_file(settings.collections_file)
-        except InputError as error:  # which by itself says that there is no wallet to read
+        except InputError as error:  # an InputError alone would mean that no wallet is tracked
             raise SettingsError(str(error)) from error
         if lines is not None:
             with Mirror(settings.database) as mirror:
@@ -90,46 +90,46 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
     return run
 
 
-def keep_syncing(
+def sync_periodically(
     database: Path, every: timedelta, run_sync: RunSync, stopped: threading.Event
 ) -> None:
-    """Sync when the last full sync of this database, whoever made it, began so long ago.
+    """Sync when the last full sync of this database, by any process, started `every` ago.
 
-    One that failed, was cut off, or read only some of the tracked wallets does not count.
+    A sync does not count if it failed, was interrupted, or read only some tracked wallets.
 
     Args:
         database: the database.
-        every: from the start of one to the start of the next.
-        run_sync: makes one, or goes on with one that was cut off.
-        stopped: set it, and this ends; a sync under way is interrupted and goes on the next time.
+        every: time between the starts of syncs.
+        run_sync: runs a full sync, or resumes an interrupted one.
+        stopped: set it to stop; a running sync is interrupted, and resumed next time.
     """
     files = FilesInUse(database)
     failures = 0  # in a row
-    told: str | None = None
+    logged: str | None = None
     least = timedelta(0)
     while not stopped.wait(max(least, _until_due(database, every)).total_seconds()):
         failed = False
         try:
-            files.check()  # no other file is opened in its place
+            files.check()  # never open another file at this path
             result = run_sync(stopped)
         except SyncRunning:
-            told = _tell("another process is syncing", told)
+            logged = _warn_once("another process is syncing", logged)
         except InputError as error:  # no wallet is tracked yet, or the wallets file is unusable
-            told = _tell(f"no sync: {error}", told)
+            logged = _warn_once(f"no sync: {error}", logged)
         except NftsyncError as error:
             failed = True
             _log.error("sync failed: %s", error)
         else:
             failed = result.status == "failed"
-            told = None
+            logged = None
             _report(result)
         failures = min(failures + 1, 20) if failed else 0
         least = min(every, _LEAST_WAIT * 2**failures)
 
 
-def _tell(text: str, told: str | None) -> str:
-    """Say it once, not every half minute."""
-    if text != told:
+def _warn_once(text: str, logged: str | None) -> str:
+    """Log a warning unless it was the last one."""
+    if text != logged:
         _log.warning("%s", text)
     return text
 
@@ -140,23 +140,23 @@ def _until_due(database: Path, every: timedelta) -> timedelta:
         with explained(database), closing(connect_reader(database)) as connection:
             started_at = last_full_sync_began(connection, format_time(moment - every))
     except StoreError as error:
-        _log.error("sync put off: %s", error)
+        _log.error("sync postponed: %s", error)
         return _LEAST_WAIT
     if started_at is None:
         return timedelta(0)
     left = datetime.fromisoformat(started_at) + every - moment
-    return min(every, max(timedelta(0), left))  # not longer, though the clock went back
+    return min(every, max(timedelta(0), left))  # bounded in case the clock went back
 
 
 def _report(result: SyncResult) -> None:
     level = logging.INFO if result.status in {"ok", "interrupted"} else logging.WARNING
-    told = {name: getattr(result, name) for name in ("run_id", "status", "requests", "seconds")}
-    told |= {f"wallets_{name}": getattr(result.wallets, name) for name in ("ok", "failed")}
+    details = {name: getattr(result, name) for name in ("run_id", "status", "requests", "seconds")}
+    details |= {f"wallets_{name}": getattr(result.wallets, name) for name in ("ok", "failed")}
     balances = msgspec.to_builtins(result.balances)
-    told |= {f"balances_{name}": count for name, count in balances.items()}
+    details |= {f"balances_{name}": count for name, count in balances.items()}
     if result.error is not None:
-        told["error"] = result.error
+        details["error"] = result.error
     elif result.failures:
         first = result.failures[0]
-        told["first_failure"] = f"{first.wallet_id}: {first.error}"
-    _log.log(level, "synced", extra=told)
+        details["first_failure"] = f"{first.wallet_id}: {first.error}"
+    _log.log(level, "synced", extra=details)

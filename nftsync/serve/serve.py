@@ -1,4 +1,4 @@
-"""`serve`: start receiver, replay and schedule together, and stop them together."""
+"""`serve`: start and stop receiver, replay and schedule together."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pathlib import Path
 
 from nftsync.receiver.app import Metrics, close_app, create_app, refuse_webhooks
 from nftsync.replay.config import ReplayConfig, RunSync
-from nftsync.replay.worker import follow
+from nftsync.replay.worker import replay_continuously
 from nftsync.serve.metrics import Freshness, serve_metrics
-from nftsync.serve.schedule import keep_syncing
+from nftsync.serve.schedule import sync_periodically
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals, wake_main_thread
 
 _log = logging.getLogger("nftsync.daemon.serve")  # the name that log lines have
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)  # which would show the secrets
+@dataclass(frozen=True, kw_only=True, repr=False)  # a repr would show the secrets
 class ServeConfig:
-    """What `serve` runs.
+    """Configuration of `serve`.
 
     Attributes:
-        database: created or migrated where needed.
-        secrets: the webhook secret, then the one before it while it is being rotated.
-        organization_id: webhooks of others are quarantined.
-        host: the address to listen on.
-        port: 0 takes any free one.
-        path: where webhooks are received.
-        metrics_port: where Prometheus asks, on loopback; None: nowhere.
-        replay: None: webhooks are only stored.
-        sync_every: from the start of one full sync to the next; None: there are none.
-        run_sync: makes one.
+        database: created or migrated if needed.
+        secrets: the webhook secret, and during a rotation the previous one.
+        organization_id: webhooks for others are quarantined.
+        host: address to listen on.
+        port: port to listen on; 0 takes any free one.
+        path: URL path for webhooks.
+        metrics_port: port for Prometheus on 127.0.0.1; None: no metrics server.
+        replay: None only stores webhooks.
+        sync_every: time between the starts of full syncs; None: no syncs.
+        run_sync: runs a full sync.
     """
 
     database: Path
@@ -52,17 +52,17 @@ class ServeConfig:
     run_sync: RunSync | None = None
 
 
-class Receiving:
-    """What runs: the receiver, and threads beside it.
+class Service:
+    """A running receiver and its threads.
 
     Args:
-        give_up: is called, from another thread, when a part cannot go on.
+        give_up: called, from another thread, when a part fails.
 
     Attributes:
-        url: where webhooks are received.
-        failures: of the parts; with the first one all is to end.
-        stopped: set when the threads are to end.
-        wake: set when there is something new for replay, or the end has come.
+        url: URL for webhooks.
+        failures: failures of parts; the first one ends the service.
+        stopped: set to end the threads.
+        wake: set when webhooks were stored, or to end the replay.
     """
 
     url = ""
@@ -71,10 +71,10 @@ class Receiving:
         self.stopped = threading.Event()
         self.wake = threading.Event()
         self.failures = Failures(give_up)
-        self._threads: list[threading.Thread] = []  # noqa: TID251 - its type alone
+        self._threads: list[threading.Thread] = []  # noqa: TID251 - only its type
 
     def start(self, name: str, work: Callable[[], None]) -> None:
-        """Have a part work in a thread."""
+        """Run a part in a thread."""
         self._threads.append(start_thread(name, work, self.failures.of(f"the {name}")))
 
     def stop(self) -> None:
@@ -86,80 +86,80 @@ class Receiving:
 
 
 def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C, SIGTERM or SIGHUP, then finish what is in flight; for the main thread.
+    """Serve until Ctrl-C, SIGTERM or SIGHUP, then finish requests; main thread only.
 
     Args:
-        config: what to run.
-        ready: is called with the URL for webhooks once they are taken.
+        config: the configuration.
+        ready: called with the URL for webhooks when the receiver is ready.
 
     Raises:
-        NftsyncError: it cannot start, or not go on.
+        NftsyncError: the service cannot start, or a part failed.
     """
-    with stop_signals() as wait, receiving(config, wake_main_thread) as r:
-        _log.info("serving", extra={"url": r.url})
-        ready(r.url)
+    with stop_signals() as wait, run_service(config, wake_main_thread) as service:
+        _log.info("serving", extra={"url": service.url})
+        ready(service.url)
         number = wait()
         _log.info("stopping", extra={"signal": signal.Signals(number).name})
-    r.failures.raise_first()
+    service.failures.raise_first()
     _log.info("stopped")
 
 
 @contextmanager
-def receiving(config: ServeConfig, give_up: Callable[[], None]) -> Iterator[Receiving]:
-    """Run everything during a block, and end it in order: requests first, then the replay.
+def run_service(config: ServeConfig, give_up: Callable[[], None]) -> Iterator[Service]:
+    """Run the service during a block; at the end, stop requests first, then the replay.
 
     Args:
-        config: what to run.
-        give_up: is called, from another thread, when a part cannot go on.
+        config: the configuration.
+        give_up: called, from another thread, when a part fails.
 
     Raises:
-        NftsyncError: it cannot start.
+        NftsyncError: the service cannot start.
     """
-    parts = Receiving(give_up)
+    service = Service(give_up)
     with ExitStack() as stack:
-        _start(config, parts, stack)
-        yield parts
+        _start(config, service, stack)
+        yield service
 
 
 @enough_threads()
-def _start(config: ServeConfig, parts: Receiving, stack: ExitStack) -> None:
-    """Start everything, and note on the stack how it ends."""
+def _start(config: ServeConfig, service: Service, stack: ExitStack) -> None:
+    """Start all parts, and register how to stop them."""
     metrics = Metrics()
     app = create_app(
         database=config.database,
         secrets=config.secrets,
         organization_id=config.organization_id,
         path=config.path,
-        on_stored=parts.wake.set,
+        on_stored=service.wake.set,
         metrics=metrics,
-        on_broken=parts.failures.of("the receiver"),
-        healthy=lambda: not parts.failures,
+        on_broken=service.failures.of("the receiver"),
+        healthy=lambda: not service.failures,
     )
     stack.callback(close_app, app)
     if config.metrics_port is not None:
         metrics.registry.register(Freshness(config.database, config.sync_every))
         stack.callback(
-            serve_metrics(metrics, config.metrics_port, parts.failures.of("the metrics server"))
+            serve_metrics(metrics, config.metrics_port, service.failures.of("the metrics server"))
         )
-    stack.callback(parts.stop)
+    stack.callback(service.stop)
     listener = Listener(config.host, config.port)
     server = stack.enter_context(
-        HttpServer(app, listener, on_broken=parts.failures.of("the HTTP server"))
+        HttpServer(app, listener, on_broken=service.failures.of("the HTTP server"))
     )
-    parts.url = server.url + config.path
-    database, stopped = config.database, parts.stopped
+    service.url = server.url + config.path
+    database, stopped = config.database, service.stopped
     replay, every, run_sync = config.replay, config.sync_every, config.run_sync
     if replay is not None:
-        parts.start(
+        service.start(
             "replay",
-            lambda: follow(
+            lambda: replay_continuously(
                 database,
                 replay,
                 stopped,
-                parts.wake,
+                service.wake,
                 metrics.count_replayed,
                 on_damaged=partial(refuse_webhooks, app),
             ),
         )
     if every is not None and run_sync is not None:
-        parts.start("sync", lambda: keep_syncing(database, every, run_sync, stopped))
+        service.start("sync", lambda: sync_periodically(database, every, run_sync, stopped))
