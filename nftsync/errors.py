@@ -27,10 +27,7 @@ class NftsyncError(Exception):
     """Base of all errors that nftsync raises deliberately; the text is one line."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that IPython and Jupyter show instead of a traceback.
-
-        The message says what to do next; nftsync's own stack frames would bury it.
-        """
+        """Return the text for IPython and Jupyter: the message without a traceback."""
         return [f"\x1b[31m{type(self).__name__}\x1b[39m: {visible(str(self))}"]
 
 
@@ -74,11 +71,10 @@ class ReadError(NftsyncError):
     """A read of the provider failed, and is not retried now.
 
     Attributes:
-        status: the response's HTTP status; None without a response.
+        status: the response's HTTP status, if any.
         provider_down: the provider is unreachable or refuses every request: 401, 403, 429, 5xx, or
-            no complete response. Other errors concern the requested object alone: 404 and other
-            4xx, redirects, unusable or truncated responses.
-        passing: a retry may succeed: 429, 5xx, a broken connection or a truncated response.
+            no response. Other errors, truncated responses included, concern one object.
+        passing: a retry may succeed: 429, 5xx, broken connection, truncated response.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:

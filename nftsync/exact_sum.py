@@ -1,8 +1,7 @@
 """Exact arithmetic on amounts in SQL: functions for a SQLite connection.
 
-Amounts are text of up to 78 digits (2**256 - 1). SQLite's `sum` would return a float, and
-`CAST(amount AS INTEGER)` would cap the amount at 2**63 - 1 silently. Datasette and sqlite-utils
-load this module by its entry points, so that queries there have the functions too.
+SQLite's `sum` returns a float, and `CAST(amount AS INTEGER)` caps amounts at 2**63 - 1; amounts
+reach 2**256 - 1. Datasette and sqlite-utils load these functions by the module's entry points.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NOT_EXACT = (
 
 
 def exact(amount: _Value) -> int | None:
-    """Return an integer, or the integer in 1 to 100 ASCII digits; None for anything else."""
+    """Return an integer, or the integer in 1 to 100 ASCII digits, or None."""
     if isinstance(amount, str):
         if len(amount) <= _MAX_DIGITS and amount.isascii() and amount.isdigit():
             return int(amount)
@@ -32,15 +31,14 @@ def exact(amount: _Value) -> int | None:
 
 
 def is_zero(amount: str) -> bool:
-    """Return whether an amount is zero (one or more `0`), so that the balance isn't a holding."""
+    """Return whether an amount is one or more `0`."""
     return amount != "" and not amount.strip("0")
 
 
 class ExactSum:
-    """Aggregate and window function `exact_sum(amount)`.
+    """Aggregate and window function `exact_sum(amount)`: the sum as text.
 
-    It returns the sum as text. It ignores everything but 1 to 100 ASCII digits, and returns NULL if
-    nothing is left to add.
+    It ignores everything but 1 to 100 ASCII digits; without any, it returns NULL.
     """
 
     def __init__(self) -> None:
@@ -67,10 +65,9 @@ class ExactSum:
 
 
 def amount_key(amount: _Value) -> str | None:
-    """Return a sort key for an amount: text that compares as the number does.
+    """Return a text that sorts as the amount's number does.
 
-    The SQL function `amount_key(amount)`. It also accepts sums of `exact_sum`; anything but 1 to
-    999 ASCII digits gives NULL.
+    This SQL function also accepts sums of `exact_sum`. NULL for anything but 1 to 999 ASCII digits.
     """
     if isinstance(amount, int):
         amount = str(amount)
@@ -81,11 +78,7 @@ def amount_key(amount: _Value) -> str | None:
 
 
 def register(connection: sqlite3.Connection) -> None:
-    """Add `exact_sum(amount)` and `amount_key(amount)` to a connection.
-
-    Args:
-        connection: any connection of Python's `sqlite3`; its database is not accessed.
-    """
+    """Add `exact_sum(amount)` and `amount_key(amount)` to a connection."""
     connection.create_window_function("exact_sum", 1, ExactSum)
     connection.create_function("amount_key", 1, amount_key, deterministic=True)
 
@@ -93,5 +86,5 @@ def register(connection: sqlite3.Connection) -> None:
 @HookimplMarker("datasette")
 @HookimplMarker("sqlite_utils")
 def prepare_connection(conn: sqlite3.Connection) -> None:
-    """Add the functions to each connection that Datasette or sqlite-utils opens."""
+    """Add the functions to a connection of Datasette or sqlite-utils."""
     register(conn)

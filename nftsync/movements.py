@@ -1,8 +1,7 @@
 """Matching of a token's losses and gains: which pairs form a transfer.
 
-A movement is a change of a wallet's balance. The provider names no transfers, so nftsync infers
-them: a loss and a gain in different wallets, observed in overlapping windows. It names a pair only
-if no other explanation of the movements exists.
+The provider names no transfers, so nftsync infers them from changes of balances: a loss and a gain
+in different wallets, observed in overlapping windows.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ Moment = TypeVar("Moment", int, str)
 
 
 class Movement(NamedTuple, Generic[Moment]):
-    """A change of one wallet's balance of a token, which happened after `after` and until `at`.
+    """A change of one wallet's balance of a token, after `after` and until `at`.
 
     Attributes:
         wallet: the wallet, by any key.
-        amount: above 0 for a gain, below 0 for a loss; None: unknown size.
-        after: time of the wallet's last read before the change; None without one. A time not before
-            `at` counts as None, because the clock was set back.
+        amount: negative for a loss; None: unknown size.
+        after: the wallet's last read before the change, if any. Ignored if not before `at`, because
+            the clock was set back.
         at: when the change was stored.
     """
 
@@ -51,23 +50,20 @@ _MAX_LINKS, _MAX_LINKS_EACH = 100_000, 30
 def pairs(movements: Sequence[Movement[Moment]]) -> list[tuple[int, int]]:
     """Find the losses and gains that can only be transfers.
 
-    A loss and a gain in two wallets are candidates of each other if their windows overlap. Their
-    amounts may differ: a loss of 2 can be 1 for a known wallet and 1 for an unknown one. The rule
-    pairs movements until none is left:
+    A loss and a gain in two wallets are candidates if their windows overlap. Their amounts may
+    differ: a loss of 2 can be 1 for a known wallet and 1 for an unknown one. The rule pairs
+    movements until none is left:
 
     - A movement with exactly one remaining candidate is paired with it.
-    - If all remaining candidates belong to one wallet, only their times are uncertain, not the
-      wallet. The movement is paired with a candidate that every other candidate can replace: they
-      share its own candidates.
+    - If all remaining candidates belong to one wallet, only their times are uncertain. The movement
+      is paired with a candidate whose own candidates all the others share.
 
-    Both amounts of a pair must be equal. Pairs are named only if the rule pairs every movement that
-    candidates link. Every complete explanation then has the same amounts between the same wallets.
-    Otherwise the whole group stays unnamed, as do groups with too many candidates or a movement of
-    unknown size.
+    Both amounts of a pair must be equal. Movements linked by candidates are all paired or all left
+    out, so that every complete explanation has the same amounts between the same wallets. Groups
+    with too many candidates, or a movement of unknown size, are left out.
 
-    Initial holdings are not movements, because their start date is unknown. Leaving them out is
-    sound: if a loss had become one, the gain named now would be unexplained. A caller with more
-    knowledge can pass them as gains.
+    Initial holdings are not movements, because their start date is unknown. Leaving them out causes
+    no wrong pair.
 
     Args:
         movements: the movements of one token, in any order.
@@ -87,7 +83,7 @@ def pairs(movements: Sequence[Movement[Moment]]) -> list[tuple[int, int]]:
 
 
 def _clusters(movements: Sequence[Movement[Moment]]) -> Iterator[list[int]]:
-    """Split the movements where no window spans; order each part by the starts of windows."""
+    """Split the movements where no window spans; order each part by window starts."""
     unbounded, bounded = [], []
     for place, movement in enumerate(movements):
         begins = movement.begins
@@ -108,7 +104,6 @@ def _clusters(movements: Sequence[Movement[Moment]]) -> Iterator[list[int]]:
 
 
 def _match_two(movements: Sequence[Movement[Moment]], cluster: list[int]) -> list[tuple[int, int]]:
-    """Pair the only two movements of a cluster, if they match."""
     if len(cluster) < 2:
         return []
     one, two = movements[cluster[0]], movements[cluster[1]]
@@ -122,9 +117,9 @@ def _match_two(movements: Sequence[Movement[Moment]], cluster: list[int]) -> lis
 def _candidates(
     movements: Sequence[Movement[Moment]], cluster: Sequence[int]
 ) -> dict[int, set[int]]:
-    """Link each movement of a cluster to its candidates; return nothing if there are too many."""
+    """Link each movement of a cluster to its candidates, unless there are too many."""
     candidates: dict[int, set[int]] = {place: set() for place in cluster}
-    most = max(_MAX_LINKS, _MAX_LINKS_EACH * len(cluster))
+    links_left = max(_MAX_LINKS, _MAX_LINKS_EACH * len(cluster))
     running: dict[bool | None, list[int]] = {True: [], False: [], None: []}
     for place in cluster:
         movement = movements[place]
@@ -143,15 +138,14 @@ def _candidates(
             candidates[place].update(linked)
             for other in linked:
                 candidates[other].add(place)
-            most -= len(linked)
-        if most < 0:
+            links_left -= len(linked)
+        if links_left < 0:
             return {}
         running[gain].append(place)
     return candidates
 
 
 def _components(candidates: dict[int, set[int]]) -> Iterator[list[int]]:
-    """Split the movements with candidates into groups linked by candidates."""
     visited: set[int] = set()
     for start, linked in candidates.items():
         if start in visited or not linked:
@@ -168,7 +162,7 @@ def _components(candidates: dict[int, set[int]]) -> Iterator[list[int]]:
 def _match_group(
     movements: Sequence[Movement[Moment]], candidates: dict[int, set[int]], component: list[int]
 ) -> list[tuple[int, int]]:
-    """Pair linked movements by the rule of `pairs`; return nothing unless it pairs all of them."""
+    """Pair linked movements by the rule of `pairs`, or none of them."""
     amounts = {place: movements[place].amount for place in sorted(component)}
     sizes = {place: amount for place, amount in amounts.items() if amount is not None}
     if len(sizes) < len(amounts) or sum(sizes.values()) != 0:
@@ -215,17 +209,13 @@ class Flow(NamedTuple):
 
 
 def explain_losses(movements: Sequence[Movement[Moment]]) -> list[Flow]:
-    """Find gains of other wallets that can explain losses, and use each amount once.
+    """Find gains of other wallets that can explain losses, using each amount once.
 
-    `pairs` omits ambiguous movements; this function measures how much of the losses can be
-    transfers at all. It explains as much as possible, except in rare cases in which a wallet both
-    gains and loses the token.
+    Unlike `pairs`, this measures how much of the losses can be transfers at all. The result is the
+    maximum, except in rare cases in which a wallet both gains and loses the token.
 
     Args:
         movements: the movements of one token, in any order; none of unknown size.
-
-    Returns:
-        A flow for each loss and gain that share an amount.
     """
     left = [abs(movement.amount or 0) for movement in movements]
     # Losses (False) and gains (True) that may have amounts left, ordered by end; and the number of

@@ -62,12 +62,7 @@ _UUIDS = re.compile(rf"(?:{_UUID},)*{_UUID}")
 
 
 class Effort(msgspec.Struct, array_like=True):
-    """Counts of a read's requests, updated during the read.
-
-    Attributes:
-        requests: HTTP requests sent, including retries.
-        retries: the retries among them.
-    """
+    """Counts of a read's HTTP requests, and of the retries among them; updated during the read."""
 
     requests: int = 0
     retries: int = 0
@@ -77,13 +72,7 @@ class Effort(msgspec.Struct, array_like=True):
 
 
 class NumberedEffort(Effort, kw_only=True):
-    """Effort of a read with a sequence number.
-
-    Attributes:
-        numbers: source of sequence numbers.
-        sequence: number of the last request.
-        started_at: when the last request was sent, in the stored form.
-    """
+    """Effort with the sequence number and the time of the last request."""
 
     numbers: SequenceNumbers
     sequence: int = 0
@@ -102,15 +91,12 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Fields of all reads.
 
     Attributes:
-        sequence: sequence number of the successful attempt's request, or else of the last one; for
-            a list of pages, of the first page. The greater number is the newer read.
+        sequence: sequence number of the last request; for a list of pages, of the first page's. The
+            greater number is the newer read.
         started_at: when that request was sent, in the stored form.
-        outcome: see `Outcome`.
         error: why the read is `failed` or `incomplete`.
-        effort: its requests and retries.
         webhook_id: a webhook that caused it.
-        provider_down: the read failed because the provider is unreachable or refuses every request.
-        passing: a retry may succeed.
+        provider_down: see `ReadError`, like `passing`.
         status: HTTP status of a failed read, if there was a response.
     """
 
@@ -129,7 +115,6 @@ class WalletRead(_Read, frozen=True, kw_only=True, gc=False, tag="wallet"):
     """Read of a wallet's balances.
 
     Attributes:
-        wallet_id: the wallet, lower case.
         entries: the list, each token once; empty unless `ok` or `incomplete`.
         digest: SHA-256 of the body (of all pages), hexadecimal.
         etag: the response's entity tag.
@@ -142,26 +127,16 @@ class WalletRead(_Read, frozen=True, kw_only=True, gc=False, tag="wallet"):
 
 
 class TokenRead(_Read, frozen=True, kw_only=True, gc=False, tag="token"):
-    """Read of a single token; its outcome is `ok` or `failed`.
-
-    Attributes:
-        token_id: the token, lower case.
-        content: the content in the response.
-    """
+    """Read of a single token; its outcome is `ok` or `failed`."""
 
     token_id: str
     content: Content | None = None
 
 
 class ObjectRead(_Read, frozen=True, kw_only=True, gc=False, tag="object"):
-    """Read of an object other than a wallet or token; its outcome is `ok` or `failed`.
+    """Read of another object; its outcome is `ok` or `failed`, its body JSON as sent.
 
     Source: provider's document, Follow-up read of a webhook's object.
-
-    Attributes:
-        resource_type: the object's type, as webhooks name it.
-        resource_id: the object's id, lower case.
-        body: the response, a JSON object as sent.
     """
 
     resource_type: str
@@ -172,12 +147,11 @@ class ObjectRead(_Read, frozen=True, kw_only=True, gc=False, tag="object"):
 class SequenceNumbers:
     """Sequence numbers of requests; one object per process and database.
 
-    The number is the machine's monotonic clock plus an offset stored in the database. It orders the
-    reads of all processes on a machine by their requests, whatever the wall clock does.
+    A number is the monotonic clock plus an offset from the database. It orders the reads of all
+    processes on a machine, whatever the wall clock does.
 
     Attributes:
-        offset: nanoseconds between the monotonic clock and the sequence numbers. Another process
-            needs it to take numbers of the same order.
+        offset: nanoseconds to add to the clock, also in other processes.
     """
 
     def __init__(self, offset: int, last: int) -> None:
@@ -187,7 +161,7 @@ class SequenceNumbers:
         self._lock = threading.Lock()
 
     def take(self) -> int:
-        """Return the next sequence number, greater than every earlier one."""
+        """Return a number greater than every earlier one."""
         with self._lock:
             self._last = max(time.monotonic_ns() + self.offset, self._last + 1)
             return self._last
@@ -197,14 +171,13 @@ class Removals(NamedTuple):
     """A read's removals, by the tokens' ids, and its wallet's gains.
 
     Attributes:
-        wallet_id: the wallet; blank for a read of a single token.
-        group: the wallet's group, if any.
-        balances: tokens that are no longer listed, or whose amount fell below half.
+        wallet_id: blank for a read of a single token.
+        balances: tokens missing from the list, or whose amount fell below half.
         before: the previous amount of each of `balances`.
         after: the remaining amount, if any, by token.
         gained: old and new amount of tokens whose amount rose.
         emptied: tokens whose metadata becomes empty.
-        renamed: renamed tokens: contract, old name, new name.
+        renamed: contract, old name and new name by token.
     """
 
     wallet_id: str
@@ -218,17 +191,10 @@ class Removals(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """A read and its effect on the mirror.
+    """A read, its result, and the rows of the mirror that it changed.
 
     Attributes:
-        read: the read.
-        result: see `Result`.
-        tokens_added: new tokens.
-        tokens_changed: tokens with changed content.
-        balances_added: tokens newly listed for the wallet.
-        balances_changed: tokens with another amount.
-        balances_removed: tokens no longer listed.
-        removals: removals of a `staged` or `held` read.
+        removals: the removals of a `staged` or `held` read.
     """
 
     read: WalletRead | TokenRead
@@ -247,7 +213,7 @@ class Applied(NamedTuple):
 
 
 def are_uuids(joined: str) -> bool:
-    """Return whether a comma-joined text consists of UUIDs (8-4-4-4-12 hex digits)."""
+    """Return whether a comma-joined text consists of UUIDs."""
     return _UUIDS.fullmatch(joined) is not None
 
 
@@ -257,11 +223,7 @@ def is_uuid(text: str) -> bool:
 
 
 def normalize_uuid(value: str, kind: str) -> str:
-    """Check an id and return it in lower case.
-
-    Args:
-        value: the id.
-        kind: the kind of id for the message, such as "wallet id".
+    """Return an id in lower case; `kind` names it in messages ("wallet id").
 
     Raises:
         InputError: the text is not a UUID.

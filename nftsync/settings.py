@@ -1,11 +1,11 @@
-"""Settings from flags, environment and `nftsync.toml`.
+"""Settings from flags, environment and `nftsync.toml`; nothing is read at import.
 
-The first source with a value wins: command-line flag, environment, file, default. Nothing is read
-at import. An error is a SettingsError of one line that names the key, its variable and the value's
-source. Neither the error nor its cause or context contains a secret.
+The first source with a value wins: command-line flag, environment, file, default. A blank variable
+counts as unset, except a secret's: it means "none" and overrides the file. A blank `webhook_secret`
+stays blank, so that `serve` can refuse to start.
 
-A blank variable counts as unset, except a secret's: it means "none" and overrides the file. A blank
-`webhook_secret` stays blank, so that `serve` can refuse to start.
+An error is a SettingsError of one line. Neither the error nor its cause or context contains a
+secret.
 """
 
 # ruff: noqa: RUF009 - _key returns a dataclasses.field
@@ -41,12 +41,12 @@ _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
 
 
 class InvalidValue(Exception):
-    """An invalid value; the text says what it must be, without key and value.
+    """An invalid value; never raised while handling an exception that may contain a secret.
 
-    Never raise it while handling an exception that could contain a secret.
+    The text states the requirement, without key and value.
 
     Attributes:
-        key: full name of the invalid part of the value, such as `routes.Token.kind`.
+        key: full name of the invalid part, such as `routes.Token.kind`.
         show: a message may show the value.
     """
 
@@ -58,13 +58,12 @@ class InvalidValue(Exception):
 
 @dataclass(frozen=True)
 class RawValue:
-    """A value before it is checked.
+    """An unchecked value; hidden in the repr, as it can be a secret.
 
     Attributes:
-        value: the value; hidden in the repr, as it can be a secret.
-        source: where it came from, for messages.
+        source: its origin, for messages.
         base: directory for relative paths.
-        typed: it comes from the file, where numbers are not text.
+        typed: numbers are not text, as in the file.
     """
 
     value: Any = field(repr=False)
@@ -82,12 +81,10 @@ class Key(NamedTuple):
 
     Attributes:
         read: checks and converts a value.
-        help: its description in the docs.
-        default: as in the file; None: none.
-        has_flag: the command line accepts it.
-        in_environment: an environment variable accepts it.
-        secret: never shown; its variable with `_FILE` appended can name a file with the value.
-        name: its name in the file and in Settings.
+        help: description for the docs.
+        default: as in the file.
+        in_environment: it has a variable.
+        secret: never shown; a file named in its variable with `_FILE` appended can contain it.
     """
 
     read: Reader
@@ -118,7 +115,6 @@ def refuse_unknown(table: Mapping[str, object], keys: Mapping[str, object], wher
 
 
 def _plain(kind: Any, must: str) -> Reader:
-    """Return a reader of values that msgspec converts to a type."""
     return lambda raw: _converted(raw, kind, must)
 
 
@@ -133,7 +129,6 @@ def _converted(raw: RawValue, kind: Any, must: str) -> Any:
 
 
 def _secret(raw: RawValue) -> str:
-    """Return any text unchanged, even if blank."""
     if not isinstance(raw.value, str):
         raise InvalidValue("must be text")
     if re.search("[\ud800-\udfff]", raw.value):
@@ -142,13 +137,12 @@ def _secret(raw: RawValue) -> str:
 
 
 def _secret_or_none(raw: RawValue) -> str | None:
-    """Return any text unchanged, or None if blank."""
     secret = _secret(raw)
     return secret if secret.strip() else None
 
 
 def _token(raw: RawValue) -> str | None:
-    """Return a text that an HTTP header can carry, or None if blank."""
+    """Return a text that an HTTP header can carry, or None."""
     stripped = _secret(raw).strip()
     if re.fullmatch("[!-~]*", stripped) is None:
         raise InvalidValue("must be printable ASCII without spaces")
@@ -156,7 +150,6 @@ def _token(raw: RawValue) -> str | None:
 
 
 def _text(raw: RawValue) -> str:
-    """Return a non-blank text."""
     stripped = _secret(raw).strip()
     if not stripped or "\0" in stripped:
         raise InvalidValue("must be non-blank text")
@@ -164,7 +157,7 @@ def _text(raw: RawValue) -> str:
 
 
 def _path(raw: RawValue) -> Path:
-    """Return an absolute path; a leading `~/` is the home directory."""
+    """Return an absolute path; `~/` is the home directory."""
     value = raw.value
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
@@ -178,12 +171,10 @@ def _path(raw: RawValue) -> Path:
 
 
 def _path_or_stdin(raw: RawValue) -> Path | Literal["-"]:
-    """Return an absolute path, or `-` unchanged."""
     return "-" if str(raw.value).strip() == "-" else _path(raw)
 
 
 def _parsed(parse: Callable[[str], Any], must: str) -> Reader:
-    """Return a reader of texts that `parse` accepts."""
 
     def read(raw: RawValue) -> Any:
         try:
@@ -196,12 +187,10 @@ def _parsed(parse: Callable[[str], Any], must: str) -> Reader:
 
 
 def _base_url(raw: RawValue) -> str:
-    """Return the API's base URL, which may have a path."""
     return _url(raw, "; use api_token or headers", ", and put a key in headers")
 
 
 def _gateway(raw: RawValue) -> str:
-    """Return a URL to append paths to."""
     return _url(raw) + "/"
 
 
@@ -219,7 +208,7 @@ def _url(raw: RawValue, instead: str = "", for_key: str = "") -> str:
 
 
 def _headers(raw: RawValue) -> dict[str, str]:
-    """Return HTTP headers from a table in the file, or from a JSON object; blank means none."""
+    """Return HTTP headers from a table or a JSON object; blank means none."""
     value, must = raw.value, "a table of header names and text values"
     if not raw.typed:
         must = "a JSON object of header names and text values"
@@ -262,7 +251,6 @@ def _routes(raw: RawValue) -> dict[str, Route]:
 
 
 def _paging(raw: RawValue) -> Paging:
-    """Return the `[paging]` table, which needs both its entries."""
     entries = _entries(raw, _PAGING, "paging")
     if missing := [name for name in _PAGING if name not in entries]:
         raise InvalidValue(f"must have {' and '.join(missing)}", show=False)
@@ -315,7 +303,7 @@ _NAMES = _plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field 
 
 
 def _key(read: Reader, text: str, default: Any = None, *, shown: bool = True, **more: Any) -> Any:
-    """Return a field of Settings with its key; `shown`: the repr may show it."""
+    """Return a field with its key; `shown`: the repr may show it."""
     key = Key(read, text, default, **more)
     return field(repr=shown and not key.secret, metadata={"key": key})
 
@@ -324,12 +312,12 @@ def _key(read: Reader, text: str, default: Any = None, *, shown: bool = True, **
 class Settings:
     """All settings, checked, in the order of the documentation. The repr shows no secret.
 
-    Paths are absolute. None means not set; for `proxy`, the environment's proxy applies, and blank
-    means none. A blank secret is None, except `webhook_secret`.
+    Paths are absolute. None means not set; a blank `proxy` means no proxy, not even the
+    environment's.
 
     Attributes:
-        sources: source of each key's value: `flag --base-url`, `environment NFTSYNC_BASE_URL`,
-            `file /abs/nftsync.toml` or `default`.
+        sources: `flag --base-url`, `environment NFTSYNC_BASE_URL`, `file /abs/nftsync.toml` or
+            `default`, by key.
     """
 
     base_url: str | None = _key(
@@ -400,11 +388,6 @@ _BY_NAME: dict[str, Key] = {key.name: key for key in KEYS}
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
-    """Return the content of a settings file.
-
-    Raises:
-        SettingsError: the file is unreadable or not TOML; the message quotes none of its values.
-    """
     content = ""
     try:
         content = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
@@ -419,7 +402,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _toml_problem(message: str, content: str) -> str:
-    """Return tomllib's message without quotes from the file, which may contain secrets."""
+    """Return tomllib's message, without quotes that may contain secrets."""
     reason, _, place = message.rpartition(" (at ")
     match = _TOML_PLACE.match(place)
     where = match[0] if match else f"line {content.rstrip().count(chr(10)) + 1}, at the end"
@@ -427,8 +410,6 @@ def _toml_problem(message: str, content: str) -> str:
 
 
 class _Sources:
-    """The sources of values, in order of precedence."""
-
     def __init__(
         self,
         flags: Mapping[str, object] | None,
@@ -499,7 +480,7 @@ class _Sources:
 
 
 def _read_secret(path: Path, name: str) -> str:
-    """Return a file's content without its final line break; a message shows none of it."""
+    """Return a file's text without its final line break; errors show none of it."""
     try:
         return re.sub(r"\r?\n\Z", "", path.read_bytes().decode("utf-8"))
     except OSError as error:
@@ -519,15 +500,15 @@ def load(
     """Read all settings.
 
     Args:
-        flags: values by key, from the command line or a caller; None counts as absent.
-        config: the file. By default, the file in `NFTSYNC_CONFIG`, or else the nearest
-            `nftsync.toml` from `directory` upwards.
-        environ: the environment; by default, this process's.
-        directory: base of relative paths outside the file; by default, the working directory.
+        flags: values by key; None counts as absent.
+        config: the file. Default: the one in `NFTSYNC_CONFIG`, or the nearest `nftsync.toml` from
+            `directory` upwards.
+        environ: the environment; default: this process's.
+        directory: base of relative paths outside the file; default: the working directory.
 
     Raises:
         SettingsError: a setting is invalid, or the file cannot be read.
-        TypeError: `flags` has a key without a flag.
+        TypeError: a key in `flags` has no flag.
     """
     return _Sources(flags, environ, directory, config).settings()
 
@@ -535,14 +516,14 @@ def load(
 def isolated(
     flags: Mapping[str, object] | None = None, *, directory: Path | None = None
 ) -> Settings:
-    """Return the defaults, overridden by flags; neither environment nor file is read."""
+    """Return defaults and flags, without environment and file."""
     return _Sources(flags, {}, directory, has_file=False).settings()
 
 
 def database_and_source(
     *, environ: Mapping[str, str] | None = None, directory: Path | None = None
 ) -> tuple[Path, str]:
-    """Return the database's path and its source; other settings are not checked.
+    """Return the database's path and its source, without checking other settings.
 
     Raises:
         SettingsError: `database` is invalid, or the file cannot be read.
@@ -558,7 +539,7 @@ def settings_file(config: Path | None = None) -> Path | None:
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[tuple[str, str | None]]:
-    """Return NFTSYNC_ variables that name no setting, each with the nearest valid one, if any."""
+    """Return unknown NFTSYNC_ variables, each with the nearest known one, if any."""
     names = [_FILE_VARIABLE]
     for key in KEYS:
         if key.variable is not None:
@@ -572,7 +553,7 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[tuple[st
 
 
 def require_base_url(settings: Settings) -> str:
-    """Return the base URL, or raise a SettingsError that says how to set it."""
+    """Return the base URL, or raise a SettingsError."""
     if settings.base_url is None:
         ways = f"--base-url, NFTSYNC_BASE_URL or base_url in {_FILE_NAME}"
         raise SettingsError(f"no base_url: set it with {ways}")
@@ -580,7 +561,7 @@ def require_base_url(settings: Settings) -> str:
 
 
 def _file(config: Path | None, environ: Mapping[str, str], here: Path) -> Path | None:
-    """Return the settings file: the named one, or else the nearest from a directory upwards."""
+    """Return the named settings file, or the nearest one from `here` upwards."""
     named = config or environ.get(_FILE_VARIABLE, "").strip()
     if named:
         return here / named

@@ -20,11 +20,11 @@ def progress_bar(
     """Return a tqdm bar on standard error or as a notebook's widget.
 
     Args:
-        label: the bar's title.
+        label: the title.
         total: the number of units.
-        unit: the unit's name, in the plural.
-        done: units done already.
-        shown: show or hide the bar; None shows it on a terminal and in a notebook.
+        unit: the unit's plural.
+        done: units already done.
+        shown: whether to show the bar; None: on a terminal and in a notebook.
     """
     in_notebook = _is_notebook() and not sys.stderr.isatty()
     if in_notebook and shown is not False and find_spec("ipywidgets"):
@@ -38,16 +38,16 @@ def progress_bar(
 
 
 def _is_notebook() -> bool:
-    """Return whether this process is a notebook's kernel, and not just a program with IPython."""
+    """Return whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 @contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """Set an event at the first Ctrl-C or SIGTERM; the second one raises KeyboardInterrupt.
+    """Set an event at the first Ctrl-C or SIGTERM; the next one raises KeyboardInterrupt.
 
-    Outside the main thread, which alone receives signals, the event is never set.
+    Outside the main thread, signals do not set it.
     """
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -25,7 +25,7 @@ _UNSAFE = re.compile(
 
 
 def shown_with(problem: str, value: object) -> str:
-    """Return a problem and the value that has it, in one short line."""
+    """Return a problem with its value in one short line."""
     if isinstance(value, dict | list):
         shown = "a table" if isinstance(value, dict) else "a list"
     elif isinstance(value, bool):
@@ -45,7 +45,7 @@ _QUOTED = 60
 
 
 def quoted(text: str) -> str:
-    """Return the user's text for an error: in quotes, and shortened."""
+    """Return the user's text for an error, shortened."""
     return repr(text) if len(text) <= _QUOTED else f"{text[:_QUOTED]!r}..."
 
 
@@ -64,7 +64,7 @@ _UNITS = ((86_400, "day", "d"), (3_600, "hour", "h"), (60, "minute", "min"), (1,
 
 
 def lasting(seconds: float, *, symbols: bool = False) -> str:
-    """Return a duration in its largest whole unit: `3 minutes`, or `3 min` with symbols."""
+    """Return a duration in its largest whole unit: `3 minutes`, or `3 min`."""
     for size_of_one, word, symbol in _UNITS:
         if seconds >= size_of_one:
             number = int(seconds // size_of_one)
@@ -85,17 +85,12 @@ def escaped_json(encoded: bytes) -> bytes:
 
 
 def without_controls(text: str, instead: str = "") -> str:
-    """Return a text as one line without unsafe characters.
-
-    Args:
-        text: any text; each run of white space becomes one space.
-        instead: replacement for each unsafe character.
-    """
+    """Return a text as one line, with `instead` for each unsafe character."""
     return " ".join(_UNSAFE.sub(instead, " ".join(text.split())).split())
 
 
 def cut_line(text: str, longest: int) -> str:
-    """Return a text as one line of at most `longest` characters; `…` marks a cut."""
+    """Return a text as one line of at most `longest` characters."""
     # Cut first: the text may be very long.
     line = without_controls(text[: 16 * longest], " ")
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
@@ -105,7 +100,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_string(text: str) -> str:
-    """Return a text as a TOML basic string on one line."""
+    """Return a text as a TOML basic string."""
     return '"' + _UNSAFE.sub(_toml_escape, re.sub(r'["\\]', r"\\\g<0>", text)) + '"'
 
 
@@ -123,7 +118,7 @@ _HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+")
 
 
 def http_url(url: str) -> SplitResult | None:
-    """Return the parts of an http or https URL; None if the URL is unusable."""
+    """Return the parts of an http or https URL, or None if it is unusable."""
     from urllib.parse import urlsplit  # not at import: every error of nftsync imports this module
 
     try:
@@ -168,8 +163,8 @@ _HARMLESS = frozenset(f"{string.ascii_letters}{string.digits}{{[") | {""}
 def neutralized(cell: str) -> str:
     """Put a quote before each place where a spreadsheet could start a formula.
 
-    These are the start of the cell, and the places after a semicolon, a tab or a line break. Text
-    with a quote there gets another one, so that removing one quote per place restores the text.
+    Places are the start of the cell, and after a semicolon, tab or line break. To restore the text,
+    remove one quote per place.
     """
     if _SEPARATOR.search(cell):
         cell = _WITHIN.sub(r"\g<0>'", cell)
@@ -184,7 +179,7 @@ _NO_BRACKET = re.compile(rb'(?s)"(?:[^"\\]++|\\.)*+"?|[^\[\]{}]')
 
 
 def nests_too_deeply(document: bytes) -> bool:
-    """Return whether a document, valid JSON or not, nests deeper than `DEEPEST_JSON`."""
+    """Return whether a document nests deeper than `DEEPEST_JSON`."""
     if document.count(b"{") + document.count(b"[") <= DEEPEST_JSON:
         return False
     depth = deepest = 0
@@ -203,11 +198,9 @@ def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
 
 
 def short_id(text: str, more: int = 0) -> str:
-    """Return the two ends of an id or an address: `8d1cc10a…66aa`, `0x8f4f…8e63`.
+    """Return the two ends of a long id: `8d1cc10a…66aa`, `0x8f4f…8e63`.
 
-    Args:
-        text: the id; a short one is returned whole.
-        more: lengthens each end by four characters per step.
+    Each step of `more` lengthens both ends by four characters.
     """
     head, tail = (6, 4) if text.startswith("0x") else (8, 4)
     head, tail = head + 4 * more, tail + 4 * more

@@ -1,8 +1,7 @@
 """Threads that report the exception that ended them to their owner.
 
-A thread that ends unnoticed can leave others waiting forever. Therefore the package starts each
-thread here (a lint rule refuses `threading.Thread` elsewhere), and the thread's owner decides how
-to react. docs/develop/architecture.md lists all threads.
+A thread that ends unnoticed can leave others waiting forever, so a lint rule refuses
+`threading.Thread` elsewhere. docs/develop/architecture.md lists all threads.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ def start_thread(
     """Start a daemon thread.
 
     Args:
-        name: the thread's name in debuggers, without its prefix `nftsync-`.
+        name: the thread's name in debuggers, without `nftsync-`.
         work: the function to run.
         on_failure: called in that thread with the exception that ends `work`. It must release all
-            waiting threads, and must not fail. If None, the failure is only logged.
+            waiting threads, and not fail. None only logs.
 
     Raises:
         RuntimeError: the system does not allow another thread.
@@ -46,19 +45,17 @@ def start_thread(
 
 
 class Failures:
-    """Failures of one owner's threads; the first one ends all of them."""
+    """Failures of one owner's threads; `give_up` runs at each, in the failed thread."""
 
     def __init__(self, give_up: Callable[[], object] = lambda: None) -> None:
-        """Start without failures; `give_up` runs at each failure, in the thread that failed."""
         self._give_up = give_up
         self._first: tuple[str, Exception] | None = None
 
     def __bool__(self) -> bool:
-        """Return whether a thread has failed."""
         return self._first is not None
 
     def of(self, part: str) -> Callable[[Exception], None]:
-        """Return an `on_failure` for a thread; messages call the thread `part`."""
+        """Return an `on_failure` for a thread that messages call `part`."""
 
         def fail(error: Exception) -> None:
             self._first = self._first or (part, error)
@@ -69,11 +66,7 @@ class Failures:
         return fail
 
     def raise_first(self) -> None:
-        """Raise the first failure, if any.
-
-        Raises:
-            NftsyncError: the failure itself, or a message that names the thread.
-        """
+        """Raise the first failure, if any, as an NftsyncError."""
         if self._first is None:
             return
         part, error = self._first

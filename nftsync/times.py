@@ -29,10 +29,7 @@ def now() -> str:
 
 
 def format_time(moment: datetime) -> str:
-    """Return a timezone-aware time as `YYYY-MM-DDTHH:MM:SS.ffffffZ`.
-
-    Queries rely on the order: these texts sort as their times.
-    """
+    """Return an aware time as `YYYY-MM-DDTHH:MM:SS.ffffffZ`; queries rely on the order."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
 
 
@@ -51,8 +48,8 @@ def parse_time(value: str | date | datetime, edge: Edge = "start") -> str:
     """Return the user's time in the stored form.
 
     Args:
-        value: ISO 8601 text (UTC without an offset); `today`, `yesterday`; a duration such as `7d`
-            (ago); a datetime or a date.
+        value: ISO 8601 text (UTC without an offset), `today`, `yesterday`, a duration such as `7d`
+            (ago), a datetime or a date.
         edge: the edge of the day that a bare date means.
 
     Raises:
@@ -90,18 +87,14 @@ def _parse_text(value: str) -> date | datetime:
 
 
 def begun(moment: str, latest: Callable[[], str | None]) -> str:
-    """Check that a time is not in the future.
+    """Return a time, or the present for the end of a day in progress.
 
     Args:
         moment: the time, as `parse_time` returns it.
-        latest: returns the latest time by another clock, which may be ahead of this one; called
-            only if needed.
-
-    Returns:
-        The time; for the end of a day in progress, the present.
+        latest: returns the latest time by a clock that may be ahead; called if needed.
 
     Raises:
-        InputError: the time is in the future by more than clocks may differ.
+        InputError: the time is in the future.
     """
     clock = now()
     if moment <= shifted(clock, _CLOCKS_DIFFER):
@@ -117,7 +110,6 @@ def begun(moment: str, latest: Callable[[], str | None]) -> str:
 
 
 def _hint(ahead: str, clock: str) -> str:
-    """Return a hint for a time in the future: UTC, or last year."""
     if ahead <= shifted(clock, _GREATEST_OFFSET):
         return "; days and times without an offset are UTC"
     year_before = f"{int(ahead[:4]) - 1:04}{ahead[4:]}"

@@ -19,11 +19,10 @@ _PARTIAL = re.compile(r"\..+\.\w{8}\.nftsync-partial")
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Yield an empty private file that replaces `path` at the end of the block.
+    """Yield an empty private file that becomes `path` at the end of the block.
 
-    Args:
-        path: the final path; its folder is created if missing.
-        replace: replace an existing file; otherwise nothing may exist there, not even a link.
+    Without `replace`, nothing may exist at `path`, not even a link. Its folder is created if
+    missing.
 
     Raises:
         InputError: `path` already exists, or appeared during the block.
@@ -45,7 +44,7 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def whole_directory(path: Path) -> Iterator[Path]:
-    """Yield an empty private directory that replaces `path` at the end of the block.
+    """Yield an empty private directory that becomes `path` at the end of the block.
 
     Raises:
         InputError: `path` is a file or a non-empty directory.
@@ -90,10 +89,7 @@ def sync_to_disk(path: Path) -> None:
 
 @contextmanager
 def _folder_beside(path: Path) -> Iterator[Path]:
-    """Yield a private folder on the same file system; at the end, remove it with its content.
-
-    Folders of killed processes are removed too: a process locks its folder.
-    """
+    """Yield a temporary folder, locked by this process; remove folders of killed processes."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for leftover in path.parent.iterdir():
@@ -113,11 +109,6 @@ def _folder_beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder until the end of the block or the process.
-
-    Raises:
-        BlockingIOError: another process holds the lock.
-    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +118,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _put_in_place(partial: Path, path: Path) -> None:
-    """Rename a finished file, unless the name was taken meanwhile."""
     try:
         os.link(partial, path)
     except FileExistsError:
@@ -148,7 +138,6 @@ def _refuse_existing(path: Path) -> None:
 
 
 def _refuse_in_use(directory: Path) -> None:
-    """Refuse to replace a file, a non-empty directory or the working directory."""
     if not directory.exists():
         return
     if not directory.is_dir():

@@ -1,8 +1,8 @@
-"""Server for a WSGI app on a port, with waitress; it stops without losing a response.
+"""Server for a WSGI app, with waitress; it stops without losing a response.
 
-waitress reads each request completely before a thread handles it, so slow clients occupy a
-connection but no thread. For clients that send for minutes or occupy all connections, put a web
-server in front (docs/operate/operations.md).
+waitress reads each request completely first, so slow clients occupy a connection but no thread.
+Against clients that send for minutes or occupy all connections, put a web server in front
+(docs/operate/operations.md).
 """
 
 from __future__ import annotations
@@ -47,14 +47,9 @@ class Listener:
     """A listening port, for a server whose app must know its address beforehand.
 
     Args:
-        host: the address to listen on: a name, IPv4 or IPv6.
+        host: a name, IPv4 or IPv6 address.
         port: the port; 0 takes any free one.
         flag: the flag that sets the port, for messages.
-
-    Attributes:
-        socket: a listening socket, because others could still take a port that is only bound.
-        port: the port.
-        url: the base URL, without a trailing slash.
 
     Raises:
         InputError: the port is taken or not allowed.
@@ -87,20 +82,15 @@ class HttpServer(AbstractContextManager["HttpServer"]):
 
     Args:
         app: the app.
-        listener: the port, closed with the server; any free one of 127.0.0.1 by default.
-        threads: concurrent requests; more wait.
-        connections: concurrent clients; more wait to be accepted. Reduced, with a warning, if the
-            process may not open twice as many files.
-        idle_seconds: how long a client may send nothing before its request is complete.
-        largest_body: bytes of a body that reach the app. waitress answers a larger body with 413,
-            and the client may miss the response while it still sends.
+        listener: the port, closed with the server; by default, any of 127.0.0.1.
+        threads: concurrent requests.
+        connections: concurrent clients. Reduced, with a warning, if the process may not open twice
+            as many files.
+        idle_seconds: how long a client may send nothing within a request.
+        largest_body: limit for bodies that reach the app. Others get 413, perhaps unread, as the
+            client still sends.
         ident: the `Server` header.
-        on_broken: called once, from another thread, with the exception that ends the server
-            unexpectedly. If None, it is only logged.
-
-    Attributes:
-        port: the port.
-        url: the base URL, without a trailing slash.
+        on_broken: called once, in the server's thread, if that ends unexpectedly.
 
     Raises:
         NftsyncError: the system does not allow that many threads.
@@ -207,11 +197,7 @@ class _Draining:
 
 @contextmanager
 def enough_threads() -> Iterator[None]:
-    """Turn a failure to start threads into a one-line error.
-
-    Raises:
-        NftsyncError: the system does not allow this process enough threads.
-    """
+    """Raise a one-line NftsyncError if the system allows too few threads."""
     try:
         yield
     except RuntimeError as error:  # from `threading`
@@ -222,7 +208,7 @@ def enough_threads() -> Iterator[None]:
 
 
 def _as_descriptors_allow(connections: int) -> int:
-    """Raise the limit of open files as needed; return how many connections it allows."""
+    """Raise the limit of open files; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * connections + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -244,11 +230,7 @@ def _as_descriptors_allow(connections: int) -> int:
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], int]]:
-    """Catch SIGTERM, SIGHUP and Ctrl-C; main thread only.
-
-    Yields:
-        A function that waits for one of them and returns its number.
-    """
+    """Catch SIGTERM, SIGHUP and Ctrl-C; yield a function that waits for a signal's number."""
     caught: list[int] = []
     # SIGINT too, because a shell ignores it for background processes. Not SIGHUP under `nohup`.
     numbers = [signal.SIGINT, signal.SIGTERM]

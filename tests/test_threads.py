@@ -29,7 +29,7 @@ from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import Sandbox, Sender, Task
-from nftsync.serve.serve import Receiving, ServeConfig, receiving
+from nftsync.serve.serve import ServeConfig, Service, run_service
 from nftsync.store.database import Checkpoints, connect_writer
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener
@@ -115,10 +115,10 @@ def parts(tmp_path: Path) -> Callable[..., ServeConfig]:
     return make
 
 
-def assert_fails(config: ServeConfig, part: str, act: Callable[[Receiving], object]) -> None:
+def assert_fails(config: ServeConfig, part: str, act: Callable[[Service], object]) -> None:
     """A fault makes health checks fail, names the part, and lets all else end."""
     over = threading.Event()
-    with receiving(config, over.set) as running:
+    with run_service(config, over.set) as running:
         health = running.url.replace("/webhooks", "/healthz")
         act(running)
         assert over.wait(PATIENCE)
@@ -192,7 +192,7 @@ def test_an_http_server_that_ends_by_itself_tells_its_owner_and_can_be_closed() 
         HttpServer(failing, faulty_listener(), on_broken=failures.put) as server,
         socket.create_connection(("127.0.0.1", server.port)),
     ):
-        assert "nobody closed it" in str(failures.get(timeout=PATIENCE))
+        assert "ended unexpectedly" in str(failures.get(timeout=PATIENCE))
     Listener(port=server.port).close()  # the port is free again
 
 

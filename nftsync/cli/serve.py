@@ -157,11 +157,12 @@ def replay(settings: Settings, *, as_json: bool) -> int:
         say(f"nftsync: webhooks stay pending: {one_line(result.error)}")
     if result.failed or result.dead:
         say("nftsync: list failures and reasons: nftsync inbox --state failed (or dead)")
-    if result.held:
-        say(f"nftsync: {counted(result.held, 'read')}: {HELD_BACK}. Review them: nftsync removals")
+    if result.reads_held:
+        reads = counted(result.reads_held, "read")
+        say(f"nftsync: {reads}: {HELD_BACK}. Review them: nftsync removals")
     if result.unrouted:
         say("nftsync: find routes for unrouted types: nftsync routes suggest")
-    return 1 if result.failed or result.dead or result.held or result.error is not None else 0
+    return 1 if result.failed or result.dead or result.reads_held or result.error is not None else 0
 
 
 @click.command("webhook-config")

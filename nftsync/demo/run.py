@@ -25,7 +25,7 @@ from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import Sandbox
-from nftsync.serve.serve import ServeConfig, receiving
+from nftsync.serve.serve import ServeConfig, run_service
 from nftsync.store.database import connect_reader, over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register
@@ -165,7 +165,7 @@ def _receiving_webhooks(database: Path, client: ClientConfig) -> Iterator[str]:
 
     replay = ReplayConfig(client=client, access=access, routes=merge_routes({}), run_sync=run_sync)
     serving = ServeConfig(database=database, secrets=[secret], port=0, replay=replay)
-    with receiving(serving, lambda: None) as receiver:
+    with run_service(serving, lambda: None) as receiver:
         try:
             config = {"enabled": True, "sharedSecret": secret, "webhookTypes": ["nft"]}
             with Client(client, access) as provider:

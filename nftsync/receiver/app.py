@@ -54,14 +54,9 @@ class Metrics:
     """Counters in a separate registry, so that several apps in a process do not mix.
 
     Attributes:
-        registry: the registry for Prometheus.
-        received: requests to the webhook path.
         outcomes: webhooks with a valid signature, by outcome.
         refused: webhooks without one, by reason.
         accepted: valid signatures, by secret: `current` or `previous`.
-        commits: duration of each commit in seconds.
-        replayed: replayed webhooks by end state.
-        replay_reads: reads of the provider by replay.
     """
 
     def __init__(self) -> None:
@@ -105,11 +100,7 @@ class Metrics:
 
 
 class Backlog(Collector):
-    """Gauges of the inbox, read from the database at each collection.
-
-    Args:
-        database: the database.
-    """
+    """Gauges of the inbox, read from the database at each collection."""
 
     def __init__(self, database: Path) -> None:
         self._database = database
@@ -162,9 +153,9 @@ def create_app(
         path: URL path for webhooks.
         on_stored: called after webhooks for replay were stored; must be quick and not fail.
         metrics: counters; new ones by default.
-        on_broken: called once, from another thread, with the unexpected exception that ended the
-            writer; each later webhook is answered 503.
-        healthy: returns whether the rest of the process works, for health checks.
+        on_broken: called once, in the writer's thread, if that ends unexpectedly; webhooks are then
+            answered 503.
+        healthy: returns whether the rest of the process works.
 
     Raises:
         SettingsError: the secret is missing or blank.
@@ -194,7 +185,7 @@ def create_app(
     for rule, method, view in (
         (path, "POST", _receiving(secrets, organization_id, counts, committer)),
         (_HEALTH, "GET", lambda: _state(committer.alive and healthy())),
-        (_READY, "GET", lambda: _state(committer.takes_writes())),
+        (_READY, "GET", lambda: _state(committer.is_writable())),
     ):
         app.add_url_rule(rule, rule, view, methods=[method], provide_automatic_options=False)
     return app
@@ -207,12 +198,7 @@ def close_app(app: Flask) -> None:
 
 
 def refuse_webhooks(app: Flask, reason: str) -> None:
-    """Answer 503 to each webhook from now on, because the damaged database could lose it.
-
-    Args:
-        app: the app from `create_app`.
-        reason: the damage, for the log.
-    """
+    """Answer 503 to each webhook from now on; `reason` names the database's damage."""
     committer: Committer = app.extensions[_EXTENSION]
     committer.refuse_all(reason)
 
@@ -220,7 +206,6 @@ def refuse_webhooks(app: Flask, reason: str) -> None:
 def _receiving(
     secrets: Sequence[str], organization_id: str | None, counts: Metrics, committer: Committer
 ) -> Callable[[], Response]:
-    """Return the view for webhooks."""
 
     def receive() -> Response:
         """Read and verify a webhook, and store it if its signature is valid."""
@@ -282,7 +267,7 @@ def _reply(status: int, body: bytes) -> Response:
 
 
 def _refusal(error: HTTPException) -> Response:
-    """Answer an error outside the views in the usual format, and close the connection."""
+    """Answer an error outside the views, and close the connection."""
     body = f'{{"error":"{error.name.lower()}"}}\n'.encode()
     headers = {name: value for name, value in error.get_headers() if name == "Allow"}
     # waitress closes the connection after a body of unknown length. So each request of a flood

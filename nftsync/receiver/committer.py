@@ -1,7 +1,6 @@
 """Writer of webhooks: one thread commits all waiting webhooks in one transaction.
 
-A durable commit waits for the disk. One commit per request would make all requests queue for
-SQLite's write lock and the disk.
+One durable commit per request would make all of them queue for the write lock and the disk.
 """
 
 from __future__ import annotations
@@ -76,10 +75,9 @@ class Committer:
 
     Args:
         database: created and migrated if needed.
-        on_stored: called after each commit with webhooks for replay; must be quick and not fail.
+        on_stored: called after each commit with webhooks for replay.
         observe_commit: called with the duration of each commit in seconds.
-        on_broken: called once, from the writing thread, with the unexpected exception that ends it;
-            later webhooks are not stored. If None, it is only logged.
+        on_broken: called with an unexpected exception.
         rows: row changes between two checkpoints.
 
     Raises:
@@ -124,14 +122,14 @@ class Committer:
         return self._thread.is_alive() and not self._closing
 
     def is_writable(self) -> bool:
-        """Return whether the database accepts writes, by the last write or a new one."""
+        """Return whether the last write, or a new one, succeeds."""
         moment, good = self._last_write
         if time.monotonic() - moment < _WRITE_PROVES:
             return good and self.alive
         return self.submit(None) == "stored"
 
     def refuse_all(self, reason: str) -> None:
-        """Store nothing more in this process, because the damaged database could lose it."""
+        """Store nothing more in this process, as the damaged database could lose it."""
         self._damage = self._damage or reason
 
     def close(self) -> None:
@@ -141,11 +139,7 @@ class Committer:
         self._thread.join()
 
     def submit(self, delivery: Delivery | None) -> Outcome:
-        """Store a webhook; return when it is on disk or out of time.
-
-        Args:
-            delivery: the webhook; None waits for any write.
-        """
+        """Return when a webhook, or any write (None), is on disk or out of time."""
         if not self.alive:
             return "not stored"
         moment = time.monotonic()
@@ -201,8 +195,7 @@ class Committer:
                 self._abandon(error)
                 self._log_trouble(str(error))
 
-    def _abandon(self, error: Exception) -> None:
-        """Close the database after an error that would repeat."""
+    def _abandon(self, error: Exception) -> None:  # an error that would repeat
         kind = kind_of(error)
         if isinstance(error, DamagedDatabase) or kind in _DAMAGED:
             self.refuse_all(str(error))
@@ -278,11 +271,7 @@ class Committer:
         self._trouble = trouble
 
     def _connected(self) -> sqlite3.Connection:
-        """Return the connection: commits are durable, and locks are not waited for.
-
-        Raises:
-            StoreError: see `FilesInUse`; or the database is not nftsync's, or not writable.
-        """
+        """Return the connection; commits are durable, and locks are not waited for."""
         if self._connection is None:
             self._files.check()
             self._connection = open_store(self._database)

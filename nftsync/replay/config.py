@@ -35,16 +35,13 @@ class Timing:
         renew: interval between renewals of the lease.
         quiet: idle time that ends a run.
         restart: pause after a database error.
-        recheck: delay before a recheck; the first response may have been older than the webhook.
-        first_pause: first pause while the provider is down; doubled each time.
-        longest_pause: longest such pause.
-        first_deferral: first delay of a refused object; doubled each time.
-        longest_deferral: longest such delay.
-        late_check: interval between searches for webhooks that a wrong clock deferred.
+        recheck: delay before a recheck, because the first response may predate the webhook.
+        first_pause: first pause while the provider is down; doubled up to `longest_pause`.
+        first_deferral: first delay of a refused object; doubled up to `longest_deferral`.
+        late_check: interval between searches for webhooks deferred by a wrong clock.
         busy_sync: delay before a retry of a sync that another sync blocked.
         failed_sync: delay before a retry of a failed sync.
-        sync_check: longest wait before a recheck of webhooks that came too early for the next sync,
-            because a wrong clock may have set their due time.
+        sync_check: longest delay of webhooks that came too early for the next sync.
         busy: longest wait for the database's lock.
         decide: longest wait of reads with removals for a joint decision.
     """
@@ -72,16 +69,12 @@ class ReplayConfig:
     """Configuration of a replay.
 
     Attributes:
-        client: connection to the provider.
         access: rate limit and credentials, shared with the process's syncs.
-        routes: the read that follows each type.
         run_sync: syncs all tracked wallets.
         organization_id: webhooks for others are quarantined; None: no check.
         concurrency: concurrent reads.
         max_objects: most objects in work.
         max_unknown: most unknown wallets and tokens to read because one object names them.
-        limits: limits of the removal guard.
-        timing: intervals and timeouts.
     """
 
     client: ClientConfig
@@ -100,14 +93,8 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     """Webhooks by end state, and the cost of this replay.
 
     Attributes:
-        done: processed.
-        failed: to be retried.
-        dead: out of attempts.
-        unrouted: without a route for their type.
-        quarantined: for another organization.
         fetches: reads of any kind.
-        seconds: duration.
-        held: reads whose removals are held for review; their webhooks are done.
+        reads_held: reads whose removals are held for review; their webhooks are done.
         error: why the replay ended early (the provider is down or refuses), or None.
     """
 
@@ -118,7 +105,7 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     quarantined: int = 0
     fetches: int = 0
     seconds: float = 0.0
-    held: int = 0
+    reads_held: int = msgspec.field(default=0, name="held")
     error: str | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Lease of a replay worker: no two workers process the same webhooks.
 
-Each transaction renews the lease. A worker that lost it discards its unstored work, which others
-repeat.
+Each transaction renews the lease. A worker without it discards its unstored work.
 """
 
 from __future__ import annotations
@@ -30,22 +29,15 @@ _log = logging.getLogger("nftsync.replay")
 
 
 class LeasedRun:
-    """Run under a lease: started with the first work, renewed with each step, ended without work.
+    """Run under a lease: it starts with the first work, and ends when no work is left.
 
     Attributes:
         counts: webhooks by end state, and reads, in all runs.
-        guard: collects reads with removals for a joint decision.
         settlements: end states of claimed webhooks, to be acknowledged.
     """
 
     def __init__(self, mirror: Mirror, config: ReplayConfig, on_lost: Callable[[], None]) -> None:
-        """Start without a lease.
-
-        Args:
-            mirror: where reads are applied.
-            config: the replay's configuration.
-            on_lost: called when another worker has taken the lease.
-        """
+        """Start without a lease; `on_lost` runs when another worker takes it."""
         self.counts: Counter[str] = Counter()
         self.guard = RemovalGuard(config.limits)
         self.settlements: list[Settlement] = []
@@ -91,7 +83,7 @@ class LeasedRun:
         return self._number is not None
 
     def renew(self) -> None:
-        """Renew the lease, and release the webhooks of workers that disappeared."""
+        """Renew the lease, and release the webhooks of dead workers."""
         while runs.has_expired(self._mirror.connection, now()):
             with self._mirror.transaction() as transaction:
                 runs.take_back_expired(transaction.connection, now())
@@ -105,7 +97,7 @@ class LeasedRun:
         self.guard.forget()
 
     def end(self, status: runs.RunStatus, error: str | None = None) -> None:
-        """End the lease and the run, and release the webhooks claimed under it."""
+        """End the lease and the run, and release its claimed webhooks."""
         more = self._number is not None
         while more:
             with self._mirror.transaction() as transaction:
@@ -118,11 +110,7 @@ class LeasedRun:
     # Claiming --------------------------------------------------------------------------------
 
     def claim(self, room: int, due: str | None) -> tuple[bool, list[Job]]:
-        """Claim the due webhooks of at most `room` objects.
-
-        Args:
-            room: most objects.
-            due: only webhooks due by this time; None: by now.
+        """Claim webhooks of at most `room` objects, due by `due` or else now.
 
         Returns:
             Whether any webhook was due (another worker may have claimed it), and a job per object.
@@ -159,7 +147,7 @@ class LeasedRun:
         return was_due, [Job(key, webhook_id, since) for key, webhook_id in claims.items()]
 
     def claim_rechecks(self, room: int) -> list[Job]:
-        """Claim at most `room` objects that are due for a recheck."""
+        """Claim at most `room` due rechecks."""
         at = now()
         (due,) = self._mirror.connection.execute(
             "SELECT EXISTS (SELECT 1 FROM webhooks"
@@ -183,14 +171,9 @@ class LeasedRun:
     ) -> list[tuple[AnyRead, Applied | None]]:
         """Apply reads of wallets and tokens, and count all reads in the run.
 
-        Args:
-            transaction: the lease's transaction.
-            reads: reads of any kind.
-            webhook_behind: returns a webhook that caused a read.
-
         Returns:
-            Each read, without reads that await a decision on removals, and its effect on the
-            mirror; None for reads that do not concern the mirror.
+            Each read, unless it awaits a decision on removals, and its effect on the mirror, if
+            any.
         """
         _, run = self._current
         aside = [x for x in reads if isinstance(x, ObjectRead) or x.provider_down]
@@ -210,15 +193,7 @@ class LeasedRun:
         return [*((read, None) for read in aside), *done]
 
     def release(self, transaction: Transaction, entries: int) -> list[tuple[AnyRead, Applied]]:
-        """Apply reads after the decision on their removals.
-
-        Args:
-            transaction: the lease's transaction.
-            entries: most list entries, roughly.
-
-        Returns:
-            Each read, and its effect on the mirror.
-        """
+        """Apply reads of about `entries` list entries after the decision on removals."""
         _, run = self._current
         released = self.guard.release(transaction, run.run_id, entries)
         applied = self._counted(transaction, released)
@@ -227,7 +202,6 @@ class LeasedRun:
         return [(effect.read, effect) for effect in applied]
 
     def _counted(self, transaction: Transaction, applied: list[Applied]) -> list[Applied]:
-        """Count applied reads in the run."""
         _, run = self._current
         run.counts = run.counts.with_applied(applied)
         runs.save_counts(transaction.connection, run.run_id, run.counts)
@@ -249,7 +223,7 @@ class LeasedRun:
 
 
 def _unknown_wallets(connection: sqlite3.Connection, reads: Sequence[Read]) -> list[WalletRead]:
-    """Return failed reads of wallets that are not in the mirror."""
+    """Return failed reads of wallets that the mirror lacks."""
     failed = [x for x in reads if isinstance(x, WalletRead) and x.outcome == "failed"]
     if not failed:
         return []

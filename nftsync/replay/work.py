@@ -1,7 +1,7 @@
 """Jobs of a replay, the reads that each needs, and their outcomes.
 
-A read serves a job only if it started after the job's webhooks were claimed; sequence numbers
-decide. One read serves every job that waits for it.
+A read serves each waiting job whose webhooks were claimed before it started, by its sequence
+number.
 """
 
 from __future__ import annotations
@@ -50,14 +50,11 @@ class Job:
     """An object whose webhooks are being processed.
 
     Attributes:
-        key: the object.
-        webhook_id: one of the webhooks, recorded as the cause of changes.
+        webhook_id: a webhook to record as the cause of changes.
         since: reads with a greater sequence number reflect the webhooks.
         recheck: the webhooks are done; this is the recheck.
         named: reads of unknown wallets and tokens that the object names; they may fail.
         waits_for: pending reads.
-        changed: a read showed a change.
-        error: why a read failed.
         down: a read failed because the provider is down or refuses.
     """
 
@@ -73,7 +70,7 @@ class Job:
 
 
 class Work:
-    """Jobs in work and their reads; used by one thread."""
+    """Jobs in work and their reads, for one thread."""
 
     def __init__(self) -> None:
         self._jobs: set[Job] = set()
@@ -86,7 +83,7 @@ class Work:
         return len(self._jobs)
 
     def add(self, job: Job, tasks: Iterable[AnyTask]) -> None:
-        """Make a job wait for reads, in addition to its pending ones."""
+        """Make a job wait for reads."""
         self._jobs.add(job)
         for task in tasks:
             subject = subject_of(task)
@@ -96,20 +93,20 @@ class Work:
                 self.request(task)
 
     def request(self, task: AnyTask) -> None:
-        """Request a read, whether or not a job waits for it."""
+        """Request a read, even without a job."""
         subject = subject_of(task)
         if subject not in self._in_flight:
             self._to_submit[subject] = task
 
     def submit(self) -> list[AnyTask]:
-        """Return the requested reads, which count as in flight from now on."""
+        """Return the requested reads, now in flight."""
         tasks = list(self._to_submit.values())
         self._in_flight |= self._to_submit
         self._to_submit.clear()
         return tasks
 
     def withdraw(self, tasks: Iterable[AnyTask]) -> None:
-        """Request reads again that were submitted but not started."""
+        """Request submitted reads again that did not start."""
         for task in tasks:
             subject = subject_of(task)
             self._in_flight.pop(subject, None)
@@ -117,12 +114,7 @@ class Work:
                 self._to_submit[subject] = task
 
     def complete(self, read: AnyRead, *, stale: bool) -> list[Job]:
-        """Record a finished read, and return the jobs that it serves.
-
-        Args:
-            read: the read.
-            stale: a newer read was applied instead, so the read is repeated a few times.
-        """
+        """Return the jobs that a read serves; repeat a `stale` read a few times."""
         subject = subject_of(read)
         task = self._in_flight.pop(subject, None)
         jobs = self._waiting.pop(subject, [])
@@ -144,7 +136,7 @@ class Work:
         return done
 
     def drop(self, job: Job) -> None:
-        """Drop a job, and the reads that no other job waits for."""
+        """Drop a job, and reads for this job alone."""
         self._jobs.discard(job)
         for subject in job.waits_for:
             others = [other for other in self._waiting.get(subject, []) if other is not job]
@@ -171,7 +163,7 @@ class Work:
             self._in_flight.pop(subject, None)
 
     def clear(self) -> None:
-        """Drop all jobs; their reads in flight serve no job."""
+        """Drop all jobs."""
         for job in list(self._jobs):
             self.drop(job)
 
@@ -180,7 +172,6 @@ class TriggeredSync:
     """Full syncs requested by webhooks, one at a time, in parallel with the replay."""
 
     def __init__(self, run_sync: RunSync, timing: Timing) -> None:
-        """Start without a sync."""
         self._run_sync = run_sync
         self._timing = timing
         self._stopped = threading.Event()
@@ -195,7 +186,7 @@ class TriggeredSync:
         return self._sync is not None or bool(self._waiting)
 
     def ask(self, job: Job) -> bool:
-        """Make a job wait for the next sync; return False if too many wait."""
+        """Make a job wait for the next sync, unless too many wait."""
         if len(self._waiting) >= _MAX_WAITING:
             return False
         self._waiting.append(job)
@@ -205,8 +196,7 @@ class TriggeredSync:
         """Start a requested sync, or return the outcome of a finished one.
 
         Returns:
-            The jobs that requested the sync before it started; the error, and the seconds until a
-            retry. Both are None after a success.
+            The jobs that requested it, and after a failure the error and the seconds until a retry.
         """
         if self._sync is None and self._waiting:
             self._running, self._waiting = self._waiting, []
@@ -233,7 +223,7 @@ class TriggeredSync:
         self._waiting, self._running = [], []
 
     def stop(self) -> None:
-        """Interrupt a running sync, which keeps its finished reads."""
+        """Interrupt a running sync; it keeps finished reads."""
         self._stopped.set()
         self._thread.shutdown()
 
@@ -241,17 +231,15 @@ class TriggeredSync:
 class CircuitBreaker:
     """Pauses reads while the provider is down, and defers single objects that it refuses.
 
-    A provider that is down costs no attempts: after a pause, one object tests it. An object refused
-    while others succeed is deferred alone.
+    After a pause, one object tests the provider, at no cost of attempts.
 
     Attributes:
-        deferred: deferred objects without a success since, and their number of further refusals.
+        deferred: refused objects, and their number of further refusals.
         outage: why the provider counts as down, or None.
         sync_error: why the last requested sync failed, or None.
     """
 
     def __init__(self, timing: Timing) -> None:
-        """Start closed."""
         self.deferred: dict[ObjectKey, int] = {}
         self.outage: str | None = None
         self.sync_error: str | None = None
@@ -264,7 +252,7 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the provider is down, so that one object at a time tests it."""
+        """Whether the provider is down."""
         return self._pauses > 0
 
     @property
@@ -278,27 +266,24 @@ class CircuitBreaker:
         return self.outage or (self._refused if self.deferred else None) or self.sync_error
 
     def defer(self, key: ObjectKey, error: str | None) -> float:
-        """Record that the provider refuses an object; return the delay in seconds."""
+        """Record a refused object; return its delay in seconds."""
         times = self.deferred[key] = self.deferred.get(key, -1) + 1
         self._refused = f"{key.resource_type} {key.resource_id}: {error}"
         return min(self._timing.longest_deferral, self._timing.first_deferral * 2.0**times)
 
     def answered(self, key: ObjectKey) -> None:
-        """Record that the provider no longer refuses an object."""
+        """Record an answered object."""
         self.deferred.pop(key, None)
 
     def update(
         self, reads: Sequence[AnyRead], refused: Sequence[AnyRead], *, others: bool
     ) -> Literal["opened", "closed"] | None:
-        """Update the state of the provider from finished reads.
+        """Update the breaker from finished reads, and return the change, if any.
 
         Args:
             reads: all finished reads.
             refused: the reads among them that count as refusals.
             others: other objects are in work and may still succeed.
-
-        Returns:
-            The change, if any.
         """
         answered = [read.sequence for read in reads if not read.provider_down]
         self._answered = max([self._answered, *answered])
@@ -335,16 +320,9 @@ class CircuitBreaker:
 def plan_reads(
     connection: sqlite3.Connection, routes: Routes, keys: Sequence[ObjectKey]
 ) -> dict[ObjectKey, tuple[Route | None, list[AnyTask]]]:
-    """Plan the reads for objects.
+    """Return each object's route, if any, and the reads to request now.
 
-    Args:
-        connection: any connection.
-        routes: routes by type.
-        keys: the objects.
-
-    Returns:
-        For each object, its type's route (None without one) and the reads to request now. An
-        untracked wallet and a route to a sync need none.
+    An untracked wallet and a route to a sync need no read.
     """
     routed = {key: routes.find(key.resource_type) for key in keys}
     followed = [(key.resource_id, route) for key, route in routed.items() if route is not None]
@@ -373,16 +351,10 @@ def plan_reads(
 def plan_named(
     connection: sqlite3.Connection, route: Route, body: str
 ) -> tuple[list[Task], list[Task]]:
-    """Plan the reads of the wallets and tokens that an object names.
-
-    Args:
-        connection: any connection.
-        route: the object's route; its `wallets` and `tokens` say where ids are.
-        body: the object, as JSON.
+    """Plan the reads of the wallets and tokens that an object names in its JSON.
 
     Returns:
-        Reads of wallets and tokens in the mirror, and reads of unknown ones, which may belong to
-        others.
+        Reads of known wallets and tokens, and of unknown ones, which may belong to others.
     """
     wallet_ids, token_ids = named_ids(body, route.wallets), named_ids(body, route.tokens)
     wallets = wallets_by_id(connection, wallet_ids)
@@ -397,10 +369,7 @@ def plan_named(
 
 
 def _wallet_task(wallet_id: str, wallets: Mapping[str, KnownWallet]) -> list[Task]:
-    """Return a read of a wallet; none if it is untracked.
-
-    The read is unconditional: after a webhook, a 304 would be weak evidence.
-    """
+    # Unconditional: after a webhook, a 304 would be weak evidence.
     wallet = wallets.get(wallet_id)
     if wallet is None:
         return [WalletTask(wallet_id)]

@@ -1,7 +1,4 @@
-"""Replay worker: claims due webhooks, plans and applies reads, and acknowledges.
-
-`replay_once` processes the webhooks that are due; `replay_continuously` runs until stopped.
-"""
+"""Replay worker: claims due webhooks, plans and applies reads, and acknowledges."""
 
 from __future__ import annotations
 
@@ -36,23 +33,16 @@ _log = logging.getLogger("nftsync.replay")
 
 
 class Worker:
-    """Worker that processes webhooks until the database fails; used by one thread.
+    """Worker that processes webhooks until the database fails, in one thread.
 
     Attributes:
         counts: webhooks by end state, and reads.
-        timing: intervals and timeouts.
-        breaker: the state of the provider, and why webhooks are pending.
-        interrupted: the run ends before all its work is done.
+        interrupted: the run ends before its work.
         held: reads whose removals are held for review.
     """
 
     def __init__(self, mirror: Mirror, config: ReplayConfig, *, rechecks: bool = False) -> None:
-        """Start without work.
-
-        Args:
-            mirror: where reads are applied.
-            config: the replay's configuration.
-            rechecks: read unchanged objects again after a delay.
+        """Start without work; `rechecks` repeats reads that showed no change.
 
         Raises:
             SettingsError: a setting for the provider is invalid.
@@ -105,14 +95,7 @@ class Worker:
     # A step, and the end ---------------------------------------------------------------------
 
     def step(self, due: str | None = None) -> bool:
-        """Claim webhooks, and apply finished reads.
-
-        Args:
-            due: only webhooks due by this time; None: by now.
-
-        Returns:
-            Whether the step did any work.
-        """
+        """Claim webhooks due by `due` or else now, and apply reads; return whether any."""
         if time.monotonic() >= self._renew_at:
             self._renew_at = time.monotonic() + self.timing.renew
             self._lease.renew()
@@ -148,10 +131,7 @@ class Worker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Finish; after an error, leave the work in progress.
-
-        It is pending again when the lease expires, because its storage is uncertain.
-        """
+        """Finish; after an error, leave the work to expire with the lease."""
         try:
             if kind is None:
                 self._close()
@@ -174,7 +154,7 @@ class Worker:
         self.end_run()
 
     def _forget(self) -> None:
-        """Forget the work in progress, which is pending again or has another worker."""
+        """Forget the work; its webhooks are pending again, or another worker has them."""
         self._work.clear()
         self._work.forget_reads(self._lease.guard.subjects)
         self._sync.forget_jobs()
@@ -200,7 +180,7 @@ class Worker:
         return was_due
 
     def _plan(self, jobs: Sequence[Job]) -> None:
-        """Plan the reads of jobs, and settle jobs that need none."""
+        """Plan the reads of jobs; settle jobs without any."""
         connection, routes = self._mirror.connection, self._config.routes
         plans = plan_reads(connection, routes, [job.key for job in jobs])
         for job in jobs:
@@ -234,7 +214,7 @@ class Worker:
             self._release(job, wait=self.timing.first_deferral)
 
     def _update_sync(self) -> None:
-        """Start a requested sync; when it has ended, settle its webhooks."""
+        """Start a requested sync; settle its webhooks when it has ended."""
         outcome = self._sync.update()
         if outcome is None:
             return
@@ -264,11 +244,10 @@ class Worker:
         return reads
 
     def _apply(self, reads: Sequence[AnyRead]) -> list[AnyRead]:
-        """Apply reads, and acknowledge the webhooks that need no other read.
+        """Apply reads, and acknowledge webhooks.
 
         Returns:
-            The reads that show that the provider is down or refuses. Reads of objects that it
-            refused before are left out, as are reads of named objects that may belong to others.
+            The reads that count as refusals by the provider, see `_complete`.
         """
         with self._lease.transaction() as transaction:
             connection, behind = transaction.connection, self._work.webhook_behind
@@ -279,7 +258,7 @@ class Worker:
         return refused
 
     def _release_staged(self) -> None:
-        """Decide on the collected reads with removals, and apply them."""
+        """Decide on reads with removals, and apply them."""
         guard = self._lease.guard
         guard.decide(self._mirror.connection)
         while guard:
@@ -292,7 +271,7 @@ class Worker:
     def _complete(
         self, connection: sqlite3.Connection, read: AnyRead, applied: Applied | None
     ) -> bool:
-        """Record a read for its jobs; return whether it counts as a refusal by the provider."""
+        """Record a read for its jobs; return whether it is a new refusal by the provider."""
         stale = applied is not None and applied.result == "stale"
         jobs = self._work.complete(read, stale=stale)
         changed = applied is not None and not applied.changed_nothing
@@ -317,7 +296,6 @@ class Worker:
         return refused
 
     def _read_named(self, connection: sqlite3.Connection, job: Job, body: str) -> None:
-        """Read the wallets and tokens that an object names."""
         route = self._config.routes.find(job.key.resource_type)
         if route is not None:
             tasks, others = plan_named(connection, route, body)
@@ -332,7 +310,6 @@ class Worker:
             self._work.add(job, [*tasks, *others])
 
     def _update_breaker(self, reads: Sequence[AnyRead], refused: Sequence[AnyRead]) -> None:
-        """Pause when the provider is down; resume when it answers again."""
         change = self.breaker.update(reads, refused, others=bool(len(self._work)))
         if change == "opened":
             self._work.withdraw(self._pool.withdraw())
@@ -344,7 +321,6 @@ class Worker:
     # Acknowledging ---------------------------------------------------------------------------
 
     def _finish(self, job: Job) -> None:
-        """Settle a job without pending reads, or release one that the provider refused."""
         self._work.drop(job)
         if job.down:
             self._release(job, job.error, self.breaker.defer(job.key, job.error))
@@ -360,13 +336,7 @@ class Worker:
             self._settle(job, "done")
 
     def _release(self, job: Job, error: str | None = None, wait: float | None = None) -> None:
-        """Return a job's webhooks to pending.
-
-        Args:
-            job: the job.
-            error: the reason; None keeps the webhooks' error.
-            wait: seconds until they are due; None keeps their due time.
-        """
+        """Return a job's webhooks to pending, due in `wait` seconds or when they were."""
         due_at = None if wait is None else _in_seconds(wait)
         recheck_at = _in_seconds(wait or 0.0) if job.recheck else None
         self._settle(job, "pending", error, due_at=due_at, recheck_at=recheck_at)
@@ -385,7 +355,7 @@ class Worker:
         )
 
     def _release_idle(self) -> None:
-        """Release the webhooks of objects without a read in flight."""
+        """Release objects without a read in flight."""
         for job in self._work.idle_jobs():
             self._work.drop(job)
             self._release(job)
@@ -393,7 +363,6 @@ class Worker:
 
 
 def _in_seconds(seconds: float) -> str:
-    """Return the time `seconds` from now, in the stored form."""
     return shifted(now(), timedelta(seconds=seconds))
 
 
@@ -404,13 +373,7 @@ def replay_once(
     *,
     progress: bool | None = None,
 ) -> ReplayResult:
-    """Process the due webhooks.
-
-    Args:
-        database: created or migrated if needed.
-        config: the replay's configuration.
-        stopped: when set, finished reads are applied and the other webhooks are released.
-        progress: show a bar; None shows it on a terminal and in a notebook.
+    """Process the due webhooks; `stopped` applies finished reads and releases the others.
 
     Raises:
         StoreError: the database cannot be written; unacknowledged webhooks are pending again.
@@ -453,10 +416,10 @@ def replay_continuously(
 
     Args:
         database: created or migrated if needed.
-        config: the replay's configuration.
+        config: the configuration.
         stopped: set it, and then `wake`, to stop; the other webhooks are released.
-        wake: set when webhooks were stored; other processes' webhooks are found by polling.
-        on_progress: called with the increase of the counts: webhooks by end state, and reads.
+        wake: set when webhooks were stored in this process.
+        on_progress: called with the increase of the counts.
         on_damaged: called with SQLite's report of damage, perhaps repeatedly.
     """
     timing = config.timing

@@ -42,11 +42,7 @@ def unblock_stderr() -> None:
 
 
 def log_lines(level: int = logging.INFO, stream: TextIO | None = None) -> logging.Handler:
-    """Write the process's log: short lines on a terminal, otherwise JSON lines.
-
-    Args:
-        level: lowest level to log.
-        stream: destination; standard error by default.
+    """Log to `stream` or standard error: lines on a terminal, otherwise JSON.
 
     Returns:
         The handler, so that the caller can remove it.
@@ -100,8 +96,6 @@ class _PlainFormatter(logging.Formatter):
 
 
 class _Bounded(logging.Filter):
-    """Filter that limits the records of one kind per second."""
-
     def __init__(self, is_one: Callable[[logging.LogRecord], bool]) -> None:
         super().__init__()
         self._is_one = is_one
@@ -124,10 +118,7 @@ class _Bounded(logging.Filter):
 
 
 class _Unblocked(io.RawIOBase):
-    """Stream that a thread copies to a descriptor, so that writers never block.
-
-    The thread takes no stream's lock, because Python cannot exit while one is held.
-    """
+    """Stream that a thread writes; the thread takes no lock that would keep Python from exiting."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -162,7 +153,6 @@ class _Unblocked(io.RawIOBase):
         self._thread.join(_LAST_SECONDS)
 
     def _fail(self, error: Exception) -> None:
-        """Report that the log has ended; later lines are dropped without blocking."""
         with suppress(OSError):
             os.write(self._descriptor, f"nftsync: the log ended: {error!r}\n".encode())
 

@@ -113,15 +113,7 @@ class Freshness(Collector):
 def serve_metrics(
     metrics: Metrics, port: int, on_broken: Callable[[Exception], None]
 ) -> Callable[[], None]:
-    """Serve the metrics on a port of 127.0.0.1.
-
-    Args:
-        metrics: the metrics.
-        port: the port.
-        on_broken: see `HttpServer`.
-
-    Returns:
-        A function that stops the server.
+    """Serve the metrics on a port of 127.0.0.1; return a function that stops it.
 
     Raises:
         InputError: the port is taken or not allowed.

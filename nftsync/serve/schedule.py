@@ -56,13 +56,7 @@ def replay_config(settings: Settings) -> ReplayConfig:
 
 
 def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
-    """Return a sync of all tracked wallets, including the wallets file's.
-
-    Args:
-        settings: the settings.
-        access: rate limit and credentials, shared with the replay.
-        resume: resume an interrupted sync, if any.
-    """
+    """Return a sync of all tracked wallets and of the wallets file, by shared `access`."""
     client = client_config(settings)
 
     def run(stopped: threading.Event) -> SyncResult:
@@ -93,7 +87,7 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
 def sync_periodically(
     database: Path, every: timedelta, run_sync: RunSync, stopped: threading.Event
 ) -> None:
-    """Sync when the last full sync of this database, by any process, started `every` ago.
+    """Sync whenever the last full sync, by any process, started `every` ago.
 
     A sync does not count if it failed, was interrupted, or read only some tracked wallets.
 
@@ -101,7 +95,7 @@ def sync_periodically(
         database: the database.
         every: time between the starts of syncs.
         run_sync: runs a full sync, or resumes an interrupted one.
-        stopped: set it to stop; a running sync is interrupted, and resumed next time.
+        stopped: set it to stop and to interrupt a running sync.
     """
     files = FilesInUse(database)
     failures = 0  # in a row

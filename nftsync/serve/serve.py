@@ -25,19 +25,14 @@ _log = logging.getLogger("nftsync.daemon.serve")  # the name that log lines have
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # a repr would show the secrets
 class ServeConfig:
-    """Configuration of `serve`.
+    """Configuration of `serve`; see also `create_app`.
 
     Attributes:
-        database: created or migrated if needed.
-        secrets: the webhook secret, and during a rotation the previous one.
-        organization_id: webhooks for others are quarantined.
-        host: address to listen on.
-        port: port to listen on; 0 takes any free one.
+        port: 0 takes any free one.
         path: URL path for webhooks.
         metrics_port: port for Prometheus on 127.0.0.1; None: no metrics server.
         replay: None only stores webhooks.
         sync_every: time between the starts of full syncs; None: no syncs.
-        run_sync: runs a full sync.
     """
 
     database: Path
@@ -53,10 +48,7 @@ class ServeConfig:
 
 
 class Service:
-    """A running receiver and its threads.
-
-    Args:
-        give_up: called, from another thread, when a part fails.
+    """A running receiver and its threads; `give_up` runs when a part fails.
 
     Attributes:
         url: URL for webhooks.
@@ -90,7 +82,7 @@ def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
 
     Args:
         config: the configuration.
-        ready: called with the URL for webhooks when the receiver is ready.
+        ready: called with the URL for webhooks.
 
     Raises:
         NftsyncError: the service cannot start, or a part failed.
@@ -108,10 +100,6 @@ def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
 def run_service(config: ServeConfig, give_up: Callable[[], None]) -> Iterator[Service]:
     """Run the service during a block; at the end, stop requests first, then the replay.
 
-    Args:
-        config: the configuration.
-        give_up: called, from another thread, when a part fails.
-
     Raises:
         NftsyncError: the service cannot start.
     """
@@ -123,7 +111,6 @@ def run_service(config: ServeConfig, give_up: Callable[[], None]) -> Iterator[Se
 
 @enough_threads()
 def _start(config: ServeConfig, service: Service, stack: ExitStack) -> None:
-    """Start all parts, and register how to stop them."""
     metrics = Metrics()
     app = create_app(
         database=config.database,

@@ -88,7 +88,7 @@ TYPED = [
     ("find zzzzzz", 0, "zzzzzz"),
     ("collections label 0x12 Name", 2, "0x12"),
     ("export .", 2, "name a new one in it"),
-    ("snapshot nfts.db", 2, "is there already; name a file that isn't"),
+    ("snapshot nfts.db", 2, "already exists; name a new file"),
     ("inbox show 1", 2, "'1' is not a webhook id"),
     ("inbox requeue", 2, "name webhooks by ID, or choose a state"),
     ("inbox --state lost", 2, "'lost' is not one of"),

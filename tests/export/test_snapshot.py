@@ -52,7 +52,7 @@ def test_a_file_that_appears_meanwhile_is_kept(site, tmp_path, monkeypatch, has_
         link(source, target)
 
     monkeypatch.setattr(os, "link", late_link)
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="already exists"):
         write_snapshot(site.database, tmp_path / "late.db")
     assert (tmp_path / "late.db").read_text() == "theirs"
     write_snapshot(site.database, tmp_path / "copy.db")
@@ -136,5 +136,5 @@ def test_the_command_says_how_large_it_is_and_writes_over_nothing(site, tmp_path
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "link.db").symlink_to(tmp_path / "nowhere.db")
     for name in ("copy.db", "mine.txt", "link.db"):
-        command("snapshot", name).says("is there already", code=2)
+        command("snapshot", name).says("already exists", code=2)
     assert (tmp_path / "mine.txt").read_text() == "mine"

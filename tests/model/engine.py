@@ -112,7 +112,7 @@ class Engine:
             receiver = committer.Committer(self.database, on_stored=wake.set, on_broken=_raise)
             self.committers[process], self.stops[process] = receiver, stopped
             config = self._config(access_to(self.client, at_once=2))
-            replay.follow(self.database, config, stopped, wake, self.figures.update)
+            replay.replay_continuously(self.database, config, stopped, wake, self.figures.update)
             del self.committers[process]
             receiver.close()
 

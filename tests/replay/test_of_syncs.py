@@ -117,7 +117,7 @@ def test_webhooks_go_on_during_a_sync_and_its_own_wait_when_it_is_stopped(known:
         raise InputError("no wallet")
 
     known.receive("Whatever", uuid(0))
-    with known.following(ANY, run_sync=sync, most_objects=8) as following:
+    with known.following(ANY, run_sync=sync, max_objects=8) as following:
         following.until(lambda: syncs)
         known.receive("Whatever", *(uuid(number) for number in range(1, 40)))
         known.receive("Wallet", wallet(0), wallet(1))

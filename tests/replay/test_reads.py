@@ -154,14 +154,14 @@ def test_an_object_that_names_too_many_strangers_has_none_of_them_read(
     provider.on(f"/v1/things/{uuid(7)}", reply(body))
     (name,) = place.receive("Thing", uuid(7))
     route = Route(path="/v1/things/{resourceId}", kind="object", wallets=["wallets"])
-    result = place.replay({"Thing": route}, most_unknown=20)
+    result = place.replay({"Thing": route}, max_unknown=20)
     assert (result.failed, result.fetches, place.held()) == (1, 2, 1)
-    assert "the object names 21 wallets and tokens" in place.webhook(name)["last_error"]
+    assert "the object names 21 unknown wallets and tokens" in place.webhook(name)["last_error"]
     provider.on(f"/v1/things/{uuid(7)}", reply(json.dumps({"wallets": strangers[:20]}).encode()))
     place.make_due()
     for stranger in strangers:
         provider.holds(stranger)
-    assert place.replay({"Thing": route}, most_unknown=20).done == 1
+    assert place.replay({"Thing": route}, max_unknown=20).done == 1
 
 
 def test_a_webhook_during_its_objects_read_causes_another(place: Place, provider: Provider) -> None:
@@ -215,7 +215,7 @@ def test_a_read_that_a_later_one_overtook_is_made_again(place: Place, provider: 
     assert (result.failed, result.done) == (1, 0)
     assert place.run(
         "SELECT amount, last_error FROM balances, webhooks WHERE state = 'failed'"
-    ) == [("1", "other reads of it kept overtaking this one")]
+    ) == [("1", "newer reads made this one stale each time")]
 
 
 def test_an_incomplete_list_fails_and_removes_nothing(place: Place, provider: Provider) -> None:

@@ -171,14 +171,14 @@ def test_empty_lists_for_everyone_take_nothing_away(place: Place, provider: Prov
         provider.on(path_of(number), OK)
     place.receive("Wallet", *wallets(24))
     result = place.replay()
-    assert (result.done, result.failed, result.held, place.held()) == (24, 0, 24, 24)
+    assert (result.done, result.failed, result.reads_held, place.held()) == (24, 0, 24, 24)
     assert not place.run("SELECT 1 FROM balance_changes WHERE new_amount IS NULL")
     assert place.run("SELECT status, count(*) FROM wallets GROUP BY 1") == [("incomplete", 24)]
     for number in {*range(24)} - {3}:
         provider.on(path_of(number))
     place.receive("Wallet", *wallets(24))
     result = place.replay()
-    assert (result.done, result.held, place.held()) == (24, 0, 23)
+    assert (result.done, result.reads_held, place.held()) == (24, 0, 23)
     assert place.run("SELECT status, count(*) FROM wallets GROUP BY 1") == [("ok", 24)]
 
 
@@ -204,7 +204,7 @@ def test_what_waits_to_be_judged_when_the_lease_is_lost_is_read_again(
     provider.on(path_of(1), stuck)
     place.receive("Wallet", wallet(0), wallet(1))
     asked = len(provider.requests(path_of(0)))
-    with place.following(timing=Timing(judge=60.0, renew=0.05)) as following:
+    with place.following(timing=Timing(decide=60.0, renew=0.05)) as following:
         assert stuck.arrived.wait(PATIENCE)
         following.until(lambda: len(provider.requests(path_of(0))) > asked)
         time.sleep(0.3)  # it waits, as another read is under way

@@ -24,7 +24,7 @@ def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -
     def end_read(task: AnyTask, began: int) -> None:
         assert isinstance(task, WalletTask)
         read = WalletRead(wallet_id=task.wallet_id, sequence=began, started_at="", outcome="ok")
-        for served in work.fulfilled(read, stale=False):
+        for served in work.complete(read, stale=False):
             assert served.since < began
             if not served.waits_for:
                 work.drop(served)
@@ -43,7 +43,7 @@ def test_every_job_that_is_not_dropped_gets_all_its_reads(data: st.DataObject) -
         elif step == "read" and under_way:
             end_read(*under_way.pop(data.draw(st.integers(0, len(under_way) - 1))))
         elif step == "withdraw":
-            work.withdrawn([under_way.pop()[0] for _ in range(len(under_way) // 2)])
+            work.withdraw([under_way.pop()[0] for _ in range(len(under_way) // 2)])
         elif step == "drop" and jobs:
             work.drop(jobs.pop(data.draw(st.integers(0, len(jobs) - 1))))
     while any(each.waits_for for each in jobs):

@@ -209,7 +209,7 @@ class Place:
 
 
 class Following:
-    """`follow` in a thread; what ends it is raised at the end."""
+    """`replay_continuously` in a thread; what ends it is raised at the end."""
 
     def __init__(self, place: Place, config: ReplayConfig, pool: ThreadPoolExecutor) -> None:
         self.counts: Counter[str] = Counter()
@@ -217,7 +217,12 @@ class Following:
         self._place = place
         self._stopped = threading.Event()
         self._running = pool.submit(
-            worker.follow, place.database, config, self._stopped, self.wake, self.counts.update
+            worker.replay_continuously,
+            place.database,
+            config,
+            self._stopped,
+            self.wake,
+            self.counts.update,
         )
 
     def until(self, met: Callable[[], object]) -> None:

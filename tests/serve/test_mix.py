@@ -27,7 +27,7 @@ from nftsync.replay.config import ReplayConfig
 from nftsync.replay.worker import replay_once
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.serve.serve import ServeConfig, receiving
+from nftsync.serve.serve import ServeConfig, run_service
 from nftsync.store.schema import open_store
 from nftsync.times import now
 from tests.kit.serve_process import SECRET, assert_settled, configure, query, serving, states
@@ -127,7 +127,7 @@ class TheMirrorEndsInTheTruth(RuleBasedStateMachine):
             port=self.port,
             replay=self._replay_config() if replays else None,
         )
-        server = self.stack.enter_context(receiving(config, self.broken.set))
+        server = self.stack.enter_context(run_service(config, self.broken.set))
         self.stack.callback(server.failures.raise_first)
         self.follows = replays
 

@@ -21,7 +21,7 @@ from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.replay.config import RunSync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.serve.schedule import keep_syncing
+from nftsync.serve.schedule import sync_periodically
 from nftsync.store.database import sync_lock
 from nftsync.store.mirror import Mirror
 from nftsync.store.schema import open_store
@@ -56,7 +56,7 @@ def runs(database: Path) -> list[tuple[str, ...]]:
 def scheduled(database: Path, every: timedelta, sync: RunSync) -> Iterator[None]:
     """A schedule in a thread."""
     stopped = threading.Event()
-    thread = threading.Thread(target=keep_syncing, args=(database, every, sync, stopped))
+    thread = threading.Thread(target=sync_periodically, args=(database, every, sync, stopped))
     thread.start()
     try:
         yield
