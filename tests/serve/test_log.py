@@ -222,7 +222,7 @@ def test_on_a_terminal_its_lines_are_for_people(tmp_path: Path) -> None:
     os.close(terminal)
     lines = said.decode().splitlines()
     head = r"[0-2]\d:[0-5]\d:[0-5]\dZ (INFO   |WARNING) "
-    assert lines[0].endswith("Ctrl-C ends it.") or lines[1].endswith("Ctrl-C ends it.")
+    assert lines[0].endswith("Stop with Ctrl-C.") or lines[1].endswith("Stop with Ctrl-C.")
     logged = [line for line in lines if "Ctrl-C" not in line]
     assert all(re.match(head, line) for line in logged), logged
     refused = next(line for line in logged if "refused a webhook" in line)
