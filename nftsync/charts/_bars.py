@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from nftsync.charts import _look
-from nftsync.columnar.amounts import sums_in_each
+from nftsync.charts import _style
+from nftsync.columnar.amounts import sums_by_group
 from nftsync.columnar.filters import Moment, whole_number
-from nftsync.columnar.given import ADDRESSES, Given, given_holdings, groups_of, need_columns
+from nftsync.columnar.inputs import ADDRESSES, FrameOrDb, groups_of, load_holdings, require_columns
 from nftsync.columnar.source import Numbers
 from nftsync.errors import InputError
 from nftsync.frames import holding_ages as read_ages
@@ -63,7 +63,7 @@ class Groups:
     def labels(self, shown: list[int], names: dict[str, str]) -> tuple[list[str], list[str]]:
         """The labels and hovers of groups, with given names before their own; see `labels_of`."""
         values = [self.values[group] for group in shown]
-        return _look.labels_of(values, self.by, {**self.names, **names})
+        return _style.group_labels(values, self.by, {**self.names, **names})
 
 
 def grouped(frame: pd.DataFrame, by: str) -> Groups:
@@ -79,7 +79,7 @@ def grouped(frame: pd.DataFrame, by: str) -> Groups:
 
 def _names(frame: pd.DataFrame, by: str) -> dict[str, str]:
     """What contracts are called, less those that only have a short address."""
-    need_columns(frame, ["collection"])
+    require_columns(frame, ["collection"])
     once = frame.drop_duplicates(by)
     named = zip(once[by], once["collection"], strict=True)
     known = {contract_key(one): name for one, name in named if isinstance(one, str)}
@@ -95,11 +95,11 @@ def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
     return pd.DataFrame(columns).groupby(group).nunique()
 
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 #: A last row that is so many times as long as the longest of the others would squeeze them.
 _MUCH_LONGER = 1.5
 _ROOM = 1.2
-_IN_THE_BAR: dict[str, Any] = {
+_TEXT_IN_BAR: dict[str, Any] = {
     "textposition": "inside",
     "insidetextanchor": "start",
     "textangle": 0,
@@ -108,7 +108,7 @@ _IN_THE_BAR: dict[str, Any] = {
 }
 
 
-def rows_of(
+def bar_rows(
     frame: pd.DataFrame,
     groups: Groups,
     shown: list[int],
@@ -139,7 +139,7 @@ def rows_of(
     rest = len(np.unique(groups.codes)) - len(shown)
     once = ~frame.duplicated(["wallet_id", "token_id"]).to_numpy()
     others = [counted(rest, f"other {what}")] * (count - len(shown))
-    totals = sums_in_each(places, frame["amount"].to_numpy(), count)
+    totals = sums_by_group(places, frame["amount"].to_numpy(), count)
     unknown = np.bincount(places, frame["amount"].isna(), count).astype(np.int64)
     return table.assign(
         label=labels + [f"<i>{one}</i>" for one in others],
@@ -168,7 +168,7 @@ def bar_figure(
     """
     axis: dict[str, Any] = {"rangemode": "tozero"}
     traces = []
-    for color, (name, values) in zip((_look.BLUE, _look.ORANGE), bars.items(), strict=False):
+    for color, (name, values) in zip((_style.BLUE, _style.ORANGE), bars.items(), strict=False):
         trace: dict[str, Any] = {
             "type": "bar",
             "orientation": "h",
@@ -176,16 +176,16 @@ def bar_figure(
             "x": values,
             "y": list(range(len(rows))),
             "hovertext": hovers,
-            "hovertemplate": _look.TEXT_ONLY,
+            "hovertemplate": _style.TEXT_ONLY,
             "customdata": [str(total) for total in rows["total"]],
             "marker": {"color": color},
         }
         if rows["rest"].iloc[-1] and values[-1] > _MUCH_LONGER * max(values[:-1]) > 0:
             axis = {"range": [0, _ROOM * max(max(each[:-1]) for each in bars.values())]}
             texts = ["" for _ in values[1:]]
-            trace |= {"text": [*texts, f"{values[-1]:,.6g} (longer than drawn)"], **_IN_THE_BAR}
+            trace |= {"text": [*texts, f"{values[-1]:,.6g} (longer than drawn)"], **_TEXT_IN_BAR}
         traces.append(trace)
-    return _look.figure(
+    return _style.figure(
         traces,
         title,
         x={
@@ -195,18 +195,18 @@ def bar_figure(
             "separatethousands": True,
             **axis,
         },
-        y={**_look.numbered_axis(rows["label"].tolist()), "range": [len(rows) - 0.4, -0.6]},
+        y={**_style.numbered_axis(rows["label"].tolist()), "range": [len(rows) - 0.4, -0.6]},
         height=176 + (18 + 8 * len(traces)) * len(rows),
         **layout,
     )
 
 
 def holdings_by_collection(
-    holdings: Given = None,
+    holdings: FrameOrDb = None,
     *,
     top: SupportsIndex = 20,
     exclude: WalletIds = (),
-    names: _look.Names = None,
+    names: _style.Names = None,
 ) -> go.Figure:
     """Draw how many NFTs of each collection are held, and by how many wallets.
 
@@ -225,15 +225,15 @@ def holdings_by_collection(
         NftsyncError: plotly is not installed.
     """
     title = "Holdings by collection"
-    number, known = whole_number("top", top, MOST_ROWS), _look.given_names(names)
+    number, known = whole_number("top", top, MAX_ROWS), _style.checked_names(names)
     needs = ("wallet_id", "token_id", "contract_address", "amount")
-    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
+    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
     if frame.empty:
-        return _look.empty_figure(title, no_holdings(holdings))
+        return _style.empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
     sizes = distinct(groups.codes, tokens=frame["token_id"], wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
-    rows = rows_of(frame, groups, shown, known, "collection")
+    rows = bar_rows(frame, groups, shown, known, "collection")
     hovers = [
         f"<b>{row.hover}</b><br>{counted(row.tokens, 'NFT')} held by"
         f" {counted(row.wallets, 'wallet')}<br>{row.says}"
@@ -260,7 +260,7 @@ _AGES = "Ages of holdings"
 
 
 def holding_ages(
-    db: Given = None, *, at: Moment | None = None, exclude: WalletIds = ()
+    db: FrameOrDb = None, *, at: Moment | None = None, exclude: WalletIds = ()
 ) -> go.Figure:
     """Draw how many holdings have been there for how long.
 
@@ -277,9 +277,9 @@ def holding_ages(
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
     """
-    frame = _given_ages(db, at, exclude)
+    frame = _load_ages(db, at, exclude)
     if frame.empty:
-        return _look.empty_figure(_AGES, no_holdings(db))
+        return _style.empty_figure(_AGES, no_holdings(db))
     buckets = frame["bucket"].cat.categories.tolist()
     counts = frame.groupby(["censored", "bucket"], observed=False).size().unstack(fill_value=0)
     counts = counts.reindex([False, True], fill_value=0)
@@ -295,15 +295,15 @@ def holding_ages(
                 f"<b>{bucket}</b><br>{counted(count, 'holding')}, {since}"
                 for bucket, count in counts.loc[censored].items()
             ],
-            "hovertemplate": _look.TEXT_ONLY,
+            "hovertemplate": _style.TEXT_ONLY,
             "marker": {"color": color, "pattern": {"shape": pattern, "fillmode": "replace"}},
         }
         for censored, name, color, pattern, since in (
-            (False, "beginning was seen", _look.BLUE, "", "since a change that was seen"),
-            (True, "at least so old", _look.ORANGE, "/", "since before the first read"),
+            (False, "beginning was seen", _style.BLUE, "", "since a change that was seen"),
+            (True, "at least so old", _style.ORANGE, "/", "since before the first read"),
         )
     ]
-    return _look.figure(
+    return _style.figure(
         traces,
         _AGES,
         subtitle=f"{counted(total, 'holding')}, {of_which} were there at their wallet's first read",
@@ -313,12 +313,12 @@ def holding_ages(
     )
 
 
-def _given_ages(db: Given, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
+def _load_ages(db: FrameOrDb, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return read_ages(db, at=at, exclude=exclude)
     if at is not None or given_wallets(exclude):
         raise InputError("at= and exclude= need a database; give them to frames.holding_ages")
-    need_columns(db, ("bucket", "censored"), "frames.holding_ages")
+    require_columns(db, ("bucket", "censored"), "frames.holding_ages")
     if not isinstance(db["bucket"].dtype, pd.CategoricalDtype):
         raise InputError(
             "the given frame's bucket is no category; give what frames.holding_ages returns"

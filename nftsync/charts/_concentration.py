@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from nftsync.charts import _look
-from nftsync.charts._bars import MOST_ROWS, bar_figure, distinct, grouped, no_holdings, rows_of
-from nftsync.columnar.amounts import sums_in_each
+from nftsync.charts import _style
+from nftsync.charts._bars import MAX_ROWS, bar_figure, bar_rows, distinct, grouped, no_holdings
+from nftsync.columnar.amounts import sums_by_group
 from nftsync.columnar.filters import one_of, whole_number
-from nftsync.columnar.given import Given, given_holdings
+from nftsync.columnar.inputs import FrameOrDb, load_holdings
 from nftsync.errors import InputError
 from nftsync.frames import concentration as measured
 from nftsync.frames import overlap as measured_overlap
@@ -29,12 +29,12 @@ _EXACT = 2**53
 
 
 def holders(
-    holdings: Given = None,
+    holdings: FrameOrDb = None,
     *,
     top: SupportsIndex = 20,
     measure: Literal["nfts", "amount"] = "nfts",
     exclude: WalletIds = (),
-    names: _look.Names = None,
+    names: _style.Names = None,
 ) -> go.Figure:
     """Draw the largest holders.
 
@@ -53,23 +53,23 @@ def holders(
         NftsyncError: plotly is not installed.
     """
     title = "Largest holders"
-    number, known = whole_number("top", top, MOST_ROWS), _look.given_names(names)
+    number, known = whole_number("top", top, MAX_ROWS), _style.checked_names(names)
     by_amount = one_of(measure, "measure", ("nfts", "amount")) == "amount"
-    frame = given_holdings(
+    frame = load_holdings(
         holdings,
         exclude,
         needs=("wallet_id", "token_id", "amount"),
         wants=("wallet_label", "contract_address"),
     )
     if frame.empty:
-        return _look.empty_figure(title, no_holdings(holdings))
+        return _style.empty_figure(title, no_holdings(holdings))
     groups = grouped(frame, "wallet_id")
     sizes = distinct(groups.codes, tokens=frame["token_id"])
     if by_amount:
-        sums = sums_in_each(groups.codes, frame["amount"].to_numpy(), len(sizes))
+        sums = sums_by_group(groups.codes, frame["amount"].to_numpy(), len(sizes))
         sizes.insert(0, "amount", sums)
     shown = groups.largest(sizes, number)
-    rows = rows_of(frame, groups, shown, _labels(frame) | known, "wallet")
+    rows = bar_rows(frame, groups, shown, _labels(frame) | known, "wallet")
     values = rows["total"].map(float) if by_amount else rows["holdings"]
     what = "amount held" if by_amount else "NFTs held"
     rough = by_amount and max(rows["total"]) > _EXACT
@@ -106,12 +106,12 @@ _POINTS = 300
 
 
 def concentration(
-    holdings: Given = None,
+    holdings: FrameOrDb = None,
     *,
     by: str = "contract_address",
     top: SupportsIndex = 5,
     exclude: WalletIds = (),
-    names: _look.Names = None,
+    names: _style.Names = None,
 ) -> go.Figure:
     """Draw Lorenz curves of the groups with the most holders, and the line of equality.
 
@@ -132,14 +132,14 @@ def concentration(
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
     """
-    number, known = whole_number("top", top, len(_look.LOOKS)), _look.given_names(names)
+    number, known = whole_number("top", top, len(_style.PENS)), _style.checked_names(names)
     if not isinstance(by, str):
         raise InputError(f"by={by!r} is not the name of a column")
     needs = ("wallet_id", "token_id", "amount", by)
-    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
+    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
     frame = frame[frame["amount"].notna()].reset_index(drop=True)
     if frame.empty:
-        return _look.empty_figure(_TITLE, no_holdings(holdings))
+        return _style.empty_figure(_TITLE, no_holdings(holdings))
     groups = grouped(frame, by)
     sizes = distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
@@ -148,13 +148,13 @@ def concentration(
     measures = measured(frame.assign(group=places)[places < len(shown)], by="group")
     ginis = measures.set_index("group")["gini"]
     curves = [
-        _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, look)
-        for place, (label, hover, look) in enumerate(zip(labels, hovers, _look.LOOKS, strict=False))
+        _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, pen)
+        for place, (label, hover, pen) in enumerate(zip(labels, hovers, _style.PENS, strict=False))
     ]
     of = "all" if len(sizes) == len(shown) else f"the {len(shown):,} with the most holders of"
     what = "collections" if by in {"contract", "contract_address"} else f"{by.replace('_', ' ')}s"
     inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
-    return _look.figure(
+    return _style.figure(
         [_equality(), *curves],
         _TITLE,
         subtitle=f"{of} {len(sizes):,} {what}",
@@ -167,17 +167,17 @@ def concentration(
 
 def _equality() -> dict[str, Any]:
     both = [0, 100]
-    look = (_look.GREY, "solid")
-    return _look.line("equality: Gini 0", look, width=1, x=both, y=both, hoverinfo="skip")
+    pen = (_style.GREY, "solid")
+    return _style.line("equality: Gini 0", pen, width=1, x=both, y=both, hoverinfo="skip")
 
 
-def _curve(rows: pd.DataFrame, name: str, hover: str, look: tuple[str, str]) -> dict[str, Any]:
+def _curve(rows: pd.DataFrame, name: str, hover: str, pen: tuple[str, str]) -> dict[str, Any]:
     amounts = sorted(rows["amount"].groupby(rows["wallet_id"]).sum())
     sums = np.add.accumulate(np.array([0, *amounts], dtype=object))
     places = np.unique(np.linspace(0, len(amounts), _POINTS).round().astype(np.int64))
-    return _look.line(
+    return _style.line(
         name,
-        look,
+        pen,
         x=(places / len(amounts) * 100).tolist(),
         y=[100 * int(sums[place]) / sums[-1] for place in places.tolist()],
         hovertemplate=f"<b>{hover}</b><br>the smallest %{{x:.4g}} % of"
@@ -191,11 +191,11 @@ _MOST = 60
 
 
 def overlap(
-    holdings: Given = None,
+    holdings: FrameOrDb = None,
     *,
     top: SupportsIndex = 15,
     exclude: WalletIds = (),
-    names: _look.Names = None,
+    names: _style.Names = None,
 ) -> go.Figure:
     """Draw how many holders each two collections have in common, as a heatmap.
 
@@ -213,12 +213,12 @@ def overlap(
         InputError: an option or the frame cannot be used.
         NftsyncError: plotly is not installed.
     """
-    number, known = whole_number("top", top, _MOST), _look.given_names(names)
+    number, known = whole_number("top", top, _MOST), _style.checked_names(names)
     needs = ("wallet_id", "contract_address", "amount")
-    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",))
+    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
     frame = frame[frame["contract_address"].notna()].reset_index(drop=True)
     if frame.empty:
-        return _look.empty_figure(_OVERLAP_TITLE, no_holdings(holdings))
+        return _style.empty_figure(_OVERLAP_TITLE, no_holdings(holdings))
     groups = grouped(frame, "contract_address")
     sizes = distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
@@ -226,10 +226,10 @@ def overlap(
     labels, full = groups.labels(shown, known)
     pairs = measured_overlap(frame[groups.places(shown) < len(shown)])
     shares, hovers = _fields(pairs, addresses, full)
-    axis = _look.numbered_axis(labels)
+    axis = _style.numbered_axis(labels)
     # The slanted labels below need room of their own, or plotly takes it from the fields.
     side = max(240, 26 * len(labels)) + 6 * max(map(len, labels))
-    return _look.figure(
+    return _style.figure(
         [_heatmap(shares, hovers)],
         _OVERLAP_TITLE,
         subtitle=f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first",
@@ -267,7 +267,7 @@ def _heatmap(shares: list[list[float | None]], hovers: list[list[str]]) -> dict[
         "zmin": 0,
         "zmax": max((share for row in shares for share in row if share), default=1),
         "hovertext": hovers,
-        "hovertemplate": _look.TEXT_ONLY,
+        "hovertemplate": _style.TEXT_ONLY,
         "hoverongaps": False,
         # Opacity grows, so that little is near the page's own colour.
         "colorscale": [[0.0, "rgba(0, 114, 178, 0.10)"], [1.0, "rgba(0, 114, 178, 1)"]],

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nftsync.charts import _look
+from nftsync.charts import _style
 from nftsync.charts._bars import Groups, grouped
 from nftsync.columnar.filters import (
     DAY,
@@ -21,7 +21,7 @@ from nftsync.columnar.filters import (
     ticks_of,
     whole_number,
 )
-from nftsync.columnar.given import Given, need_columns
+from nftsync.columnar.inputs import FrameOrDb, require_columns
 from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.errors import InputError
 from nftsync.frames import holdings_over_time as read_over_time
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Ticks: TypeAlias = npt.NDArray[np.int64]
 
 
-def shown_times(ticks: Ticks, most: int) -> Ticks:
+def sampled_times(ticks: Ticks, most: int) -> Ticks:
     """Choose at which times a step line is drawn.
 
     Args:
@@ -56,7 +56,7 @@ def shown_times(ticks: Ticks, most: int) -> Ticks:
     return np.union1d(distinct[:1], distinct[last])
 
 
-def standing(ticks: Ticks, steps: npt.NDArray[np.int64], at: Ticks) -> npt.NDArray[np.int64]:
+def counts_at(ticks: Ticks, steps: npt.NDArray[np.int64], at: Ticks) -> npt.NDArray[np.int64]:
     """What a count has come to after all steps up to each of some times.
 
     Args:
@@ -69,26 +69,26 @@ def standing(ticks: Ticks, steps: npt.NDArray[np.int64], at: Ticks) -> npt.NDArr
     return counts
 
 
-def plotted(ticks: Ticks) -> list[str]:
+def plotly_times(ticks: Ticks) -> list[str]:
     """Times as plotly takes them: its axes know no zones, so theirs is UTC."""
     texts: list[str] = np.datetime_as_string(ticks.view("M8[us]"), unit="us").tolist()
     return texts
 
 
-def to_the_second(time: str) -> str:
-    """A time as `plotted` gives it, for a person."""
+def readable_time(time: str) -> str:
+    """A time as `plotly_times` gives it, for a person."""
     return f"{time[:10]} {time[11:19]}"
 
 
 def step_line(
-    name: str, look: tuple[str, str], times: Ticks, counts: Numbers, hover: str
+    name: str, pen: tuple[str, str], times: Ticks, counts: Numbers, hover: str
 ) -> dict[str, Any]:
     """A line that keeps each count until the next time; name and hover are escaped."""
-    return _look.line(
+    return _style.line(
         name,
-        look,
+        pen,
         shape="hv",
-        x=plotted(times),
+        x=plotly_times(times),
         y=counts.tolist(),
         hovertemplate=f"<b>{hover}</b>: %{{y:,}}<br>from %{{x|%Y-%m-%d %H:%M:%S}} UTC on"
         "<extra></extra>",
@@ -101,7 +101,7 @@ def microseconds(times: pd.Series) -> Numbers:
     return ticks
 
 
-def _moved(over_time: pd.DataFrame) -> pd.DataFrame:
+def _movements(over_time: pd.DataFrame) -> pd.DataFrame:
     """The rows in which a holding began or ended, not only an amount changed; `tick` is when."""
     moved = over_time[over_time[["arrived", "left", "first_seen"]].any(axis="columns")]
     return moved.assign(tick=microseconds(moved["at"]))
@@ -120,7 +120,7 @@ def holdings_over_time(
     top: SupportsIndex = 5,
     since: Moment | None = None,
     exclude: WalletIds = (),
-    names: _look.Names = None,
+    names: _style.Names = None,
 ) -> go.Figure:
     """Draw how the number of holdings grew and shrank, from the change log.
 
@@ -142,36 +142,36 @@ def holdings_over_time(
         InputError: an option cannot be used.
         NftsyncError: plotly is not installed.
     """
-    number, known = whole_number("top", top, len(_look.LOOKS) - 1), _look.given_names(names)
+    number, known = whole_number("top", top, len(_style.PENS) - 1), _style.checked_names(names)
     chosen = None if by is None else one_of(by, "by", _BY)
     begin = None if since is None else _tick(db, since)
-    log = _moved(read_over_time(db, by, exclude=exclude))
+    log = _movements(read_over_time(db, by, exclude=exclude))
     about = wallets(db)
     log["step"] = log["arrived"] - log["left"]
     if log.empty:
-        return _look.empty_figure(_TITLE, _NO_HISTORY)
+        return _style.empty_figure(_TITLE, _NO_HISTORY)
     if not log[["arrived", "left"]].any(axis=None):
         seen = counted(log["first_seen"].sum(), "holding")
         nothing = f"{seen} seen by first reads of wallets; nothing has come or gone since."
-        return _look.empty_figure(_TITLE, nothing)
+        return _style.empty_figure(_TITLE, nothing)
     at = log["tick"].to_numpy()
     ends = max(int(at[-1]), int(microseconds(about["synced_at"]).max()))
     begin = int(at[0]) if begin is None else begin
     if begin > ends:
-        return _look.empty_figure(_TITLE, "Nothing was read since the given time.")
+        return _style.empty_figure(_TITLE, "Nothing was read since the given time.")
     inside = np.unique(at[(at > begin) & (at < ends)])
-    drawn = shown_times(inside, _look.MOST_POINTS // (number + 1 if by else 1) - 2)
+    drawn = sampled_times(inside, _style.MAX_POINTS // (number + 1 if by else 1) - 2)
     times = np.union1d([begin, ends], drawn)
     if chosen is None:
-        counts = _standing(log, times)
-        traces = [step_line("holdings", _look.LOOKS[0], times, counts, "holdings")]
+        counts = _holdings_at(log, times)
+        traces = [step_line("holdings", _style.PENS[0], times, counts, "holdings")]
     else:
         labels = about.set_index("wallet_id")["label"].dropna() if chosen == "wallet_id" else {}
         traces = _lines(log, grouped(log, chosen), number, times, {**labels, **known})
     # With several lines there is no one line for the marks to stand on.
     traces += _first_reads(log, begin, on_line=chosen is None)
     thinned = f"; {len(times):,} times are drawn" if len(drawn) < len(inside) else ""
-    return _look.figure(
+    return _style.figure(
         traces,
         _TITLE,
         subtitle=f"as reads found them; what first reads saw counts from the beginning{thinned}",
@@ -187,9 +187,9 @@ def _tick(db: Store, since: Moment) -> int:
         return ticks_of(stored_time(source, since, "start"))
 
 
-def _standing(log: pd.DataFrame, times: Ticks) -> npt.NDArray[np.int64]:
+def _holdings_at(log: pd.DataFrame, times: Ticks) -> npt.NDArray[np.int64]:
     """What was held at each of some times, with what first reads saw, whenever they did."""
-    counts = standing(log["tick"].to_numpy(), log["step"].to_numpy(), times)
+    counts = counts_at(log["tick"].to_numpy(), log["step"].to_numpy(), times)
     return counts + int(log["first_seen"].sum())
 
 
@@ -200,14 +200,14 @@ def _lines(
     # A group that holds nothing any more comes after those that do, by its history.
     sizes = pd.DataFrame({"final": steps.sum(), "seen": steps.size()})
     shown = groups.largest(sizes, top)
-    looks = list(zip(*groups.labels(shown, known), _look.LOOKS, strict=False))
+    pens = list(zip(*groups.labels(shown, known), _style.PENS, strict=False))
     if len(sizes) > len(shown):
         rest = counted(len(sizes) - len(shown), "other")
-        looks.append((rest, rest, (_look.GREY, "solid")))
+        pens.append((rest, rest, (_style.GREY, "solid")))
     places = groups.places(shown)
     return [
-        step_line(label, look, times, _standing(log[places == place], times), hover)
-        for place, (label, hover, look) in enumerate(looks)
+        step_line(label, pen, times, _holdings_at(log[places == place], times), hover)
+        for place, (label, hover, pen) in enumerate(pens)
     ]
 
 
@@ -216,10 +216,10 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
     first = log[(log["first_seen"] > 0) & (log["tick"] >= begin)]
     if first.empty:
         return []
-    marks = shown_times(first["tick"].to_numpy(), _MOST_MARKS)
+    marks = sampled_times(first["tick"].to_numpy(), _MOST_MARKS)
     found = first.groupby(np.searchsorted(marks, first["tick"]))["first_seen"].sum()
-    shown = plotted(marks)
-    heights = _standing(log, marks) * on_line
+    shown = plotly_times(marks)
+    heights = _holdings_at(log, marks) * on_line
     return [
         {
             "type": "scatter",
@@ -229,22 +229,22 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
             "y": heights.tolist(),
             "hovertext": [
                 f"<b>{counted(count, 'holding')} seen by first reads of wallets</b>"
-                f"<br>held since an unknown time<br>by {to_the_second(time)} UTC"
+                f"<br>held since an unknown time<br>by {readable_time(time)} UTC"
                 for count, time in zip(found, shown, strict=True)
             ],
-            "hovertemplate": _look.TEXT_ONLY,
+            "hovertemplate": _style.TEXT_ONLY,
             "cliponaxis": False,
             "marker": {
                 "symbol": "diamond-open",
                 "size": 10,
-                "color": _look.ORANGE,
+                "color": _style.ORANGE,
                 "line": {"width": 2},
             },
         }
     ]
 
 
-_CAME_AND_WENT = "Arrivals and departures"
+_ARRIVALS_TITLE = "Arrivals and departures"
 _UNITS = {"day": DAY, "hour": DAY // 24, "minute": 60_000_000, "second": 1_000_000}
 
 #: Periods to choose from; the last for logs of centuries.
@@ -256,7 +256,7 @@ _MOST_BARS_CHOSEN, _BARS_PER_TIME = 60, 4
 
 
 def arrivals_and_departures(
-    db: Given = None,
+    db: FrameOrDb = None,
     *,
     every: str | timedelta | None = None,
     since: Moment | None = None,
@@ -285,37 +285,37 @@ def arrivals_and_departures(
         NftsyncError: plotly is not installed.
     """
     given = None if every is None else microseconds_of(every)
-    log = _given_movements(db, exclude, since)
+    log = _read_movements(db, exclude, since)
     found = log[(log["arrived"] > 0) | (log["left"] > 0)]
     if found.empty:
         since_when = "the given time" if log.empty else "each wallet's first read"
         nothing = f"Nothing arrived or left since {since_when}."
         none_yet = log.empty and since is None and not isinstance(db, pd.DataFrame)
-        return _look.empty_figure(_CAME_AND_WENT, _NO_HISTORY if none_yet else nothing)
+        return _style.empty_figure(_ARRIVALS_TITLE, _NO_HISTORY if none_yet else nothing)
     at = found["tick"].to_numpy()
     times = np.unique(at)
     first, last = int(times[0]), int(times[-1])
     period = given or _fitting_period(times)
     bins = _bins(first, last, period)
-    if bins > _look.MOST_POINTS:
+    if bins > _style.MAX_POINTS:
         raise InputError(
             f"every={every!r} makes {bins:,} periods of this log; give a longer one, or since="
         )
     start = floored(first, period)
-    named, first_seen = _named(period), int(log["first_seen"].sum())
+    named, first_seen = _period_name(period), int(log["first_seen"].sum())
     seen = f"; {counted(first_seen, 'holding')} seen by first reads of wallets left out"
     arrived, left = found["arrived"].to_numpy(), found["left"].to_numpy()
-    came = _bars("arrived", _look.BLUE, start, period, at, arrived, 1)
-    went = _bars("left", _look.ORANGE, start, period, at, left, -1)
-    return _look.figure(
+    came = _bars("arrived", _style.BLUE, start, period, at, arrived, 1)
+    went = _bars("left", _style.ORANGE, start, period, at, left, -1)
+    return _style.figure(
         [came, went],
-        _CAME_AND_WENT,
+        _ARRIVALS_TITLE,
         subtitle=f"{counted(arrived.sum(), 'arrival')} and {counted(left.sum(), 'departure')}"
         + (seen if first_seen else ""),
         x={
             "title": {"text": f"time (UTC), one bar per {named}"},
             "type": "date",
-            "range": plotted(start + np.array([-1, bins + 1]) * period),
+            "range": plotly_times(start + np.array([-1, bins + 1]) * period),
             # Bars of days stand at noon, which nobody needs to read.
             **({"tickformat": "%-d %b<br>%Y"} if period >= DAY else {}),
         },
@@ -324,20 +324,20 @@ def arrivals_and_departures(
     )
 
 
-def _given_movements(db: Given, exclude: WalletIds, since: Moment | None) -> pd.DataFrame:
+def _read_movements(db: FrameOrDb, exclude: WalletIds, since: Moment | None) -> pd.DataFrame:
     """What arrived, left and was first seen at which times: of a comparison, or of the log."""
     if not isinstance(db, pd.DataFrame):
-        return _moved(read_over_time(db, start=since, exclude=exclude))
+        return _movements(read_over_time(db, start=since, exclude=exclude))
     if since is not None or given_wallets(exclude):
         raise InputError(
             "since= and exclude= need a database; filter in frames.diff or frames.transfers instead"
         )
     if {"from_wallet_id", "to_wallet_id"} <= set(db.columns):
-        need_columns(db, ("observed_at",), "frames.transfers")
+        require_columns(db, ("observed_at",), "frames.transfers")
         sides = {"arrived": db["to_wallet_id"].notna(), "left": db["from_wallet_id"].notna()}
-        table = pd.DataFrame({"at": db["observed_at"], **sides, "first_seen": 0})
-        return _moved(table.astype(dict.fromkeys(sides, int)))
-    need_columns(db, ("kind", "before", "after", "changed_at"), "frames.diff")
+        table = pd.DataFrame(sides).astype(int)
+        return _movements(table.assign(at=db["observed_at"], first_seen=0))
+    require_columns(db, ("kind", "before", "after", "changed_at"), "frames.diff")
     # Where an amount is no number, nobody can tell whether it grew.
     known = (db["kind"] == "changed") & db["before"].notna() & db["after"].notna()
     grew = known & (db["after"].where(known, 0) > db["before"].where(known, 0))
@@ -346,7 +346,7 @@ def _given_movements(db: Given, exclude: WalletIds, since: Moment | None) -> pd.
         "left": (db["kind"] == "left") | (known & ~grew),
         "first_seen": db["kind"] == "first_seen",
     }
-    return _moved(pd.DataFrame({"at": db["changed_at"], **kinds}).astype(dict.fromkeys(kinds, int)))
+    return _movements(pd.DataFrame(kinds).astype(int).assign(at=db["changed_at"]))
 
 
 def _fitting_period(times: Ticks) -> int:
@@ -372,22 +372,22 @@ def _bars(
     return {
         "type": "bar",
         "name": name,
-        "x": plotted(begins + period // 2),
+        "x": plotly_times(begins + period // 2),
         "y": (counts * sign).tolist(),
         "width": [0.9 * period / 1_000] * len(some),
         "hovertext": [
             f"<b>{counted(count, 'holding')} {name}</b>"
-            f"<br>{to_the_second(begin)} to {to_the_second(end)} UTC"
+            f"<br>{readable_time(begin)} to {readable_time(end)} UTC"
             for count, begin, end in zip(
-                counts.tolist(), plotted(begins), plotted(begins + period), strict=True
+                counts.tolist(), plotly_times(begins), plotly_times(begins + period), strict=True
             )
         ],
-        "hovertemplate": _look.TEXT_ONLY,
+        "hovertemplate": _style.TEXT_ONLY,
         "marker": {"color": color},
     }
 
 
-def _named(period: int) -> str:
+def _period_name(period: int) -> str:
     for name, size in _UNITS.items():
         if period % size == 0:
             return name if period == size else counted(period // size, name)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from nftsync.charts import _history, _look
-from nftsync.columnar.given import Given, need_columns
+from nftsync.charts import _history, _style
+from nftsync.columnar.inputs import FrameOrDb, require_columns
 from nftsync.columnar.source import Numbers
 from nftsync.frames import webhooks
 from nftsync.text import counted
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LAG = "Webhook lag"
 _BACKLOG = "Webhook backlog"
-_FEW = 8
+_MAX_UNIT_TICKS = 8
 _NO_WEBHOOKS = "No webhooks in this database yet; nftsync serve takes them in."
 _MISSING = np.iinfo(np.int64).min
 
@@ -44,11 +44,11 @@ _TICKS = {
 _SHORT_SPAN = 1_000
 _POINTS = 500
 _PERCENTILES = (50, 90, 99)
-_WAITING = ("pending", "running", "failed")
-_GIVEN_UP = ("dead", "unrouted", "quarantined")
+_BACKLOG_STATES = ("pending", "running", "failed")
+_UNDONE_STATES = ("dead", "unrouted", "quarantined")
 
 
-def webhook_lag(db: Given = None) -> go.Figure:
+def webhook_lag(db: FrameOrDb = None) -> go.Figure:
     """Draw how long webhooks took to arrive and to be worked off, as shares of all.
 
     A line shows for each lag the share of webhooks that took at most as long, with the medians,
@@ -65,9 +65,9 @@ def webhook_lag(db: Given = None) -> go.Figure:
         InputError: the frame lacks a column, or `db` is neither a path nor a connection.
         NftsyncError: plotly is not installed.
     """
-    frame = _given(db, ("created_at_utc", "received_at", "finished_at", "state"))
+    frame = _load_webhooks(db, ("created_at_utc", "received_at", "finished_at", "state"))
     if frame.empty:
-        return _look.empty_figure(_LAG, _NO_WEBHOOKS)
+        return _style.empty_figure(_LAG, _NO_WEBHOOKS)
     sent = _sent(frame["created_at_utc"])
     received = _history.microseconds(frame["received_at"])
     finished = _history.microseconds(frame["finished_at"])
@@ -81,10 +81,10 @@ def webhook_lag(db: Given = None) -> go.Figure:
         notes.append(f"{undated:,} without a readable createdAtUtc")
     if early:
         notes.append(f"{early:,} received before they were sent (clocks differ)")
-    return _look.figure(
+    return _style.figure(
         [
-            *_shares("sent to received", _look.LOOKS[0], arriving),
-            *_shares("received to done", _look.LOOKS[1], working),
+            *_share_line("sent to received", _style.PENS[0], arriving),
+            *_share_line("received to done", _style.PENS[1], working),
         ],
         _LAG,
         subtitle="; ".join(notes),
@@ -97,7 +97,7 @@ def webhook_lag(db: Given = None) -> go.Figure:
     )
 
 
-def webhook_backlog(db: Given = None) -> go.Figure:
+def webhook_backlog(db: FrameOrDb = None) -> go.Figure:
     """Draw how many webhooks waited at each time.
 
     One line counts those that were received and not settled yet: they are pending, being worked
@@ -112,13 +112,13 @@ def webhook_backlog(db: Given = None) -> go.Figure:
         InputError: the frame lacks a column, or `db` is neither a path nor a connection.
         NftsyncError: plotly is not installed.
     """
-    frame = _given(db, ("received_at", "finished_at", "state"))
+    frame = _load_webhooks(db, ("received_at", "finished_at", "state"))
     if frame.empty:
-        return _look.empty_figure(_BACKLOG, _NO_WEBHOOKS)
+        return _style.empty_figure(_BACKLOG, _NO_WEBHOOKS)
     received = _history.microseconds(frame["received_at"])
     finished = _history.microseconds(frame["finished_at"])
-    given_up = frame["state"].isin(_GIVEN_UP).to_numpy(dtype=bool)
-    settled = ~frame["state"].isin(_WAITING).to_numpy(dtype=bool)
+    given_up = frame["state"].isin(_UNDONE_STATES).to_numpy(dtype=bool)
+    settled = ~frame["state"].isin(_BACKLOG_STATES).to_numpy(dtype=bool)
     # A clock that was set back must not end a webhook before it came.
     ends = np.maximum(finished, received)[settled]
     at = np.concatenate((received, ends))
@@ -126,19 +126,19 @@ def webhook_backlog(db: Given = None) -> go.Figure:
     order = np.argsort(at, kind="stable")
     at, steps = at[order], steps[order]
     lost = np.sort(np.maximum(finished, received)[given_up])
-    times = _history.shown_times(at, _look.MOST_POINTS // 2)
-    waiting = _history.standing(at, steps, times)
-    lines = [_history.step_line("waiting", _look.LOOKS[0], times, waiting, "waiting")]
+    times = _history.sampled_times(at, _style.MAX_POINTS // 2)
+    waiting = _history.counts_at(at, steps, times)
+    lines = [_history.step_line("waiting", _style.PENS[0], times, waiting, "waiting")]
     if len(lost):
         name = "dead, unrouted or quarantined"
-        counts = _history.standing(lost, np.ones(len(lost), np.int64), times)
-        lines.append(_history.step_line(name, _look.LOOKS[1], times, counts, name))
+        counts = _history.counts_at(lost, np.ones(len(lost), np.int64), times)
+        lines.append(_history.step_line(name, _style.PENS[1], times, counts, name))
     oldest = received[~settled]
     notes = [f"{counted(len(frame), 'webhook')}, {len(oldest):,} waiting at the end"]
     if len(oldest):
-        (since,) = _history.plotted(np.sort(oldest)[:1])
-        notes.append(f"the oldest since {_history.to_the_second(since)} UTC")
-    return _look.figure(
+        (since,) = _history.plotly_times(np.sort(oldest)[:1])
+        notes.append(f"the oldest since {_history.readable_time(since)} UTC")
+    return _style.figure(
         lines,
         _BACKLOG,
         subtitle="; ".join(notes),
@@ -147,16 +147,16 @@ def webhook_backlog(db: Given = None) -> go.Figure:
             "title": {"text": "webhooks"},
             "rangemode": "tozero",
             # No ticks at halves of a webhook.
-            **({"dtick": 1} if max(waiting) <= _FEW and not len(lost) else {}),
+            **({"dtick": 1} if max(waiting) <= _MAX_UNIT_TICKS and not len(lost) else {}),
         },
         showlegend=True,
     )
 
 
-def _given(db: Given, needs: tuple[str, ...]) -> pd.DataFrame:
+def _load_webhooks(db: FrameOrDb, needs: tuple[str, ...]) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return webhooks(db)
-    need_columns(db, needs, "frames.webhooks")
+    require_columns(db, needs, "frames.webhooks")
     return db
 
 
@@ -170,7 +170,7 @@ def _sent(texts: pd.Series) -> Numbers:
     return _history.microseconds(pd.to_datetime(dated, format="ISO8601", utc=True, errors="coerce"))
 
 
-def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, Any]]:
+def _share_line(name: str, pen: tuple[str, str], lags: Numbers) -> list[dict[str, Any]]:
     """A line of shares, and its percentiles as marks with their lags beside."""
     if not len(lags):
         return []
@@ -179,9 +179,9 @@ def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, A
     marked = lags[[max(1, -(-len(lags) * share // 100)) - 1 for share in _PERCENTILES]]
     values = [_duration(int(lag)) for lag in marked]
     named = zip(("half", "90 %", "99 %"), values, strict=True)
-    shares = _look.line(
+    shares = _style.line(
         name,
-        look,
+        pen,
         shape="hv",
         x=_drawn(lags[ranks - 1]),
         y=(ranks / len(lags) * 100).tolist(),
@@ -199,8 +199,8 @@ def _shares(name: str, look: tuple[str, str], lags: Numbers) -> list[dict[str, A
             f"<b>{name}</b><br>{share} % of {counted(len(lags), 'webhook')} took at most {value}"
             for share, value in zip(_PERCENTILES, values, strict=True)
         ],
-        "hovertemplate": _look.TEXT_ONLY,
-        "marker": {"color": look[0], "size": 10, "symbol": ["circle", "square", "diamond"]},
+        "hovertemplate": _style.TEXT_ONLY,
+        "marker": {"color": pen[0], "size": 10, "symbol": ["circle", "square", "diamond"]},
         "legendgroup": name,
     }
     return [shares, marks]

@@ -120,7 +120,7 @@ class Amounts:
             rows = np.flatnonzero(rows)
         return Amounts(self._column.take(pa.array(rows)), (self.codes[rows], self._distinct))
 
-    def sizes(self) -> npt.NDArray[np.object_]:
+    def values(self) -> npt.NDArray[np.object_]:
         """By code: 0 where it is no holding, None where it is no whole number, else how much.
 
         Code -1, of what is missing, finds the 0 that stands last.
@@ -130,23 +130,23 @@ class Amounts:
         sizes[-1] = 0
         return sizes
 
-    def meanings(self) -> Numbers:
+    def value_codes(self) -> Numbers:
         """A number per row that is equal where amounts mean the same; 0 is no holding."""
         numbers: dict[int | str, int] = {0: 0}
         meant = [
             numbers.setdefault(amount if size is None else size, len(numbers))
-            for amount, size in zip([*self._texts, ""], self.sizes(), strict=True)
+            for amount, size in zip([*self._texts, ""], self.values(), strict=True)
         ]
         return np.array(meant)[self.codes]
 
-    def exact(self, *, held: bool = False) -> Exact:
+    def exact(self, *, zeros: bool = True) -> Exact:
         """Exact integers; missing where the text is missing or not 1 to 100 ASCII digits.
 
         Args:
-            held: missing also where it is no holding.
+            zeros: whether a zero stays 0; False makes it missing.
         """
         values = np.empty(len(self._texts) + 1, dtype=object)
-        values[:-1] = [None if held and is_zero(one) else exact(one) for one in self._texts]
+        values[:-1] = [exact(one) if zeros or not is_zero(one) else None for one in self._texts]
         return Exact(self.codes, values)
 
     def approximate(self) -> npt.NDArray[np.float64]:
@@ -164,7 +164,7 @@ class Amounts:
         return text(self._column)
 
 
-def sums_in_each(
+def sums_by_group(
     group: Numbers, amounts: npt.NDArray[np.object_], count: int
 ) -> npt.NDArray[np.object_]:
     """Sum the known amounts of each of `count` groups, exactly; 0 where none is known."""

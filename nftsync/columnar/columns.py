@@ -144,7 +144,7 @@ def numbered_together(*columns: npt.NDArray[np.integer]) -> Numbers:
     return numbers
 
 
-def first_of_each(group: Numbers) -> Numbers:
+def first_rows(group: Numbers) -> Numbers:
     """The first row of each group, of groups that are numbered from 0 without a gap."""
     first = np.zeros(group.max(initial=-1) + 1, dtype=np.int64)
     # Of several rows the last that is written stays: the first of the column.
@@ -161,7 +161,7 @@ def run_starts(*columns: npt.NDArray[Any]) -> Numbers:
     return np.flatnonzero(differs)
 
 
-def distinct_in_each(group: Numbers, number: npt.NDArray[np.integer], count: int) -> Numbers:
+def distinct_by_group(group: Numbers, number: npt.NDArray[np.integer], count: int) -> Numbers:
     """Count the distinct numbers, from 0 up, of each of `count` groups."""
     width = int(number.max(initial=0)) + 1
     # Sorted by hand, as np.unique hashes, which takes five times as long here.

@@ -17,19 +17,19 @@ from nftsync.text import visible
 from nftsync.times import now
 
 #: How many wallets are named, and how much of a text from outside is shown.
-_NAMED = 3
-_SHOWN = 120
+_MAX_NAMES = 3
+_MAX_TEXT = 120
 _ENDED_RUN = """
     SELECT wallets_ok, coalesce(finished_at, started_at), run_id, status, wallets_failed, error
     FROM sync_runs WHERE kind = ? AND {which} ORDER BY run_id DESC LIMIT 1
 """
-_ENDED, _WELL = "status != 'running'", "status = 'ok'"
+_ENDED, _OK = "status != 'running'", "status = 'ok'"
 _NEWEST_SYNC = """
     SELECT wallets_ok + wallets_failed, started_at, run_id, wallets_total, status
     FROM sync_runs WHERE kind = 'sync' ORDER BY run_id DESC LIMIT 1
 """
 _OLDEST = "oldest wallet read"
-_FIRST = f"wallet_no LIMIT {_NAMED}"
+_FIRST = f"wallet_no LIMIT {_MAX_NAMES}"
 #: Groups of tracked wallets: what they are called, which they are, what tells since when, and how
 #: many of them are named, in which order.
 _GROUPS = (
@@ -39,7 +39,7 @@ _GROUPS = (
     ("incomplete wallets", "status = 'incomplete'", "synced_at", _FIRST),
 )
 #: Webhooks that are not done, and the column that tells most of those in each state.
-_WAITING = {
+_DETAIL_COLUMNS = {
     "pending": None,
     "running": None,
     "failed": "last_error",
@@ -53,7 +53,7 @@ _WAITING = {
 _Line: TypeAlias = tuple[str, int | None, str | None, str]
 
 
-def freshness_with(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFrame:
+def freshness_frame(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFrame:
     """What `freshness` returns, of runs and webhooks that are read and of wallets that were.
 
     Args:
@@ -82,7 +82,7 @@ def _runs(source: Source) -> Iterator[_Line]:
             yield "running sync", read, at, detail
     for what, kind, which in (
         ("last sync", "sync", _ENDED),
-        ("last successful sync", "sync", _WELL),
+        ("last successful sync", "sync", _OK),
         ("last replay", "replay", _ENDED),
     ):
         line: _Line = (what, None, None, "none yet")
@@ -113,8 +113,8 @@ class WalletGroup:
     def line(self) -> _Line:
         """The row that tells of them."""
         names = "; ".join(self.names)
-        if self.what != _OLDEST and self.count > _NAMED:
-            names += f"; {self.count - _NAMED:,} more"
+        if self.what != _OLDEST and self.count > _MAX_NAMES:
+            names += f"; {self.count - _MAX_NAMES:,} more"
         return self.what, self.count, self.at, names
 
 
@@ -137,31 +137,31 @@ def wallet_groups(
     return found
 
 
-def together(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
+def merge_groups(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
     """The groups of wallets that were read in parts, each wallet in one of them."""
     found = []
     for same in zip(*parts, strict=True):
         at = min((part.at for part in same if part.at is not None), default=None)
         oldest = same[0].what == _OLDEST
         telling = [part for part in same if part.at == at] if oldest else same
-        names = [name for part in telling for name in part.names][: 1 if oldest else _NAMED]
+        names = [name for part in telling for name in part.names][: 1 if oldest else _MAX_NAMES]
         found.append(WalletGroup(same[0].what, sum(part.count for part in same), at, names))
     return found
 
 
 def _webhooks(source: Source) -> Iterator[_Line]:
-    counted = webhooks_by_state(source.cursor, tuple(_WAITING))
-    for state, telling in _WAITING.items():
+    counted = webhooks_by_state(source.cursor, tuple(_DETAIL_COLUMNS))
+    for state, telling in _DETAIL_COLUMNS.items():
         count, at = counted.get(state, (0, None))
-        detail = _telling(source, state, telling) if count and telling else ""
+        detail = _common_values(source, state, telling) if count and telling else ""
         yield f"webhooks {state}", count, at, detail
 
 
-def _telling(source: Source, state: str, column: str) -> str:
+def _common_values(source: Source, state: str, column: str) -> str:
     rows = source.rows(
         f"SELECT {column}, count(*) FROM webhooks WHERE state = ? AND {column} IS NOT NULL"
         " GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?",
-        (state, _NAMED),
+        (state, _MAX_NAMES),
     )
     return "; ".join(f"{count:,} × {_short(value)}" for value, count in rows)
 
@@ -169,5 +169,5 @@ def _telling(source: Source, state: str, column: str) -> str:
 def _short(value: str | None) -> str:
     """A text from outside in a line, in which no character acts on a terminal."""
     line = " ".join((value or "").split())
-    line = line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    line = line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
     return visible(line)

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from nftsync.columnar.amounts import AmountKind, Exact, amount_columns
 from nftsync.columnar.columns import (
     coded,
-    distinct_in_each,
-    first_of_each,
+    distinct_by_group,
+    first_rows,
     frame_of,
     run_starts,
     text,
 )
-from nftsync.columnar.given import ADDRESSES, contract_names, groups_of, text_column
+from nftsync.columnar.inputs import ADDRESSES, contract_names, groups_of, text_column
 from nftsync.columnar.source import Numbers
 from nftsync.columnar.tokens import contract_groups
 from nftsync.errors import InputError
@@ -41,7 +41,7 @@ _TOP = 10
 _ALONE = {"top1_share": 1.0, "top10_share": 1.0, "hhi": 1.0, "gini": 0.0, "nakamoto": 1}
 
 
-def concentrated(frame: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
+def concentration_frame(frame: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
     """Return what `frames.concentration` does of holdings that count.
 
     Raises:
@@ -51,23 +51,23 @@ def concentrated(frame: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFr
     count = len(names)
     groups: dict[str, Any] = {by: names}
     if by in ADDRESSES:
-        addresses = text_column(frame, by).take(pa.array(first_of_each(group_of)))
-        called = contract_names(frame, first_of_each(group_of), addresses)
+        addresses = text_column(frame, by).take(pa.array(first_rows(group_of)))
+        called = contract_names(frame, first_rows(group_of), addresses)
         groups |= {name: text(column) for name, column in called.items()}
     held = frame["amount"].to_numpy()
     known = pd.notna(held)
     holder, _ = coded(text_column(frame, "wallet_id"))
     token, _ = coded(text_column(frame, "token_id"))
     columns: dict[str, Any] = {
-        "tokens": distinct_in_each(group_of, token, count),
-        "holders": distinct_in_each(group_of, holder, count),
+        "tokens": distinct_by_group(group_of, token, count),
+        "holders": distinct_by_group(group_of, holder, count),
         **_measures(*_totals(group_of[known], holder[known], held[known]), count),
         "unknown_amounts": np.bincount(group_of[~known], minlength=count),
     }
-    return ranked(frame_of({**groups, **columns}), by, amounts)
+    return sort_groups(frame_of({**groups, **columns}), by, amounts)
 
 
-def ranked(found: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
+def sort_groups(found: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
     """Finish what `concentration` returns: its `amount` of exact integers, and the order of rows.
 
     Raises:
@@ -182,7 +182,7 @@ _PAIRS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
-class Shared:
+class Overlap:
     """Contracts, and the wallets that hold two of them.
 
     Attributes:
@@ -204,11 +204,11 @@ class Shared:
     both: Numbers
 
 
-def shared(frame: pd.DataFrame) -> Shared:
+def overlap_of(frame: pd.DataFrame) -> Overlap:
     """Count the wallets that contracts share.
 
     Args:
-        frame: holdings that count, as `given_holdings` gives them.
+        frame: holdings that count, as `load_holdings` gives them.
 
     Raises:
         InputError: it has an unusable column.
@@ -220,10 +220,10 @@ def shared(frame: pd.DataFrame) -> Shared:
     # Once each.
     holder, contract = np.divmod(held[run_starts(held)], max(len(keys), 1))
     wallets = np.bincount(contract, minlength=len(keys))
-    return Shared(keys, called, rows, wallets, *_common(holder, contract))
+    return Overlap(keys, called, rows, wallets, *_common(holder, contract))
 
 
-def compared(found: Shared) -> pd.DataFrame:
+def overlap_frame(found: Overlap) -> pd.DataFrame:
     """What `overlap` returns."""
     order = np.argsort(-found.both, kind="stable")
     first, second, both = found.first[order], found.second[order], found.both[order]
@@ -250,7 +250,7 @@ def _by_contract(frame: pd.DataFrame) -> tuple[Numbers, pa.Array, pa.Array, Numb
     """
     contract, spellings = contract_groups(text_column(frame, "contract_address"))
     addresses = spellings[:-1]
-    rows = first_of_each(contract)[: len(addresses)]
+    rows = first_rows(contract)[: len(addresses)]
     keys, called = contract_names(frame, rows, addresses).values()
     order = pc.sort_indices(keys)
     number = np.append(np.empty(len(keys), dtype=np.int64), len(keys))

@@ -78,7 +78,7 @@ def read_holdings(
         tokens = read_tokens(source, content, wanted=wanted, as_of=moment)
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
-    rows = (holder >= 0) & (token >= 0) & tokens.are_of(contract, balances.tokens)
+    rows = (holder >= 0) & (token >= 0) & tokens.in_contract(contract, balances.tokens)
     if not rows.all():
         balances, holder, token = balances.rows(rows), holder[rows], token[rows]
     by_holder, by_token = pa.array(holder), pa.array(token)
@@ -126,7 +126,7 @@ _FIRST = """
 """
 
 
-def why_nothing(source: Source, filters: Filters, as_of: Moment | None) -> str | None:
+def explain_empty(source: Source, filters: Filters, as_of: Moment | None) -> str | None:
     """Return what is not known about holdings of which there are no rows.
 
     Args:

@@ -144,7 +144,7 @@ def reading(db: Store | Source) -> Iterator[Source]:
         return
     given = getattr(db, "conn", db)
     if isinstance(given, sqlite3.Connection):
-        with explained("the given connection"), _one_moment(given) as source:
+        with explained("the given connection"), _snapshot(given) as source:
             yield source
         return
     if given is None:
@@ -160,19 +160,19 @@ def reading(db: Store | Source) -> Iterator[Source]:
     with (
         explained(path),
         closing(connect_reader(path)) as connection,
-        _one_moment(connection, path) as source,
+        _snapshot(connection, path) as source,
     ):
         yield source
 
 
 @contextmanager
-def _one_moment(connection: sqlite3.Connection, name: str | None = None) -> Iterator[Source]:
+def _snapshot(connection: sqlite3.Connection, name: str | None = None) -> Iterator[Source]:
     text_factory = connection.text_factory
     connection.text_factory = str
     try:
         with (
             upgraded(connection, name or _file_of(connection)) as readable,
-            _read(readable) as source,
+            _transaction(readable) as source,
         ):
             yield source
     finally:
@@ -180,7 +180,7 @@ def _one_moment(connection: sqlite3.Connection, name: str | None = None) -> Iter
 
 
 @contextmanager
-def _read(connection: sqlite3.Connection) -> Iterator[Source]:
+def _transaction(connection: sqlite3.Connection) -> Iterator[Source]:
     own = not connection.in_transaction
     with closing(connection.cursor()) as cursor:
         cursor.row_factory = None

@@ -42,7 +42,7 @@ def contract_keys(addresses: pa.Array) -> pa.Array:
     return pc.if_else(is_hex, pc.ascii_lower(addresses), addresses)
 
 
-def names_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:
+def matches_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:
     """Tell which addresses of a column name the given contract."""
     codes, distinct = coded(addresses)
     same = pc.equal(contract_keys(distinct), contract_key(contract))
@@ -95,12 +95,12 @@ def contract_columns(source: Source, addresses: pa.Array) -> dict[str, pa.Array]
     """
     codes, distinct = coded(addresses)
     keys = contract_keys(distinct)
-    called = collections_of(keys, _known(source, "name", keys))
+    called = collections_of(keys, _contract_values(source, "name", keys))
     rows = pa.array(codes, mask=codes < 0)
     return {"contract": keys.take(rows), "collection": called.take(rows)}
 
 
-def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
+def _contract_values(source: Source, column: str, contracts: pa.Array) -> pa.Array:
     """Look up a column of the table of contracts."""
     if not has_names(source.cursor):
         return pa.nulls(len(contracts), TEXT)
@@ -114,12 +114,12 @@ def _known(source: Source, column: str, contracts: pa.Array) -> pa.Array:
 def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
     """The columns of `collections` that tell which contract a row is of, by its address."""
     called = contract_columns(source, contracts)
-    origins = _known(source, "name_source", called["contract"])
+    origins = _contract_values(source, "name_source", called["contract"])
     columns = {"contract_address": contracts, **called, "name_source": origins}
     return {name: text(column) for name, column in columns.items()}
 
 
-def most_held(frame: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
+def sort_contracts(frame: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
     """Finish what `collections` returns: its `amount` of exact integers, and the order of rows.
 
     Raises:
@@ -172,11 +172,11 @@ class Tokens:
     content: dict[str, pa.Array]
     updated_at: Times
 
-    def are_of(self, contract: str | None, tokens: Numbers) -> npt.NDArray[np.bool_]:
+    def in_contract(self, contract: str | None, tokens: Numbers) -> npt.NDArray[np.bool_]:
         """Tell which tokens, by number, are of a contract; None: all are."""
         if contract is None:
             return np.ones(len(tokens), dtype=np.bool_)
-        same = np.append(names_contract(self.content["contract_address"], contract), False)
+        same = np.append(matches_contract(self.content["contract_address"], contract), False)
         return same[positions(self.numbers, tokens)]
 
     def named(self, tokens: Numbers) -> dict[str, Any]:
@@ -219,13 +219,13 @@ def read_tokens(
     content = dict(zip(stored, columns, strict=True))
     updated_at = moments(updated)
     if as_of is not None:
-        updated_at = _taken_back(source, numbers, content, updated_at, as_of, wanted)
+        updated_at = _restore_content(source, numbers, content, updated_at, as_of, wanted)
     if naming:
         content |= contract_columns(source, content["contract_address"])
     return Tokens(numbers, token_ids, content, updated_at)
 
 
-def _taken_back(
+def _restore_content(
     source: Source,
     numbers: Numbers,
     content: dict[str, pa.Array],
@@ -309,7 +309,7 @@ def read_token_frame(
             "updated_at": times(found.updated_at),
         }
     )
-    rows = found.are_of(chosen, found.numbers)
+    rows = found.in_contract(chosen, found.numbers)
     if moment is not None:
         rows &= first_seen_at <= moments(pa.array([moment]))[0]
     return frame if rows.all() else frame[rows].reset_index(drop=True)

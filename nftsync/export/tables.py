@@ -14,7 +14,7 @@ import msgspec
 
 from nftsync.columnar.balances import read_balance_frame
 from nftsync.columnar.columns import rows_of
-from nftsync.columnar.holdings import read_holdings, why_nothing
+from nftsync.columnar.holdings import explain_empty, read_holdings
 from nftsync.columnar.source import reading as reading_columns
 from nftsync.columnar.tokens import read_token_frame
 from nftsync.errors import NftsyncWarning
@@ -148,7 +148,7 @@ def _rows(
                 frame = read_balance_frame(source, as_of)
             else:
                 frame = read_holdings(source, as_of=as_of)
-                unknown = why_nothing(source, Filters(), as_of) if frame.empty else None
+                unknown = explain_empty(source, Filters(), as_of) if frame.empty else None
                 if unknown is not None:
                     warnings.warn(unknown, NftsyncWarning, stacklevel=2)
         yield from rows_of(frame, list(columns_of(name, as_of=True)), step=chunk)

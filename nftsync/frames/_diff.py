@@ -58,7 +58,7 @@ def _read_window(source: Source, changes: tuple[int, int]) -> Window:
         by_first_read=(baseline.to_numpy()[first] != 0) & is_holding,
         changed_at=moments(observed.take(pa.array(last))),
     )
-    return window.rows(before.meanings() != after.meanings())
+    return window.rows(before.value_codes() != after.value_codes())
 
 
 def _ends(wallets: Numbers, tokens: Numbers) -> tuple[Numbers, Numbers]:
@@ -88,7 +88,7 @@ def _counterparties(source: Source, window: Window, changes: tuple[int, int]) ->
     own = positions(keys[only], window.wallets * width + window.tokens)
     rows = np.flatnonzero(own >= 0)
     movement = only[own[rows]]
-    before, after = (side.sizes()[side.codes[rows]] for side in (window.before, window.after))
+    before, after = (side.values()[side.codes[rows]] for side in (window.before, window.after))
     explained = np.array(after - before == movements.sizes[movement], dtype=bool)
     counterparties = np.full(len(window.wallets), -1)
     counterparties[rows[explained]] = movements.wallets[movements.partners[movement[explained]]]
@@ -146,11 +146,11 @@ def diff(
             selected &= np.isin(window.wallets, wallet_numbers(source, filters.wallet_ids))
         wanted = np.unique(window.tokens[selected])
         tokens = read_tokens(source, NAMING, wanted=wanted, as_of=later)
-        rows = window.in_order(selected & tokens.are_of(filters.contract, window.tokens))
+        rows = window.in_order(selected & tokens.in_contract(filters.contract, window.tokens))
         window = window.rows(rows)
         wallet_names = wallet_columns(source, window.wallets)
         counterparties = wallet_columns(source, counterparty[rows], "counterparty")
-    both = {"before": window.before.exact(held=True), "after": window.after.exact(held=True)}
+    both = {"before": window.before.exact(zeros=False), "after": window.after.exact(zeros=False)}
     exact = amount_columns(both, amounts)
     return frame_of(
         {

@@ -11,22 +11,22 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.columnar.amounts import AmountKind, Exact, amount_columns, sums_in_each
+from nftsync.columnar.amounts import AmountKind, Exact, amount_columns, sums_by_group
 from nftsync.columnar.columns import (
     TEXT,
     coded,
-    distinct_in_each,
-    first_of_each,
+    distinct_by_group,
+    first_rows,
     frame_of,
     numbered_together,
     run_starts,
     text,
 )
-from nftsync.columnar.given import (
-    Given,
+from nftsync.columnar.inputs import (
+    FrameOrDb,
     contract_names,
-    given_holdings,
     integer_column,
+    load_holdings,
     text_column,
 )
 from nftsync.columnar.source import Numbers
@@ -79,7 +79,7 @@ _GREATEST = 2**63 - 1
 
 
 def editions(
-    holdings: Given = None,
+    holdings: FrameOrDb = None,
     *,
     wallet: WalletIds | None = None,
     group: GroupNames | None = None,
@@ -118,7 +118,7 @@ def editions(
         "TokenMetadata", which does not specify the first number.
     """
     filters: Any = {"wallet": wallet, "group": group, "contract": contract}
-    rows = given_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **filters)
+    rows = load_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **filters)
     return _frame(_read(rows), amounts)
 
 
@@ -136,7 +136,7 @@ def _frame(rows: _Rows, amounts: AmountKind) -> pd.DataFrame:
             **amount_columns({"held": Exact.of(amount_held)}, amounts),
             "share": share,
             **_number_columns(series, edition, total, no_total),
-            "holders": distinct_in_each(rows.series, rows.wallet, count),
+            "holders": distinct_by_group(rows.series, rows.wallet, count),
             "unknown_amounts": np.bincount(rows.series[pd.isna(rows.amount)], minlength=count),
         }
     )
@@ -182,7 +182,7 @@ def _read(frame: pd.DataFrame) -> _Rows:
     )
     codes, names = series_names(text_column(frame, "name"), edition, unnumbered, among)
     series = numbered_together(among, codes)
-    first = first_of_each(series)
+    first = first_rows(series)
     addresses = spellings.take(pa.array(contract[first]))
     return _Rows(
         series=series,
@@ -212,7 +212,7 @@ def _held_and_share(
 ) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float64]]:
     """Return the numbers or copies held of each series, and their share of the total."""
     count = len(rows.first)
-    copies = sums_in_each(rows.series[rows.unnumbered], rows.amount[rows.unnumbered], count)
+    copies = sums_by_group(rows.series[rows.unnumbered], rows.amount[rows.unnumbered], count)
     # A series has either numbers or copies.
     amounts = np.bincount(numbered, minlength=count).astype(object) + copies
     total = rows.total[rows.first]

@@ -10,16 +10,16 @@ from typing import Any
 import pandas as pd
 
 from nftsync.columnar.amounts import AmountKind
-from nftsync.columnar.given import (
-    Given,
-    given_holdings,
+from nftsync.columnar.holders import check_grouping, concentration_frame, overlap_frame, overlap_of
+from nftsync.columnar.inputs import (
+    FrameOrDb,
+    load_holdings,
 )
-from nftsync.columnar.holders import check_grouping, compared, concentrated, shared
 from nftsync.store.wallets import GroupNames, WalletIds
 
 
 def concentration(
-    holdings: Given = None,
+    holdings: FrameOrDb = None,
     by: str = "contract_address",
     *,
     wallet: WalletIds | None = None,
@@ -64,12 +64,12 @@ def concentration(
     check_grouping(by)
     needs = ("wallet_id", "token_id", "amount", by)
     filters: Any = {"wallet": wallet, "group": group, "contract": contract}
-    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",), **filters)
-    return concentrated(frame, by, amounts)
+    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",), **filters)
+    return concentration_frame(frame, by, amounts)
 
 
 def overlap(
-    holdings: Given = None,
+    holdings: FrameOrDb = None,
     *,
     wallet: WalletIds | None = None,
     group: GroupNames | None = None,
@@ -94,5 +94,5 @@ def overlap(
     """
     needs = ("wallet_id", "contract_address", "amount")
     filters: Any = {"wallet": wallet, "group": group, "contract": contract}
-    frame = given_holdings(holdings, exclude, needs=needs, wants=("collection",), **filters)
-    return compared(shared(frame))
+    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",), **filters)
+    return overlap_frame(overlap_of(frame))

@@ -66,7 +66,7 @@ def holding_ages(
         selected = balances.amounts.nonzero()
         selected &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)
-        balances = balances.rows(selected & tokens.are_of(filters.contract, balances.tokens))
+        balances = balances.rows(selected & tokens.in_contract(filters.contract, balances.tokens))
         censored = _censored(source, balances, moment)
         wallet_names = wallet_columns(source, balances.wallets)
     age = ages(balances.held_since, now() if moment is None else moment)

@@ -24,7 +24,7 @@ from nftsync.columnar.filters import (
     ticks_of,
     wallet_numbers,
 )
-from nftsync.columnar.given import ADDRESSES
+from nftsync.columnar.inputs import ADDRESSES
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import contract_columns, contract_groups
 from nftsync.errors import InputError
@@ -160,7 +160,7 @@ def read_steps(
     )
     both = Amounts(pa.concat_arrays([old, new]))
     before, after = np.split(both.codes, 2)
-    sizes = both.sizes()
+    sizes = both.values()
     is_held = np.array([size != 0 for size in sizes], dtype=np.int64)
     unknown = np.array([size is None for size in sizes], dtype=np.int64)
     known_sizes = np.where(unknown, 0, sizes)

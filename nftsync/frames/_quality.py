@@ -216,7 +216,7 @@ def quality(
     bad = _problems(rows, "amount", "not 1 to 100 digits", amounts)
     problems = pd.concat([*_all_problems(tokens, needed, base_url), bad])
     # The first problem of a token and field is the one to report.
-    selected = np.isin(tokens.numbers, numbers) & tokens.are_of(chosen, tokens.numbers)
+    selected = np.isin(tokens.numbers, numbers) & tokens.in_contract(chosen, tokens.numbers)
     problems = problems[selected[problems["row"]]].drop_duplicates(["row", "field"])
     problems["field"] = pd.Categorical(problems["field"], [*_FIELDS, *_WITHOUT_COLUMN])
     problems = problems.sort_values(["row", "field"])

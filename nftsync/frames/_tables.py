@@ -9,12 +9,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns, sums_in_each
+from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns, sums_by_group
 from nftsync.columnar.balances import GREATEST, change_log, change_span
 from nftsync.columnar.columns import (
     INTEGER,
     TEXT,
-    distinct_in_each,
+    distinct_by_group,
     frame_of,
     integers,
     moments,
@@ -23,17 +23,17 @@ from nftsync.columnar.columns import (
     times,
 )
 from nftsync.columnar.filters import Moment, filters_of
-from nftsync.columnar.freshness import freshness_with, wallet_groups
-from nftsync.columnar.holdings import read_holdings, why_nothing
+from nftsync.columnar.freshness import freshness_frame, wallet_groups
+from nftsync.columnar.holdings import explain_empty, read_holdings
 from nftsync.columnar.source import Store, positions, reading
 from nftsync.columnar.tokens import (
     NAMING,
     contract_groups,
-    most_held,
+    matches_contract,
     named_contracts,
-    names_contract,
     read_token_frame,
     read_tokens,
+    sort_contracts,
     wallet_columns,
 )
 from nftsync.errors import InputError, NftsyncWarning
@@ -72,7 +72,7 @@ def holdings(
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         frame = read_holdings(source, filters, as_of=as_of, amounts=amounts)
-        reason = why_nothing(source, filters, as_of) if frame.empty else None
+        reason = explain_empty(source, filters, as_of) if frame.empty else None
     if reason is not None:
         warnings.warn(reason, NftsyncWarning, stacklevel=2)
     return frame
@@ -292,13 +292,13 @@ def collections(
     group = groups[place]
     first, latest = (pd.Series(moments(column)).groupby(groups) for column in (first_seen, updated))
     all_groups = range(count)
-    sums = sums_in_each(group, balances.exact().objects()[is_held], count)
+    sums = sums_by_group(group, balances.exact().objects()[is_held], count)
     frame = frame_of(
         {
             **named,
             "tokens": np.bincount(groups, minlength=count),
-            "held": distinct_in_each(group, place, count),
-            "holders": distinct_in_each(group, wallets, count),
+            "held": distinct_by_group(group, place, count),
+            "holders": distinct_by_group(group, wallets, count),
             "amount": sums,
             "first_seen_at": times(first.min().reindex(all_groups).to_numpy("M8[us]")),
             "updated_at": times(latest.max().reindex(all_groups).to_numpy("M8[us]")),
@@ -306,8 +306,8 @@ def collections(
     )
     rows = frame["tokens"] > 0
     if filters.contract is not None:
-        rows &= names_contract(contracts, filters.contract)
-    return most_held(frame[rows], amounts)
+        rows &= matches_contract(contracts, filters.contract)
+    return sort_contracts(frame[rows], amounts)
 
 
 def freshness(
@@ -337,4 +337,4 @@ def freshness(
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group)
-        return freshness_with(source, wallet_groups(source, filters))
+        return freshness_frame(source, wallet_groups(source, filters))

@@ -82,9 +82,9 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
         parameters,
     )
     before, now = Amounts.pair(old, new)
-    rows = np.flatnonzero(before.meanings() != now.meanings())
+    rows = np.flatnonzero(before.value_codes() != now.value_codes())
     before, now = before[rows], now[rows]
-    old_sizes, new_sizes = (side.sizes()[side.codes] for side in (before, now))
+    old_sizes, new_sizes = (side.values()[side.codes] for side in (before, now))
     usable = pd.notna(old_sizes) & pd.notna(new_sizes)
     sizes = np.full(len(rows), None, dtype=object)
     sizes[usable] = new_sizes[usable] - old_sizes[usable]
@@ -223,7 +223,7 @@ def transfers(
             selected &= sides.any_of(wallet_numbers(source, filters.wallet_ids))
         token_numbers = movements.tokens[rows]
         tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers[selected]))
-        selected &= tokens.are_of(filters.contract, token_numbers)
+        selected &= tokens.in_contract(filters.contract, token_numbers)
         unusable = selected & (sides.senders < 0) & (sides.receivers < 0)
         if unusable.any():
             excluded = counted(int(np.count_nonzero(unusable)), "change")

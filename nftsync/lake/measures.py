@@ -19,10 +19,10 @@ from dask.delayed import delayed
 from nftsync import frames
 from nftsync.columnar.amounts import AmountKind
 from nftsync.columnar.columns import TEXT, coded, text
-from nftsync.columnar.given import ADDRESSES, given_holdings, labelled, text_column
-from nftsync.columnar.holders import Shared, check_grouping, compared, ranked, shared
+from nftsync.columnar.holders import Overlap, check_grouping, overlap_frame, overlap_of, sort_groups
+from nftsync.columnar.inputs import ADDRESSES, labeled_wallets, load_holdings, text_column
 from nftsync.columnar.source import reading
-from nftsync.columnar.tokens import contract_groups, contract_keys, most_held, named_contracts
+from nftsync.columnar.tokens import contract_groups, contract_keys, named_contracts, sort_contracts
 from nftsync.errors import InputError
 from nftsync.lake.frames import LakeAddress, holdings, pinned, tokens
 from nftsync.store.wallets import WalletIds, given_wallets, ids_named
@@ -69,7 +69,7 @@ def concentration(
     frame, left_out = _given(held, exclude, ("wallet_id", "token_id", "amount", by), wants)
     slim = _slimmed(frame, left_out, by)
     found = slim.shuffle(_GROUP).map_partitions(_measured, by, meta=_measured(slim._meta, by))
-    return ranked(found.compute(), by, amounts)
+    return sort_groups(found.compute(), by, amounts)
 
 
 def overlap(held: Held, exclude: WalletIds = ()) -> pd.DataFrame:
@@ -92,7 +92,7 @@ def overlap(held: Held, exclude: WalletIds = ()) -> pd.DataFrame:
     slim = _slimmed(frame, left_out, "wallet_id")
     if not isinstance(held, str | os.PathLike):
         slim = slim.shuffle(_GROUP)
-    return compared(_shared_of(_folded(slim, _pairs, ["a", "b"], {"wallets": "sum"})))
+    return overlap_frame(_shared_of(_folded(slim, _pairs, ["a", "b"], {"wallets": "sum"})))
 
 
 def collections(
@@ -136,7 +136,7 @@ def collections(
             "updated_at": known["updated_at"].array,
         }
     )
-    return most_held(frame, amounts)
+    return sort_contracts(frame, amounts)
 
 
 # What is given -----------------------------------------------------------------------------------
@@ -152,8 +152,8 @@ def _given(
             f"cannot read holdings from a {type(held).__name__}; give a lake, or what"
             " nftsync.lake.holdings returns"
         )
-    given_holdings(frame._meta, needs=needs)
-    left_out = ids_named(given_wallets(exclude), lambda: labelled(frame))
+    load_holdings(frame._meta, needs=needs)
+    left_out = ids_named(given_wallets(exclude), lambda: labeled_wallets(frame))
     columns = dict.fromkeys((*needs, *(name for name in wants if name in frame.columns)))
     return frame[list(columns)], left_out
 
@@ -185,7 +185,7 @@ def _slim(part: pd.DataFrame, number: pd.DataFrame, left_out: list[str], by: str
         by: the column whose rows are brought together.
     """
     needs = [name for name in part.columns if name not in {"amount_text", "collection"}]
-    part = given_holdings(part, left_out, needs=needs)
+    part = load_holdings(part, left_out, needs=needs)
     codes, distinct = pd.factorize(part["amount"])
     amounts = pa.array([*map(str, distinct.tolist()), None], TEXT)
     together = part[by]
@@ -250,7 +250,7 @@ def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
     """The wallets that hold two contracts, and those that hold one as of a pair with itself."""
     del first  # each row knows its place
     slim = slim.sort_values(_PLACE, ignore_index=True)
-    found = shared(slim)
+    found = overlap_of(slim)
     keys = found.contracts
     one, other = (text(keys.take(pa.array(each))) for each in (found.first, found.second))
     return pd.concat(
@@ -278,14 +278,14 @@ def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
     )
 
 
-def _shared_of(found: pd.DataFrame) -> Shared:
+def _shared_of(found: pd.DataFrame) -> Overlap:
     """What was put together, as `frames` counts it."""
     alone = found["a"] == found["b"]
     contracts = found[alone].sort_values("a", ignore_index=True)
     number, pairs = pd.Index(contracts["a"]), found[~alone]
     ends = np.stack([number.get_indexer(pd.Index(pairs[name])) for name in ("a", "b")])
     order = np.lexsort((ends[1], ends[0]))
-    return Shared(
+    return Overlap(
         contracts=text_column(contracts, "a"),
         called=text_column(contracts, "called"),
         rows=contracts[_PLACE].to_numpy(),

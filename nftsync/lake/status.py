@@ -10,7 +10,7 @@ from dask.base import compute
 from dask.delayed import delayed
 
 from nftsync.columnar.columns import records_of
-from nftsync.columnar.freshness import WalletGroup, freshness_with, together, wallet_groups
+from nftsync.columnar.freshness import WalletGroup, freshness_frame, merge_groups, wallet_groups
 from nftsync.columnar.source import reading
 from nftsync.lake.copies import put_runs
 from nftsync.lake.frames import LakeAddress, Pinned, pinned
@@ -121,7 +121,7 @@ def _freshness(what: Pinned, runs: list[LakeRun]) -> pd.DataFrame:
         with mirror.transaction():
             put_runs(mirror.connection, runs)
         with reading(mirror.connection) as source:
-            return freshness_with(source, together(groups))
+            return freshness_frame(source, merge_groups(groups))
 
 
 def _runs_until(what: Pinned, run: int | None) -> list[LakeRun]:

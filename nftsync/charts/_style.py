@@ -49,7 +49,7 @@ def escaped(text: str, longest: int = _LONGEST) -> str:
     return cut_line(text, longest).translate(_ENTITIES)
 
 
-def labels_of(
+def group_labels(
     values: Sequence[Any], by: str, names: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
     """Name what stands for groups: wallets, contracts, or values of a column.
@@ -57,7 +57,7 @@ def labels_of(
     Args:
         values: an id or value each; None or blank text is missing.
         by: the column that they are of, which says what to call what is missing.
-        names: given names, as `given_names` returns them.
+        names: given names, as `checked_names` returns them.
 
     Returns:
         Labels, all different, and longer texts for hovers; both are escaped.
@@ -80,7 +80,7 @@ def labels_of(
     return labels, hovers
 
 
-def given_names(names: Names) -> dict[str, str]:
+def checked_names(names: Names) -> dict[str, str]:
     """Check the names that a caller gives, and let them match addresses whatever their case.
 
     Raises:
@@ -107,7 +107,7 @@ def _short(text: str) -> str:
 
 
 #: Points of a chart over time; more cannot be told apart on any screen.
-MOST_POINTS = 2_000
+MAX_POINTS = 2_000
 
 
 GREY = "#797979"
@@ -116,7 +116,7 @@ ORANGE = "#d55e00"
 GREEN = "#009e73"
 
 #: Colours and dashes of several lines, in order; what is left over is grey.
-LOOKS = (
+PENS = (
     (BLUE, "solid"),
     (ORANGE, "dash"),
     (GREEN, "dot"),
@@ -134,18 +134,18 @@ _FAINT = "rgba(121, 121, 121, 0.3)"
 
 
 def line(
-    name: str, look: tuple[str, str], shape: str = "linear", width: int = 2, **properties: Any
+    name: str, pen: tuple[str, str], shape: str = "linear", width: int = 2, **properties: Any
 ) -> dict[str, Any]:
     """A line of a chart.
 
     Args:
         name: what the legend calls it, escaped.
-        look: its colour and its dashes.
+        pen: its colour and its dashes.
         shape: `hv` keeps each value until the next one.
         width: in pixels.
         properties: further ones of plotly's.
     """
-    color, dash = look
+    color, dash = pen
     return {
         "type": "scatter",
         "mode": "lines",
@@ -250,7 +250,7 @@ def _template() -> dict[str, Any]:
     return {
         "bargap": 0.25,
         "bargroupgap": 0.05,
-        "colorway": [color for color, _ in LOOKS],
+        "colorway": [color for color, _ in PENS],
         "font": {"family": _FONT, "size": 13, "color": GREY},
         "hoverlabel": {
             "align": "left",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.columnar.columns import TEXT, coded, first_of_each
+from nftsync.columnar.columns import TEXT, coded, first_rows
 from nftsync.columnar.filters import filters_of
 from nftsync.columnar.holdings import read_holdings
 from nftsync.columnar.source import Numbers, Store, reading
@@ -21,7 +21,7 @@ from nftsync.exact_sum import is_zero
 from nftsync.store.wallets import Labelled, WalletIds, given_wallets, ids_in, ids_named
 
 #: What an analysis takes: a frame of holdings, or what `frames.holdings` reads one from.
-Given: TypeAlias = "pd.DataFrame | Store"
+FrameOrDb: TypeAlias = "pd.DataFrame | Store"
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _IDS = ("wallet_id", "token_id")
 #: Columns whose text is an address of a contract.
@@ -30,8 +30,8 @@ _PAST_DIGITS = 10**100
 _WHOLE = "amounts must be whole numbers from 0 up, as frames.holdings gives them"
 
 
-def given_holdings(
-    holdings: Given,
+def load_holdings(
+    holdings: FrameOrDb,
     exclude: WalletIds = (),
     *,
     needs: Sequence[str] = ("wallet_id", "token_id", "amount"),
@@ -73,19 +73,19 @@ def given_holdings(
                     f"{name}= filters what is read from a database; of a frame, select the rows:"
                     " holdings[holdings[...] == ...]"
                 )
-        left_out = set(ids_named(given_wallets(exclude), lambda: labelled(frame)))
+        left_out = set(ids_named(given_wallets(exclude), lambda: labeled_wallets(frame)))
     else:
         with reading(holdings) as source:
             left_out = set(ids_in(source.cursor, exclude))
             columns = {*needs, *wants, "amount_text"}
             some = filters_of(source, **filters)
             frame = read_holdings(source, some, needs=columns, amounts="exact")
-    need_columns(frame, needs)
+    require_columns(frame, needs)
     for name in {"wallet_id", *needs}.intersection(_IDS):
         if frame[name].isna().any():
             raise InputError(f"a row of the given frame has no {name}; leave such rows out")
     amounts = exact_amounts(frame)
-    kept = _not_zero(frame, amounts)
+    kept = _nonzero(frame, amounts)
     if left_out:
         codes, distinct = coded(text_column(frame, "wallet_id"))
         stays = [wallet.lower() not in left_out for wallet in distinct.to_pylist()]
@@ -98,20 +98,20 @@ def given_holdings(
     return frame
 
 
-def labelled(frame: Any) -> Labelled:
+def labeled_wallets(frame: Any) -> Labelled:
     """The wallets of a frame, of pandas or of Dask, that have labels."""
     if "wallet_label" not in frame.columns:
         raise InputError(
             "the given frame has no 'wallet_label': name wallets by their ids, which are UUIDs"
         )
-    need_columns(frame, ("wallet_id", "wallet_label"))
+    require_columns(frame, ("wallet_id", "wallet_label"))
     pairs = frame[["wallet_id", "wallet_label"]].dropna().drop_duplicates()
     if not isinstance(pairs, pd.DataFrame):
         pairs = pairs.compute()
     return zip(pairs["wallet_id"], pairs["wallet_label"], strict=True)
 
 
-def need_columns(
+def require_columns(
     frame: pd.DataFrame, names: Iterable[str], wanted: str = "frames.holdings"
 ) -> None:
     """Make sure that a frame has some columns, each of them once.
@@ -166,11 +166,11 @@ def exact_amounts(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
     return values
 
 
-def _not_zero(frame: pd.DataFrame, amounts: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
+def _nonzero(frame: pd.DataFrame, amounts: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
     kept: npt.NDArray[np.bool_] = amounts != 0
     if "amount_text" not in frame.columns:
         return kept
-    need_columns(frame, ["amount_text"])
+    require_columns(frame, ["amount_text"])
     unknown = np.flatnonzero(pd.isna(amounts))
     sent = frame["amount_text"].iloc[unknown]
     kept[unknown] = [not (isinstance(one, str) and is_zero(one)) for one in sent]
@@ -218,7 +218,7 @@ def groups_of(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
         except TypeError as error:
             raise InputError(f"cannot group holdings by {by!r}: {error}") from None
         numbers[numbers < 0] = len(distinct)
-    return numbers, column.take(first_of_each(numbers))
+    return numbers, column.take(first_rows(numbers))
 
 
 def contract_names(frame: pd.DataFrame, rows: Numbers, addresses: pa.Array) -> dict[str, pa.Array]:
@@ -232,7 +232,7 @@ def contract_names(frame: pd.DataFrame, rows: Numbers, addresses: pa.Array) -> d
     contracts = contract_keys(addresses)
     names = pa.nulls(len(contracts), TEXT)
     if "collection" in frame.columns:
-        need_columns(frame, ["collection"])
+        require_columns(frame, ["collection"])
         names = text_column(frame, "collection").take(pa.array(rows))
     return {"contract": contracts, "collection": collections_of(contracts, names)}
 
