@@ -1,12 +1,16 @@
 """Plotly charts of holdings, changes and webhooks.
 
-Each function takes what the measures in `nftsync.frames` take and returns a
-`plotly.graph_objects.Figure`, which its caller can go on changing. Figures are readable on a light
-and on a dark page and need no internet. Text from data shows as it is and acts on nothing. Where
-there is nothing to draw yet, the figure says what would fill it.
+Each function takes a frame of the measure that it draws, or a database: a path, a connection, a
+`sqlite_utils.Database`, or None for the configured one. It returns a `plotly.graph_objects.Figure`,
+which you can change. Figures need no internet access, are readable on light and dark pages, and
+show text from data literally. Without data, a figure says how to get some.
 
-Plotly comes with `pip install 'nftsync[notebook]'` and is loaded when a chart is drawn. A database
-that is missing, is not nftsync's or cannot be read is a StoreError.
+`top` is the number of groups to show individually. `exclude` leaves out wallets, by id or label.
+`names` maps addresses, ids or values to names; without it, charts use collections and labels.
+
+Plotly comes with `pip install 'nftsync[notebook]'` and loads with the first chart; without it,
+functions raise an NftsyncError. Unusable options and frames raise an InputError. A database that is
+missing, unreadable or not nftsync's raises a StoreError.
 """
 
 from __future__ import annotations

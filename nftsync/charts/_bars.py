@@ -1,4 +1,4 @@
-"""Bar charts: holdings by collection, holding ages, and any other groups."""
+"""Bar charts: holdings by collection, holding ages, and other groups."""
 
 from __future__ import annotations
 
@@ -26,13 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Groups:
-    """Which group each row is of.
+    """Groups of a frame's rows: `codes` by row; `values` by group, None if missing.
 
-    Attributes:
-        by: the column that tells.
-        codes: the number of each row's group.
-        values: by number, what the group has in common; None where it is missing.
-        names: what contracts are called, by address in the one spelling.
+    `names` has the names of contracts, by address in one spelling.
     """
 
     by: str
@@ -41,12 +37,9 @@ class Groups:
     names: dict[str, str] = field(default_factory=dict)
 
     def largest(self, sizes: pd.DataFrame, top: int) -> list[int]:
-        """Number the groups that are shown, the largest first.
+        """Return the numbers of the `top` largest groups, the largest first.
 
-        Args:
-            sizes: by group; the first column decides, the others where it is the same, and what
-                the groups have in common in the end.
-            top: how many may be shown.
+        The first column of `sizes` decides; later columns, then values, break ties.
         """
         ranks = {
             group: ([-size for size in row], str(self.values[group]))
@@ -55,48 +48,43 @@ class Groups:
         return nsmallest(top, ranks, ranks.__getitem__)
 
     def places(self, shown: list[int]) -> Numbers:
-        """Number each row by its group's place among those that are shown; all others come last."""
+        """Return the rank of each row's group among the shown ones; others come last."""
         place = np.full(len(self.values), len(shown), dtype=np.int64)
         place[shown] = np.arange(len(shown))
         return place[self.codes]
 
     def labels(self, shown: list[int], names: dict[str, str]) -> tuple[list[str], list[str]]:
-        """The labels and hovers of groups, with given names before their own; see `labels_of`."""
+        """Return labels and hover texts of groups; see `group_labels`."""
         values = [self.values[group] for group in shown]
         return _style.group_labels(values, self.by, {**self.names, **names})
 
 
 def grouped(frame: pd.DataFrame, by: str) -> Groups:
-    """Group rows by a column; contract addresses whatever the case of their hex digits.
-
-    Raises:
-        InputError: what the column holds cannot be grouped.
-    """
+    """Group rows by a column; hex addresses group regardless of case."""
     codes, values = groups_of(frame, by)
     names = _names(frame, by) if by in ADDRESSES and "collection" in frame.columns else {}
     return Groups(by, codes, values.astype(object).where(values.notna(), None).tolist(), names)
 
 
 def _names(frame: pd.DataFrame, by: str) -> dict[str, str]:
-    """What contracts are called, less those that only have a short address."""
     require_columns(frame, ["collection"])
     once = frame.drop_duplicates(by)
     named = zip(once[by], once["collection"], strict=True)
-    known = {contract_key(one): name for one, name in named if isinstance(one, str)}
+    names = {contract_key(one): name for one, name in named if isinstance(one, str)}
     return {
         contract: name
-        for contract, name in known.items()
+        for contract, name in names.items()
         if isinstance(name, str) and name != short_address(contract)
     }
 
 
 def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
-    """Count the distinct values of columns in each group that has a row."""
+    """Count the distinct values of columns in each group."""
     return pd.DataFrame(columns).groupby(group).nunique()
 
 
 MAX_ROWS = 200
-#: A last row that is so many times as long as the longest of the others would squeeze them.
+#: A last bar more than this many times as long as the others is cut.
 _MUCH_LONGER = 1.5
 _ROOM = 1.2
 _TEXT_IN_BAR: dict[str, Any] = {
@@ -113,21 +101,13 @@ def bar_rows(
     groups: Groups,
     shown: list[int],
     names: dict[str, str],
-    what: str,
+    noun: str,
 ) -> pd.DataFrame:
-    """What a bar chart shows, by row: the groups that are shown, and the rest in a last one.
+    """Return the rows of a bar chart: the shown groups, and the others combined in a last row.
 
-    Args:
-        frame: holdings.
-        groups: of which a row is.
-        shown: numbers of the groups with a row of their own.
-        names: what to call those, by value.
-        what: what a group is called, in the row of the rest.
-
-    Returns:
-        `label` and `hover`, the distinct `tokens`, `wallets`, `contracts` and `holdings` (wallets
-        and tokens, which a caller's frame may name twice), in `total` what their amounts add up
-        to, of which `says` is the text, and `rest`, which marks the last row.
+    Its columns are `label` and `hover`; distinct `tokens`, `wallets`, `contracts` and `holdings`
+    (wallet and token); `total`, the exact sum of amounts, and its text `summary`; and `rest`, true
+    in the last row.
     """
     places = groups.places(shown)
     labels, hovers = groups.labels(shown, names)
@@ -138,7 +118,7 @@ def bar_rows(
     count = len(table)
     rest = len(np.unique(groups.codes)) - len(shown)
     once = ~frame.duplicated(["wallet_id", "token_id"]).to_numpy()
-    others = [counted(rest, f"other {what}")] * (count - len(shown))
+    others = [counted(rest, f"other {noun}")] * (count - len(shown))
     totals = sums_by_group(places, frame["amount"].to_numpy(), count)
     unknown = np.bincount(places, frame["amount"].isna(), count).astype(np.int64)
     return table.assign(
@@ -146,8 +126,8 @@ def bar_rows(
         hover=hovers + others,
         holdings=np.bincount(places[once], minlength=count),
         total=totals,
-        says=[
-            f"amounts add up to {total:,}" + f", and {some:,} that are no numbers" * (some > 0)
+        summary=[
+            f"total amount {total:,}" + f", {counted(some, 'amount')} unknown" * (some > 0)
             for total, some in zip(totals, unknown.tolist(), strict=True)
         ],
         rest=np.arange(count) == len(shown),
@@ -159,12 +139,12 @@ def bar_figure(
     hovers: list[str],
     bars: dict[str, list[Any]],
     title: str,
-    measured: str,
+    axis_title: str,
     **layout: Any,
 ) -> go.Figure:
-    """One or two bars by row, on an axis that ends before a last one that would squeeze the others.
+    """Return a figure with one or two bars per row, and exact sums as custom data.
 
-    The exact sums of amounts are the bars' custom data.
+    If the last bar would squeeze the others, the axis cuts it.
     """
     axis: dict[str, Any] = {"rangemode": "tozero"}
     traces = []
@@ -181,15 +161,15 @@ def bar_figure(
             "marker": {"color": color},
         }
         if rows["rest"].iloc[-1] and values[-1] > _MUCH_LONGER * max(values[:-1]) > 0:
-            axis = {"range": [0, _ROOM * max(max(each[:-1]) for each in bars.values())]}
+            axis = {"range": [0, _ROOM * max(max(bar[:-1]) for bar in bars.values())]}
             texts = ["" for _ in values[1:]]
-            trace |= {"text": [*texts, f"{values[-1]:,.6g} (longer than drawn)"], **_TEXT_IN_BAR}
+            trace |= {"text": [*texts, f"{values[-1]:,.6g} (not to scale)"], **_TEXT_IN_BAR}
         traces.append(trace)
     return _style.figure(
         traces,
         title,
         x={
-            "title": {"text": measured},
+            "title": {"text": axis_title},
             "exponentformat": "power",
             "minexponent": 9,
             "separatethousands": True,
@@ -208,24 +188,13 @@ def holdings_by_collection(
     exclude: WalletIds = (),
     names: _style.Names = None,
 ) -> go.Figure:
-    """Draw how many NFTs of each collection are held, and by how many wallets.
+    """Draw the distinct NFTs and the distinct holders of each collection, most NFTs first.
 
-    A bar for the distinct tokens of a contract that some wallet holds, and one for the distinct
-    wallets that hold one; the collections with the most NFTs first. The last row is of all other
-    collections together; a wallet that holds NFTs of several of them counts once.
-
-    Args:
-        holdings: a frame as `frames.holdings` returns it, or a database to read it from.
-        top: collections shown on their own, 1 to 200.
-        exclude: wallets to leave out; one or several, by id or label.
-        names: what to call contracts, by address; else as their collections are called.
-
-    Raises:
-        InputError: an option or the frame cannot be used.
-        NftsyncError: plotly is not installed.
+    The last row combines all other collections. A wallet that holds NFTs of several of them counts
+    once. `top` is 1 to 200.
     """
     title = "Holdings by collection"
-    number, known = whole_number("top", top, MAX_ROWS), _style.checked_names(names)
+    number, renamed = whole_number("top", top, MAX_ROWS), _style.checked_names(names)
     needs = ("wallet_id", "token_id", "contract_address", "amount")
     frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
     if frame.empty:
@@ -233,10 +202,10 @@ def holdings_by_collection(
     groups = grouped(frame, "contract_address")
     sizes = distinct(groups.codes, tokens=frame["token_id"], wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
-    rows = bar_rows(frame, groups, shown, known, "collection")
+    rows = bar_rows(frame, groups, shown, renamed, "collection")
     hovers = [
         f"<b>{row.hover}</b><br>{counted(row.tokens, 'NFT')} held by"
-        f" {counted(row.wallets, 'wallet')}<br>{row.says}"
+        f" {counted(row.wallets, 'wallet')}<br>{row.summary}"
         for row in rows.itertuples()
     ]
     return bar_figure(
@@ -244,38 +213,32 @@ def holdings_by_collection(
         hovers,
         {"NFTs held": rows["tokens"].tolist(), "holders": rows["wallets"].tolist()},
         title,
-        "count of NFTs, and of wallets that hold one",
+        "NFTs held, and wallets that hold one",
         subtitle=f"{counted(rows['tokens'].sum(), 'NFT')} of {counted(len(sizes), 'collection')}",
     )
 
 
-def no_holdings(given: object) -> str:
-    """What a figure without holdings says of the frame or database that it was drawn from."""
-    if isinstance(given, pd.DataFrame):
-        return "The given frame has no holdings."
-    return "No holdings in what was given yet; nftsync sync reads them."
+def no_holdings(holdings: object) -> str:
+    """Return the text of a figure without holdings."""
+    if isinstance(holdings, pd.DataFrame):
+        return "This frame has no holdings."
+    return "No holdings in this database yet; run nftsync sync."
 
 
-_AGES = "Ages of holdings"
+_AGES = "Holdings by age"
 
 
 def holding_ages(
     db: FrameOrDb = None, *, at: Moment | None = None, exclude: WalletIds = ()
 ) -> go.Figure:
-    """Draw how many holdings have been there for how long.
+    """Draw the number of holdings by age.
 
-    Those that a wallet's first read showed have been held at least so long, nobody knows how much
-    longer: they are hatched, on top of those whose beginning was seen.
+    Initial holdings are hatched: they have at least this age, because their start date is unknown.
 
     Args:
-        db: a frame as `frames.holding_ages` returns it, or a database to read it from.
-        at: the holdings that were known at this time, and their age then; None is now. Text, a
-            date (its end) or a datetime. Only with a database.
-        exclude: wallets to leave out; one or several, by id or label. Only with a database.
-
-    Raises:
-        InputError: an option or the frame cannot be used.
-        NftsyncError: plotly is not installed.
+        db: a frame of `frames.holding_ages`, or a database.
+        at: the time for which to compute ages; None is now. A date is its end. Database only.
+        exclude: wallets to leave out. Database only.
     """
     frame = _load_ages(db, at, exclude)
     if frame.empty:
@@ -283,8 +246,8 @@ def holding_ages(
     buckets = frame["bucket"].cat.categories.tolist()
     counts = frame.groupby(["censored", "bucket"], observed=False).size().unstack(fill_value=0)
     counts = counts.reindex([False, True], fill_value=0)
-    total, before = int(counts.to_numpy().sum()), int(counts.loc[True].sum())
-    of_which = "all" if before == total else f"of which {before:,}"
+    total, initial = int(counts.to_numpy().sum()), int(counts.loc[True].sum())
+    of_which = "all" if initial == total else f"{initial:,} of them"
     traces = [
         {
             "type": "bar",
@@ -292,21 +255,21 @@ def holding_ages(
             "x": buckets,
             "y": counts.loc[censored].tolist(),
             "hovertext": [
-                f"<b>{bucket}</b><br>{counted(count, 'holding')}, {since}"
+                f"<b>{bucket}</b><br>{counted(count, 'holding')}, {certainty}"
                 for bucket, count in counts.loc[censored].items()
             ],
             "hovertemplate": _style.TEXT_ONLY,
             "marker": {"color": color, "pattern": {"shape": pattern, "fillmode": "replace"}},
         }
-        for censored, name, color, pattern, since in (
-            (False, "beginning was seen", _style.BLUE, "", "since a change that was seen"),
-            (True, "at least so old", _style.ORANGE, "/", "since before the first read"),
+        for censored, name, color, pattern, certainty in (
+            (False, "start observed", _style.BLUE, "", "start observed"),
+            (True, "minimum age", _style.ORANGE, "/", "held since before the first read"),
         )
     ]
     return _style.figure(
         traces,
         _AGES,
-        subtitle=f"{counted(total, 'holding')}, {of_which} were there at their wallet's first read",
+        subtitle=f"{counted(total, 'holding')}, {of_which} initial (in their wallet's first read)",
         x={"title": {"text": "held for"}, "type": "category", "showgrid": False},
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         barmode="stack",
@@ -317,10 +280,10 @@ def _load_ages(db: FrameOrDb, at: Moment | None, exclude: WalletIds) -> pd.DataF
     if not isinstance(db, pd.DataFrame):
         return read_ages(db, at=at, exclude=exclude)
     if at is not None or given_wallets(exclude):
-        raise InputError("at= and exclude= need a database; give them to frames.holding_ages")
+        raise InputError("at= and exclude= need a database; use them in frames.holding_ages")
     require_columns(db, ("bucket", "censored"), "frames.holding_ages")
     if not isinstance(db["bucket"].dtype, pd.CategoricalDtype):
         raise InputError(
-            "the given frame's bucket is no category; give what frames.holding_ages returns"
+            "the frame's column 'bucket' is not a category; use a frame from frames.holding_ages"
         )
     return db

@@ -14,8 +14,8 @@ from nftsync.columnar.amounts import sums_by_group
 from nftsync.columnar.filters import one_of, whole_number
 from nftsync.columnar.inputs import FrameOrDb, load_holdings
 from nftsync.errors import InputError
-from nftsync.frames import concentration as measured
-from nftsync.frames import overlap as measured_overlap
+from nftsync.frames import concentration as read_concentration
+from nftsync.frames import overlap as read_overlap
 from nftsync.store.contracts import contract_key
 from nftsync.store.wallets import WalletIds
 from nftsync.text import counted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-#: Floats are exact up to here.
+#: Integers are exact as floats up to here.
 _EXACT = 2**53
 
 
@@ -36,24 +36,13 @@ def holders(
     exclude: WalletIds = (),
     names: _style.Names = None,
 ) -> go.Figure:
-    """Draw the largest holders.
+    """Draw the largest holders, one bar each; the last bar combines all other wallets.
 
-    A bar for each wallet, the largest first; the last is of all other wallets together.
-
-    Args:
-        holdings: a frame as `frames.holdings` returns it, or a database to read it from.
-        top: wallets shown on their own, 1 to 200.
-        measure: `nfts` counts the tokens that a wallet holds; `amount` adds up how much it holds
-            of them, which means something within one collection.
-        exclude: wallets to leave out; one or several, by id or label.
-        names: what to call wallets, by id; else their labels are shown, if the frame has them.
-
-    Raises:
-        InputError: an option or the frame cannot be used.
-        NftsyncError: plotly is not installed.
+    `top` is 1 to 200. The measure `nfts` counts the tokens of a wallet; `amount` sums their
+    amounts, which is meaningful within one collection.
     """
     title = "Largest holders"
-    number, known = whole_number("top", top, MAX_ROWS), _style.checked_names(names)
+    number, renamed = whole_number("top", top, MAX_ROWS), _style.checked_names(names)
     by_amount = one_of(measure, "measure", ("nfts", "amount")) == "amount"
     frame = load_holdings(
         holdings,
@@ -69,16 +58,16 @@ def holders(
         sums = sums_by_group(groups.codes, frame["amount"].to_numpy(), len(sizes))
         sizes.insert(0, "amount", sums)
     shown = groups.largest(sizes, number)
-    rows = bar_rows(frame, groups, shown, _labels(frame) | known, "wallet")
+    rows = bar_rows(frame, groups, shown, _labels(frame) | renamed, "wallet")
     values = rows["total"].map(float) if by_amount else rows["holdings"]
-    what = "amount held" if by_amount else "NFTs held"
+    measured = "amount held" if by_amount else "NFTs held"
     rough = by_amount and max(rows["total"]) > _EXACT
     return bar_figure(
         rows,
         _hovers(rows),
-        {what: values.tolist()},
+        {measured: values.tolist()},
         title,
-        f"{what} (approximately; hover has it exactly)" if rough else what,
+        f"{measured} (approximate; hover for the exact sum)" if rough else measured,
         subtitle=f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
         showlegend=False,
     )
@@ -89,7 +78,7 @@ def _hovers(rows: pd.DataFrame) -> list[str]:
     return [
         f"<b>{row.hover}</b><br>{counted(row.holdings, 'NFT')}"
         + f" of {counted(of, 'collection')}" * (of > 0)
-        + f"<br>{row.says}"
+        + f"<br>{row.summary}"
         for row, of in zip(rows.itertuples(), contracts, strict=True)
     ]
 
@@ -115,24 +104,12 @@ def concentration(
 ) -> go.Figure:
     """Draw Lorenz curves of the groups with the most holders, and the line of equality.
 
-    A curve shows which share of a group's amount its smallest holders have together, for every
-    share of the holders; the further below the straight line, the more uneven. The legend has the
-    Gini coefficient of `frames.concentration`, whose definitions hold here: a holder is a wallet,
-    its amount the exact sum of what it holds of the group, unknown amounts left out.
-
-    Args:
-        holdings: a frame as `frames.holdings` returns it, or a database to read it from.
-        by: the column that names the groups.
-        top: how many groups, 1 to 6, those with the most holders.
-        exclude: wallets to leave out; one or several, by id or label.
-        names: what to call contracts or other groups, by address or value; else contracts are
-            called as their collections are.
-
-    Raises:
-        InputError: an option or the frame cannot be used.
-        NftsyncError: plotly is not installed.
+    A curve shows the share of a group's amount that its smallest holders have together, for every
+    share of holders. A curve further below the line is more unequal. The legend shows the Gini
+    coefficient of `frames.concentration`. A holder is a wallet with the exact sum of its amounts in
+    the group, without unknown amounts. `by` is the column of the groups, and `top` is 1 to 6.
     """
-    number, known = whole_number("top", top, len(_style.PENS)), _style.checked_names(names)
+    number, renamed = whole_number("top", top, len(_style.PENS)), _style.checked_names(names)
     if not isinstance(by, str):
         raise InputError(f"by={by!r} is not the name of a column")
     needs = ("wallet_id", "token_id", "amount", by)
@@ -143,23 +120,23 @@ def concentration(
     groups = grouped(frame, by)
     sizes = distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
-    labels, hovers = groups.labels(shown, known)
+    labels, hovers = groups.labels(shown, renamed)
     places = groups.places(shown)
-    measures = measured(frame.assign(group=places)[places < len(shown)], by="group")
+    measures = read_concentration(frame.assign(group=places)[places < len(shown)], by="group")
     ginis = measures.set_index("group")["gini"]
     curves = [
         _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, pen)
         for place, (label, hover, pen) in enumerate(zip(labels, hovers, _style.PENS, strict=False))
     ]
-    of = "all" if len(sizes) == len(shown) else f"the {len(shown):,} with the most holders of"
-    what = "collections" if by in {"contract", "contract_address"} else f"{by.replace('_', ' ')}s"
+    of = "all" if len(sizes) == len(shown) else f"most holders first: {len(shown):,} of"
+    noun = "collections" if by in {"contract", "contract_address"} else f"{by.replace('_', ' ')}s"
     inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
     return _style.figure(
         [_equality(), *curves],
         _TITLE,
-        subtitle=f"{of} {len(sizes):,} {what}",
-        x={"title": {"text": "share of the holders, the smallest first (%)"}, "range": [0, 100]},
-        y={"title": {"text": "share of the amount they hold (%)"}, "range": [0, 101]},
+        subtitle=f"{of} {len(sizes):,} {noun}",
+        x={"title": {"text": "share of holders, smallest first (%)"}, "range": [0, 100]},
+        y={"title": {"text": "share of the amount held (%)"}, "range": [0, 101]},
         height=520,
         legend={"orientation": "v", "x": 0.02, "y": 0.98, **inside},
     )
@@ -182,11 +159,11 @@ def _curve(rows: pd.DataFrame, name: str, hover: str, pen: tuple[str, str]) -> d
         y=[100 * int(sums[place]) / sums[-1] for place in places.tolist()],
         hovertemplate=f"<b>{hover}</b><br>the smallest %{{x:.4g}} % of"
         f" {counted(len(amounts), 'holder')}"
-        "<br>have %{y:.4g} % of the amount<extra></extra>",
+        "<br>hold %{y:.4g} % of the amount<extra></extra>",
     )
 
 
-_OVERLAP_TITLE = "Holders in common"
+_OVERLAP_TITLE = "Common holders"
 _MOST = 60
 
 
@@ -197,23 +174,13 @@ def overlap(
     exclude: WalletIds = (),
     names: _style.Names = None,
 ) -> go.Figure:
-    """Draw how many holders each two collections have in common, as a heatmap.
+    """Draw a heatmap of the common holders of each pair of collections, most holders first.
 
-    A field's shade is the Jaccard index of `frames.overlap`: wallets that hold NFTs of both, over
-    wallets that hold one of either. Hovering shows the counts. A collection's field with itself
-    stays empty.
-
-    Args:
-        holdings: a frame as `frames.holdings` returns it, or a database to read it from.
-        top: how many collections, 1 to 60, those with the most holders.
-        exclude: wallets to leave out; one or several, by id or label.
-        names: what to call contracts, by address; else as their collections are called.
-
-    Raises:
-        InputError: an option or the frame cannot be used.
-        NftsyncError: plotly is not installed.
+    The shade is the Jaccard index of `frames.overlap`: wallets that hold NFTs of both collections,
+    over wallets that hold NFTs of at least one. Hover texts show the counts. The diagonal is empty.
+    `top` is 1 to 60.
     """
-    number, known = whole_number("top", top, _MOST), _style.checked_names(names)
+    number, renamed = whole_number("top", top, _MOST), _style.checked_names(names)
     needs = ("wallet_id", "contract_address", "amount")
     frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
     frame = frame[frame["contract_address"].notna()].reset_index(drop=True)
@@ -223,11 +190,11 @@ def overlap(
     sizes = distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
     addresses = [str(groups.values[group]) for group in shown]
-    labels, full = groups.labels(shown, known)
-    pairs = measured_overlap(frame[groups.places(shown) < len(shown)])
+    labels, full = groups.labels(shown, renamed)
+    pairs = read_overlap(frame[groups.places(shown) < len(shown)])
     shares, hovers = _fields(pairs, addresses, full)
     axis = _style.numbered_axis(labels)
-    # The slanted labels below need room of their own, or plotly takes it from the fields.
+    # Without room for the slanted labels, plotly shrinks the fields.
     side = max(240, 26 * len(labels)) + 6 * max(map(len, labels))
     return _style.figure(
         [_heatmap(shares, hovers)],
@@ -242,18 +209,18 @@ def overlap(
 def _fields(
     pairs: pd.DataFrame, addresses: list[str], full: Sequence[str]
 ) -> tuple[list[list[float | None]], list[list[str]]]:
-    """The Jaccard index and the hover of each two, in rows; None of each with itself."""
+    """Return the matrix of Jaccard indexes (None on the diagonal), and its hover texts."""
     size = len(addresses)
     place = {contract_key(address): row for row, address in enumerate(addresses)}
     shares: list[list[float | None]] = [[0.0] * size for _ in range(size)]
-    hovers = [[f"<b>{a}</b><br><b>{b}</b><br>no holders in common" for b in full] for a in full]
+    hovers = [[f"<b>{a}</b><br><b>{b}</b><br>no common holders" for b in full] for a in full]
     for pair in pairs.itertuples():
         a, b = place[contract_key(pair.contract_a)], place[contract_key(pair.contract_b)]
         shares[a][b] = shares[b][a] = pair.jaccard
         hovers[a][b] = hovers[b][a] = (
             f"<b>{full[a]}</b><br>{counted(pair.wallets_a, 'holder')}"
             f"<br><b>{full[b]}</b><br>{counted(pair.wallets_b, 'holder')}"
-            f"<br>{counted(pair.both, 'wallet')} hold both: Jaccard index {pair.jaccard:.4g}"
+            f"<br>common holders: {pair.both:,}; Jaccard index {pair.jaccard:.4g}"
         )
     for row in range(size):
         shares[row][row] = None
@@ -269,7 +236,7 @@ def _heatmap(shares: list[list[float | None]], hovers: list[list[str]]) -> dict[
         "hovertext": hovers,
         "hovertemplate": _style.TEXT_ONLY,
         "hoverongaps": False,
-        # Opacity grows, so that little is near the page's own colour.
+        # Low values are transparent, to match light and dark pages.
         "colorscale": [[0.0, "rgba(0, 114, 178, 0.10)"], [1.0, "rgba(0, 114, 178, 1)"]],
         "colorbar": {
             "title": {"text": "Jaccard index (0 to 1)", "side": "right", "font": {"size": 13}},

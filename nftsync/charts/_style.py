@@ -1,8 +1,8 @@
-"""The look of all charts: readable on light and dark pages, and without internet access.
+"""Style of all charts: readable on light and dark pages, and without internet access.
 
-Text and grid are of the grey that stands out as much from white as from JupyterLab's dark
-`#111111`: 4.3:1 from each, which is the most that one colour can have from both. What is drawn has
-at least 3:1 from both, in the hues of Okabe and Ito, and lines also differ by their dashes.
+The gray of text and grid has the same contrast to white and to JupyterLab's dark `#111111`: 4.3:1,
+the maximum for one color. Other colors have at least 3:1 to both, in the hues of Okabe and Ito.
+Lines also differ by their dashes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nftsync.text import cut_line, short_id
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-#: Names that a caller gives to contracts, wallets or other groups.
+#: The caller's names for contracts, wallets or other groups.
 Names: TypeAlias = "Mapping[str, str] | None"
 
 _LONGEST = 40
@@ -40,73 +40,57 @@ _ID = re.compile(r"0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", 
 
 
 def escaped(text: str, longest: int = _LONGEST) -> str:
-    """Text as plotly shows it literally, on one line.
-
-    Args:
-        text: anything.
-        longest: characters that may remain; what is longer ends in `…`.
-    """
+    """Return text on one line that plotly shows literally; `…` marks a cut at `longest`."""
     return cut_line(text, longest).translate(_ENTITIES)
 
 
 def group_labels(
     values: Sequence[Any], by: str, names: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Name what stands for groups: wallets, contracts, or values of a column.
+    """Return distinct labels for groups, and longer texts for hovers, all escaped.
 
-    Args:
-        values: an id or value each; None or blank text is missing.
-        by: the column that they are of, which says what to call what is missing.
-        names: given names, as `checked_names` returns them.
-
-    Returns:
-        Labels, all different, and longer texts for hovers; both are escaped.
+    None or blank text is missing; the column `by` determines its label. `names` has the caller's
+    names.
     """
-    missing = _MISSING.get(by, "none given")
+    missing = _MISSING.get(by, "not set")
     ids = ["" if value is None else str(value) for value in values]
     labels, hovers = [], []
     for text in ids:
         full = escaped(text, _LONGEST_IN_HOVER) or missing
-        given = escaped(_short(names.get(_key(text), "")))
-        labels.append(given or escaped(_short(text)) or missing)
-        hovers.append(f"{given}<br>{full}" if given else full)
-    # Labels that look the same carry a part of their ids, or all of it if that does not do.
+        name = escaped(_short(names.get(_key(text), "")))
+        labels.append(name or escaped(_short(text)) or missing)
+        hovers.append(f"{name}<br>{full}" if name else full)
+    # Equal labels get a part of their ids, or the whole ids if still equal.
     for part in (lambda text: _short(text)[-13:], lambda text: text):
-        often = Counter(labels)
+        counts = Counter(labels)
         labels = [
-            label if often[label] == 1 or not text else f"{label} ({escaped(part(text))})"
+            label if counts[label] == 1 or not text else f"{label} ({escaped(part(text))})"
             for label, text in zip(labels, ids, strict=True)
         ]
     return labels, hovers
 
 
 def checked_names(names: Names) -> dict[str, str]:
-    """Check the names that a caller gives, and let them match addresses whatever their case.
-
-    Raises:
-        InputError: they are not a mapping of text to text.
-    """
+    """Return the caller's names; the case of addresses and ids does not matter."""
     if names is None:
         return {}
     if not isinstance(names, Mapping):
-        raise InputError(f"names={names!r} is not a mapping; give {{address or id: name}}")
+        raise InputError(f"names={names!r} is not a mapping; use {{address or id: name}}")
     for key, name in names.items():
         if not isinstance(key, str) or not isinstance(name, str):
-            raise InputError(f"names has {key!r}: {name!r}; give text for both")
+            raise InputError(f"names has {key!r}: {name!r}; use text for both")
     return {_key(key): name for key, name in names.items()}
 
 
 def _key(text: str) -> str:
-    """Addresses and UUIDs are the same whatever their case."""
     return text.lower() if _ID.fullmatch(text) else text
 
 
 def _short(text: str) -> str:
-    """Chain addresses and UUIDs by their two ends, which is how people tell them apart."""
     return short_id(text) if _ID.fullmatch(text) else text
 
 
-#: Points of a chart over time; more cannot be told apart on any screen.
+#: Points of a chart over time; screens cannot show more.
 MAX_POINTS = 2_000
 
 
@@ -115,7 +99,7 @@ BLUE = "#0072b2"
 ORANGE = "#d55e00"
 GREEN = "#009e73"
 
-#: Colours and dashes of several lines, in order; what is left over is grey.
+#: Colors and dashes of lines, in order; the line of the others is gray.
 PENS = (
     (BLUE, "solid"),
     (ORANGE, "dash"),
@@ -125,7 +109,7 @@ PENS = (
     ("#9467bd", "longdashdot"),
 )
 
-#: Hover shows the text that was made for it, and no name that plotly would cut.
+#: Hovers show only their own text, because plotly cuts names.
 TEXT_ONLY = "%{hovertext}<extra></extra>"
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -136,14 +120,10 @@ _FAINT = "rgba(121, 121, 121, 0.3)"
 def line(
     name: str, pen: tuple[str, str], shape: str = "linear", width: int = 2, **properties: Any
 ) -> dict[str, Any]:
-    """A line of a chart.
+    """Return a line of a chart.
 
-    Args:
-        name: what the legend calls it, escaped.
-        pen: its colour and its dashes.
-        shape: `hv` keeps each value until the next one.
-        width: in pixels.
-        properties: further ones of plotly's.
+    A pen is a color and a dash. The shape `hv` keeps each value until the next one. The name must
+    be escaped.
     """
     color, dash = pen
     return {
@@ -156,7 +136,7 @@ def line(
 
 
 def numbered_axis(labels: Sequence[str]) -> dict[str, Any]:
-    """An axis of rows or fields, which are numbered, so that two of the same label stay two."""
+    """Return an axis of numbered rows, so that equal labels stay distinct."""
     return {
         "tickvals": list(range(len(labels))),
         "ticktext": list(labels),
@@ -175,19 +155,7 @@ def figure(
     y: dict[str, Any] | None = None,
     **layout: Any,
 ) -> go.Figure:
-    """Make a figure in the look of all charts.
-
-    Args:
-        traces: what is drawn, as plotly's own properties.
-        title: above it.
-        subtitle: below the title.
-        x: properties of the horizontal axis.
-        y: properties of the vertical axis.
-        layout: further properties of the layout.
-
-    Raises:
-        NftsyncError: plotly is not installed.
-    """
+    """Return a figure in the style of all charts."""
     go = _graph_objects()
     return go.Figure(
         data=traces,
@@ -196,22 +164,18 @@ def figure(
             "title": {"text": title, "subtitle": {"text": subtitle}},
             "xaxis": x or {},
             "yaxis": y or {},
-            # Not in the template: JupyterLab heeds only the height of the layout itself.
+            # Not in the template: JupyterLab reads the height only from the layout itself.
             "height": 440,
             **layout,
         },
     )
 
 
-def empty_figure(title: str, missing: str) -> go.Figure:
-    """Make a figure that says that there is nothing to draw yet, and what would fill it.
-
-    Raises:
-        NftsyncError: plotly is not installed.
-    """
+def empty_figure(title: str, message: str) -> go.Figure:
+    """Return a figure with a message instead of data."""
     hidden = {"visible": False, "range": [0, 1]}
-    says = {
-        "text": missing,
+    annotation = {
+        "text": message,
         "showarrow": False,
         "xref": "paper",
         "yref": "paper",
@@ -219,7 +183,7 @@ def empty_figure(title: str, missing: str) -> go.Figure:
         "y": 0.5,
         "font": {"size": 15},
     }
-    return figure([], title, x=hidden, y=hidden, annotations=[says], height=180)
+    return figure([], title, x=hidden, y=hidden, annotations=[annotation], height=180)
 
 
 def _graph_objects() -> Any:
@@ -229,7 +193,7 @@ def _graph_objects() -> Any:
         if error.name is None or error.name.partition(".")[0] != "plotly":
             raise
         raise NftsyncError(
-            "charts are drawn by plotly, which is missing; run: pip install 'nftsync[notebook]'"
+            "charts need plotly, which is not installed; run: pip install 'nftsync[notebook]'"
         ) from error
     return plotly.graph_objects
 
@@ -259,7 +223,7 @@ def _template() -> dict[str, Any]:
             "font": {"family": _FONT, "size": 13, "color": "#ffffff"},
         },
         "legend": {
-            # Below the picture, where many or long names push nothing over the title.
+            # Below the plot, so that long legends do not cover the title.
             "orientation": "h",
             "traceorder": "normal",
             "x": 0,

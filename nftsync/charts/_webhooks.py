@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _LAG = "Webhook lag"
 _BACKLOG = "Webhook backlog"
 _MAX_UNIT_TICKS = 8
-_NO_WEBHOOKS = "No webhooks in this database yet; nftsync serve takes them in."
+_NO_WEBHOOKS = "No webhooks in this database yet; nftsync serve receives them."
 _MISSING = np.iinfo(np.int64).min
 
-#: Lags are drawn on a logarithmic axis, from here on.
+#: Start of the logarithmic axis.
 _LEAST_SECONDS = 0.001
 _TICKS = {
     0.001: "1 ms",
@@ -40,7 +40,7 @@ _TICKS = {
     8_640_000: "100 days",
     315_360_000: "10 years",
 }
-#: How many times the least lag the greatest may be for ticks at 2 and 5, too.
+#: Maximum ratio of lags for additional ticks at 2 and 5.
 _SHORT_SPAN = 1_000
 _POINTS = 500
 _PERCENTILES = (50, 90, 99)
@@ -49,21 +49,14 @@ _UNDONE_STATES = ("dead", "unrouted", "quarantined")
 
 
 def webhook_lag(db: FrameOrDb = None) -> go.Figure:
-    """Draw how long webhooks took to arrive and to be worked off, as shares of all.
+    """Draw the cumulative shares of webhook delays, with median, p90 and p99.
 
-    A line shows for each lag the share of webhooks that took at most as long, with the medians,
-    90th and 99th percentiles marked; a percentile is the least lag that so many webhooks kept.
-    From being sent (`createdAtUtc`, the provider's clock) to being received (the first delivery,
-    this machine's clock), and from there to done: the read that followed is stored. Webhooks whose
-    `createdAtUtc` is no time are left out of the first line, and counted below the title; so are
-    those that came before they were sent, as the two clocks differ.
+    One line covers the time from sending (`createdAtUtc`, the provider's clock) to receipt (the
+    first delivery, this machine's clock). The other covers the time from receipt to done, when the
+    read is stored. A percentile is the shortest delay that this share of webhooks did not exceed.
 
-    Args:
-        db: a frame as `frames.webhooks` returns it, or a database to read it from.
-
-    Raises:
-        InputError: the frame lacks a column, or `db` is neither a path nor a connection.
-        NftsyncError: plotly is not installed.
+    The first line leaves out webhooks without a readable `createdAtUtc`, and webhooks received
+    before that time, as clocks differ. The subtitle counts both.
     """
     frame = _load_webhooks(db, ("created_at_utc", "received_at", "finished_at", "state"))
     if frame.empty:
@@ -98,46 +91,38 @@ def webhook_lag(db: FrameOrDb = None) -> go.Figure:
 
 
 def webhook_backlog(db: FrameOrDb = None) -> go.Figure:
-    """Draw how many webhooks waited at each time.
+    """Draw the number of webhooks in the backlog over time.
 
-    One line counts those that were received and not settled yet: they are pending, being worked
-    on, or failed and to be tried again. The other counts those that ended without being done:
-    dead, unrouted or quarantined. Both are worked out from what is known of each webhook now: one
-    that was put back by hand counts as waiting since it was received.
-
-    Args:
-        db: a frame as `frames.webhooks` returns it, or a database to read it from.
-
-    Raises:
-        InputError: the frame lacks a column, or `db` is neither a path nor a connection.
-        NftsyncError: plotly is not installed.
+    One line counts received webhooks that are pending, running, or failed with a retry due. The
+    other counts webhooks that ended dead, unrouted or quarantined. Both derive from each webhook's
+    current record, so a requeued webhook counts as pending since its receipt.
     """
     frame = _load_webhooks(db, ("received_at", "finished_at", "state"))
     if frame.empty:
         return _style.empty_figure(_BACKLOG, _NO_WEBHOOKS)
     received = _history.microseconds(frame["received_at"])
     finished = _history.microseconds(frame["finished_at"])
-    given_up = frame["state"].isin(_UNDONE_STATES).to_numpy(dtype=bool)
+    undone = frame["state"].isin(_UNDONE_STATES).to_numpy(dtype=bool)
     settled = ~frame["state"].isin(_BACKLOG_STATES).to_numpy(dtype=bool)
-    # A clock that was set back must not end a webhook before it came.
+    # After a clock was set back, a webhook may seem to end before its receipt.
     ends = np.maximum(finished, received)[settled]
     at = np.concatenate((received, ends))
     steps = np.append(np.ones(len(received), np.int64), -np.ones(len(ends), np.int64))
     order = np.argsort(at, kind="stable")
     at, steps = at[order], steps[order]
-    lost = np.sort(np.maximum(finished, received)[given_up])
+    undone_at = np.sort(np.maximum(finished, received)[undone])
     times = _history.sampled_times(at, _style.MAX_POINTS // 2)
-    waiting = _history.counts_at(at, steps, times)
-    lines = [_history.step_line("waiting", _style.PENS[0], times, waiting, "waiting")]
-    if len(lost):
+    backlog = _history.counts_at(at, steps, times)
+    lines = [_history.step_line("backlog", _style.PENS[0], times, backlog, "backlog")]
+    if len(undone_at):
         name = "dead, unrouted or quarantined"
-        counts = _history.counts_at(lost, np.ones(len(lost), np.int64), times)
+        counts = _history.counts_at(undone_at, np.ones(len(undone_at), np.int64), times)
         lines.append(_history.step_line(name, _style.PENS[1], times, counts, name))
     oldest = received[~settled]
-    notes = [f"{counted(len(frame), 'webhook')}, {len(oldest):,} waiting at the end"]
+    notes = [f"{counted(len(frame), 'webhook')}, {len(oldest):,} in the backlog at the end"]
     if len(oldest):
         (since,) = _history.plotly_times(np.sort(oldest)[:1])
-        notes.append(f"the oldest since {_history.readable_time(since)} UTC")
+        notes.append(f"the oldest received {_history.readable_time(since)} UTC")
     return _style.figure(
         lines,
         _BACKLOG,
@@ -146,8 +131,8 @@ def webhook_backlog(db: FrameOrDb = None) -> go.Figure:
         y={
             "title": {"text": "webhooks"},
             "rangemode": "tozero",
-            # No ticks at halves of a webhook.
-            **({"dtick": 1} if max(waiting) <= _MAX_UNIT_TICKS and not len(lost) else {}),
+            # No ticks at fractions of a webhook.
+            **({"dtick": 1} if max(backlog) <= _MAX_UNIT_TICKS and not len(undone_at) else {}),
         },
         showlegend=True,
     )
@@ -161,24 +146,24 @@ def _load_webhooks(db: FrameOrDb, needs: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _sent(texts: pd.Series) -> Numbers:
-    """When webhooks were made, by what the provider says; the least integer where that is no time.
+    """Return when webhooks were sent, in microseconds; the minimum integer if unreadable.
 
-    The document has ISO 8601 with an offset of +00:00; what has no offset is taken as UTC, which
-    the field's name says. A bare date is no time.
+    The provider's document shows ISO 8601 with the offset +00:00. A time without offset counts as
+    UTC, as the field's name says. A date without a time is unreadable.
     """
     dated = texts.where(texts.str.len() >= len("2026-01-01T00"))
     return _history.microseconds(pd.to_datetime(dated, format="ISO8601", utc=True, errors="coerce"))
 
 
 def _share_line(name: str, pen: tuple[str, str], lags: Numbers) -> list[dict[str, Any]]:
-    """A line of shares, and its percentiles as marks with their lags beside."""
+    """Return a line of cumulative shares, and marks at its percentiles."""
     if not len(lags):
         return []
     lags = np.sort(lags)
     ranks = np.unique(np.linspace(1, len(lags), _POINTS).round().astype(np.int64))
     marked = lags[[max(1, -(-len(lags) * share // 100)) - 1 for share in _PERCENTILES]]
     values = [_duration(int(lag)) for lag in marked]
-    named = zip(("half", "90 %", "99 %"), values, strict=True)
+    named = zip(("median", "p90", "p99"), values, strict=True)
     shares = _style.line(
         name,
         pen,
@@ -192,7 +177,7 @@ def _share_line(name: str, pen: tuple[str, str], lags: Numbers) -> list[dict[str
     marks = {
         "type": "scatter",
         "mode": "markers",
-        "name": f"{name}: " + ", ".join(f"{which} within {value}" for which, value in named),
+        "name": f"{name}: " + ", ".join(f"{which} {value}" for which, value in named),
         "x": _drawn(marked),
         "y": list(_PERCENTILES),
         "hovertext": [
@@ -207,7 +192,6 @@ def _share_line(name: str, pen: tuple[str, str], lags: Numbers) -> list[dict[str
 
 
 def _ticks(lags: Numbers) -> dict[str, Any]:
-    """Ticks of the axis: a few for any span, and ones between them where it is short."""
     ticks: dict[float, str] = dict(_TICKS)
     drawn = _drawn(lags)
     if drawn and max(drawn) <= _SHORT_SPAN * min(drawn):

@@ -1,4 +1,4 @@
-"""Balances now or at a time, and the change log, as columns."""
+"""Balances now or at a past time, and the change feed, as columns."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from nftsync.columnar.columns import (
 from nftsync.columnar.source import IN_JSON, Numbers, Parameters, Source, as_json, positions
 from nftsync.store.filters import Filters
 
-#: The least and the greatest number that SQLite can give a change.
+#: The range of change numbers in SQLite.
 _LEAST, GREATEST = -(2**63), 2**63 - 1
-#: The columns of the log.
+#: Columns of the change feed.
 CHANGE_TYPES = {
     "change_id": INTEGER,
     "wallet_no": INTEGER,
@@ -39,7 +39,7 @@ CHANGE_TYPES = {
     "run_id": INTEGER,
     "webhook_id": TEXT,
 }
-#: Those that say what changed, and when.
+#: Columns of a change's content and time.
 STEPS = ("wallet_no", "token_no", "old_amount", "new_amount", "observed_at", "baseline")
 
 
@@ -51,15 +51,7 @@ def change_log(
     last: int,
     filters: Filters = Filters(),  # noqa: B008 - it cannot change
 ) -> list[pa.Array]:
-    """Read some columns of the log in its order.
-
-    Args:
-        source: where to read.
-        names: the columns, in the order in which they are returned.
-        first: the number of the first change that is needed.
-        last: the number of the last.
-        filters: the wallets and the contract that are needed.
-    """
+    """Read columns of the change feed from the change numbers `first` to `last`, in order."""
     condition, parameters = filters.where(key="no")
     return source.columns(
         f"SELECT {', '.join(names)} FROM balance_change_rows"
@@ -72,14 +64,7 @@ def change_log(
 def change_span(
     source: Source, since: str | None, until: str | None, *, after: bool = False
 ) -> tuple[int, int]:
-    """Return the numbers of the first and the last change of a span of time.
-
-    Args:
-        source: where to read.
-        since: the first time in the stored form; None is the beginning.
-        until: the last time; None is now.
-        after: whether changes of the first time itself are left out.
-    """
+    """Return the first and the last change number in a span; `after` excludes `since` itself."""
     log = "balance_change_rows"
     first = _LEAST if since is None else source.first_change(log, since, later=after)
     last = GREATEST if until is None else source.first_change(log, until, later=True) - 1
@@ -88,15 +73,12 @@ def change_span(
 
 @dataclass(frozen=True)
 class BalanceColumns(Rows):
-    """A row per wallet and token that it lists, by number.
+    """Balances as columns, by wallet and token number.
 
     Attributes:
-        wallets: the wallet's number.
-        tokens: the token's number.
-        amounts: how much.
-        held_since: start of the present stretch of non-zero amounts; NaT where it is zero.
-        updated_at: when the amount last changed.
-        listed_since: when it was last put on the list, as of a time; NaT of those now.
+        held_since: start of the current run of non-zero amounts; NaT for a zero balance.
+        updated_at: the last change of the amount.
+        listed_since: the latest addition to the list; NaT for current balances.
     """
 
     wallets: Numbers
@@ -107,20 +89,15 @@ class BalanceColumns(Rows):
     listed_since: Times
 
 
-#: Both times as one value, a value less to fetch: in nearly all rows they are the same. No time
-#: that can be read holds a bar.
+#: One value for both times, which are nearly always equal, so that less is fetched. A valid time
+#: contains no bar.
 _BOTH_TIMES = (
     "iif(held_since IS updated_at, updated_at, updated_at || '|' || ifnull(held_since, ''))"
 )
 
 
 def read_balances(source: Source, filters: Filters) -> BalanceColumns:
-    """Read balances.
-
-    Args:
-        source: where to read.
-        filters: the wallets and the contract that are needed.
-    """
+    """Read the current balances, by wallet and token number."""
     condition, parameters = filters.where(key="no")
     wallet, token, amount, both = source.columns(
         f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"
@@ -129,9 +106,9 @@ def read_balances(source: Source, filters: Filters) -> BalanceColumns:
         parameters,
     )
     since, updated = _two_times(both)
-    unread = np.full(len(updated), np.datetime64("NaT", "us"))
+    missing = np.full(len(updated), np.datetime64("NaT", "us"))
     numbers = wallet.to_numpy(), token.to_numpy()
-    return BalanceColumns(*numbers, Amounts(amount), since, updated, unread)
+    return BalanceColumns(*numbers, Amounts(amount), since, updated, missing)
 
 
 def _two_times(both: pa.Array) -> tuple[Times, Times]:
@@ -143,12 +120,9 @@ def _two_times(both: pa.Array) -> tuple[Times, Times]:
 
 
 def balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumns:
-    """Replay the change log up to a time, that time included.
+    """Replay the change feed up to and including a time, for the wallets of the filters.
 
-    Args:
-        source: where to read.
-        moment: the time in the stored form.
-        filters: the wallets that are needed; of which contract a token was then is not known here.
+    A token's contract at that time is not in the feed, so its filter does not apply.
     """
     wallet, token, amount, observed = change_log(
         source,
@@ -160,55 +134,55 @@ def balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumns
 
 
 def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) -> BalanceColumns:
-    """Keep the last of the changes of each wallet and token, which come in order."""
+    """Return balances after the last change of each pair; changes come in order."""
     if not len(wallet):
         return BalanceColumns(wallet, token, amounts, observed, observed, observed)
     order = np.argsort(wallet * (token.max() + 1) + token, kind="stable")
     wallet, token = wallet[order], token[order]
-    held, listed = amounts.nonzero()[order], amounts.codes[order] >= 0
+    nonzero, listed = amounts.nonzero()[order], amounts.codes[order] >= 0
     next_differs = (wallet[1:] != wallet[:-1]) | (token[1:] != token[:-1])
     last = np.append(next_differs, True) & listed
     rows = order[last]
 
-    def since(so: npt.NDArray[np.bool_]) -> Times:
-        """Since when the last of each has been so: not so, or another pair, in the row before."""
-        begins = so.copy()
-        begins[1:] &= next_differs | ~so[:-1]
-        began = np.maximum.accumulate(np.where(begins, np.arange(len(so)), 0))
-        return observed[order[began[last]]]
+    def since(state: npt.NDArray[np.bool_]) -> Times:
+        """Return the start of each pair's last run in a state."""
+        starts = state.copy()
+        starts[1:] &= next_differs | ~state[:-1]
+        latest_start = np.maximum.accumulate(np.where(starts, np.arange(len(state)), 0))
+        return observed[order[latest_start[last]]]
 
-    held_since = np.where(held[last], since(held), np.datetime64("NaT", "us"))
-    some = amounts[rows]
+    held_since = np.where(nonzero[last], since(nonzero), np.datetime64("NaT", "us"))
+    latest = amounts[rows]
     return BalanceColumns(
-        wallet[last], token[last], some, held_since, observed[rows], since(listed)
+        wallet[last], token[last], latest, held_since, observed[rows], since(listed)
     )
 
 
 def read_balance_frame(source: Source, as_of: str) -> pd.DataFrame:
-    """Read the table of balances as of a time in the stored form; amounts are text."""
-    found = balances_at(source, as_of, Filters())
+    """Read the table of balances as of a time; amounts are text."""
+    balances = balances_at(source, as_of, Filters())
     ids = []
-    for kind, wanted in (("wallet", found.wallets), ("token", found.tokens)):
+    for kind, rows in (("wallet", balances.wallets), ("token", balances.tokens)):
         numbers, (names,) = source.numbered(kind, [f"{kind}_id"])
-        ids.append(text(names.take(pa.array(positions(numbers, wanted)))))
+        ids.append(text(names.take(pa.array(positions(numbers, rows)))))
     return frame_of(
         {
             "wallet_id": ids[0],
             "token_id": ids[1],
-            "amount_text": found.amounts.text(),
-            "first_seen_at": times(found.listed_since),
-            "updated_at": times(found.updated_at),
+            "amount_text": balances.amounts.text(),
+            "first_seen_at": times(balances.listed_since),
+            "updated_at": times(balances.updated_at),
         }
     )
 
 
 @dataclass(frozen=True)
 class Confirmations:
-    """The reads around a time, for wallets in the order of their numbers.
+    """Reads around a time, by wallet number.
 
     Attributes:
-        before: when the state of that time was read, at the latest by then.
-        after: when it was read again, or first found changed; NaT: no read since.
+        before: a read of the state by that time.
+        after: a later read of the same state, or the first read of a change; NaT without one.
         certainty: `bracketed`, `gap` or `open`.
     """
 
@@ -217,7 +191,7 @@ class Confirmations:
     certainty: pa.Array
 
 
-#: S is the last state before the bound, N the wallet's next one.
+#: S is the last state before the bound, n the wallet's next state.
 _AROUND = """
     SELECT w.wallet_no, s.first_read_at, s.last_read_at, (
         SELECT n.first_read_at FROM wallet_state_rows n
@@ -232,13 +206,9 @@ _AROUND = """
 def read_confirmations(
     source: Source, moment: str, wallets: Numbers, *, everything: bool
 ) -> Confirmations:
-    """Find how well a time lies between two reads of each wallet.
+    """Return the reads of each wallet around a time.
 
-    Args:
-        source: where to read.
-        moment: the time in the stored form.
-        wallets: the numbers of the wallets, ascending.
-        everything: whether these are all wallets.
+    Wallet numbers ascend; `everything` says that they are all wallets.
     """
     bound = source.first_change("wallet_state_rows", moment, later=True, key="state_id")
     where = ""

@@ -1,4 +1,4 @@
-"""Convert Arrow columns to a frame's columns, and a frame back to rows."""
+"""Conversion of Arrow columns to a frame's columns, and of a frame to rows."""
 
 from __future__ import annotations
 
@@ -30,55 +30,46 @@ _STR = pd.StringDtype(storage="pyarrow", na_value=np.nan)
 
 
 def coded(column: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Split a column into codes (-1: missing) and the distinct values that they number."""
+    """Return a column's codes (-1: missing) and the distinct values that they number."""
     encoded = column.dictionary_encode()
     return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary
 
 
 def text(column: pa.Array) -> Any:
-    """Make a frame's column of text; what is missing shows as NaN."""
+    """Return a frame's column of text; NaN is missing."""
     return pd.arrays.ArrowStringArray(pa.chunked_array([column]), dtype=_STR)
 
 
 def integers(column: pa.Array) -> Any:
-    """Make a frame's column of integers that may be missing."""
-    # Copied, as what Arrow lends cannot be written.
+    """Return a frame's column of integers that may be missing."""
+    # Arrow's own buffers are read-only.
     missing = column.is_null().to_numpy(zero_copy_only=False).copy()
     return pd.arrays.IntegerArray(column.fill_null(0).to_numpy().copy(), missing)
 
 
 def moments(column: pa.Array) -> Times:
-    """Turn a column of stored times into datetimes.
-
-    Raises:
-        StoreError: one is no time; something else than nftsync wrote it.
-    """
+    """Return a column of stored times as datetimes."""
     try:
         values = column.cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid as error:
-        raise StoreError(f"the database holds a time that nftsync did not write: {error}") from None
+        raise StoreError(f"the database has a time that nftsync did not write: {error}") from None
     ticks: Numbers = values.cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy()
     return ticks.view("M8[us]")
 
 
 def times(values: Times) -> Any:
-    """Make a frame's column of datetimes, in UTC."""
+    """Return a frame's column of datetimes in UTC."""
     return pd.DatetimeIndex(values).tz_localize("UTC").array
 
 
 def time_texts(values: Times, zone: str = "Z") -> list[str | None]:
-    """Write datetimes in the stored form; None where one is missing."""
+    """Return datetimes in the stored form, or None for missing ones."""
     texts = np.datetime_as_string(values, unit="us").tolist()
     return [None if text == "NaT" else f"{text}{zone}" for text in texts]
 
 
 def ages(since: Times, until: str) -> Any:
-    """Make a frame's column of the time that passed; 0 where the clock went back since.
-
-    Args:
-        since: times; NaT gives NaT.
-        until: a time in the stored form.
-    """
+    """Return a frame's column of durations; 0 if the clock was set back meanwhile."""
     passed = moments(pa.array([until]))[0] - since
     return pd.TimedeltaIndex(np.maximum(passed, np.timedelta64(0, "us"))).array
 
@@ -96,7 +87,7 @@ def _finished(column: Column, values: pa.Array) -> Any:
 
 
 def frame_of(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Put finished columns together."""
+    """Return a frame of finished columns."""
     return pd.DataFrame(dict(columns), copy=False)
 
 
@@ -107,13 +98,9 @@ def read_table(
     *,
     times: tuple[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Read a frame whose columns are those of a public table or view without amounts.
+    """Read a public table or view without amounts as a frame.
 
-    Args:
-        source: where to read.
-        name: of the table.
-        filters: which rows.
-        times: as in `Filters.where`; None is the time when a row came to be.
+    Times are as in `Filters.where`; None is the creation time of a row.
     """
     table = TABLES[name]
     columns = {name: column for name, column in table.columns.items() if column.kind != "bytes"}
@@ -131,10 +118,9 @@ def read_table(
 
 
 def numbered_together(*columns: npt.NDArray[np.integer]) -> Numbers:
-    """Give the same number, from 0 in the order they come, to rows that agree in some columns.
+    """Number rows from 0 in order of appearance; rows equal in all columns share a number.
 
-    Args:
-        columns: numbers; from -1 up in all columns but the first.
+    All columns but the first may contain -1.
     """
     first, *rest = columns
     numbers: Numbers = pd.factorize(first)[0]
@@ -145,15 +131,15 @@ def numbered_together(*columns: npt.NDArray[np.integer]) -> Numbers:
 
 
 def first_rows(group: Numbers) -> Numbers:
-    """The first row of each group, of groups that are numbered from 0 without a gap."""
+    """Return the first row of each group; groups are numbered from 0 without gaps."""
     first = np.zeros(group.max(initial=-1) + 1, dtype=np.int64)
-    # Of several rows the last that is written stays: the first of the column.
+    # The last write of a group wins: its first row.
     first[group[::-1]] = np.arange(len(group))[::-1]
     return first
 
 
 def run_starts(*columns: npt.NDArray[Any]) -> Numbers:
-    """Where rows begin that differ from the one before in some column."""
+    """Return the rows that differ from the previous row in any column."""
     differs = np.ones(len(columns[0]), dtype=bool)
     differs[1:] = False
     for column in columns:
@@ -162,15 +148,15 @@ def run_starts(*columns: npt.NDArray[Any]) -> Numbers:
 
 
 def distinct_by_group(group: Numbers, number: npt.NDArray[np.integer], count: int) -> Numbers:
-    """Count the distinct numbers, from 0 up, of each of `count` groups."""
+    """Return how many distinct numbers, from 0 up, each of `count` groups has."""
     width = int(number.max(initial=0)) + 1
-    # Sorted by hand, as np.unique hashes, which takes five times as long here.
+    # np.unique hashes, which takes five times as long here.
     key = np.sort(group * width + number)
     return np.bincount(key[run_starts(key)] // width, minlength=count)
 
 
 class Readable(pd.DataFrame):  # type: ignore[misc]
-    """A frame of a few rows of text; what is made of it is a plain frame."""
+    """Frame of a few rows of text; frames derived from it are plain."""
 
     @property
     def _constructor(self) -> Any:
@@ -178,14 +164,14 @@ class Readable(pd.DataFrame):  # type: ignore[misc]
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Readable:
-        """Put finished columns together."""
+        """Return a readable frame of finished columns."""
         return cls(dict(columns), copy=False)
 
     def _repr_html_(self) -> str:
-        """The frame as Jupyter shows it: no text is cut, and all stands on the left."""
+        """Return HTML for Jupyter with uncut, left-aligned text."""
         with pd.option_context("display.max_colwidth", None):
             page: str = self.to_html(na_rep="", justify="left", border=0)
-        # Texts are escaped, so these are the tags alone.
+        # Texts are escaped, so this matches tags only.
         return page.replace("<td>", '<td style="text-align: left">')
 
     def __repr__(self) -> str:
@@ -198,32 +184,26 @@ class Readable(pd.DataFrame):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Rows:
-    """Columns as long as each other, as the fields of a dataclass."""
+    """Columns of equal length, as the fields of a dataclass."""
 
     def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> Self:
-        """Some rows, by mask or position."""
+        """Return some rows, by mask or position."""
         return type(self)(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
-#: Rows that are Python objects at once.
+#: Rows held as Python objects at a time.
 ROWS_STEP = 10_000
-#: Columns of the tables that a frame has under another name: its `amount` is integers.
+#: A frame's name for a table's column; a frame's own `amount` is integers.
 _IN_FRAME = {"amount": "amount_text"}
 
 
 def rows_of(
     frame: pd.DataFrame, columns: Sequence[str], *, step: int = ROWS_STEP
 ) -> Iterator[list[tuple[Any, ...]]]:
-    """Read a frame's rows, some at a time.
+    """Yield lists of `step` rows of a frame, as tuples.
 
-    Args:
-        frame: a frame of `nftsync.frames`.
-        columns: columns of the table that it shows, in the order that is wanted.
-        step: how many rows at a time.
-
-    Returns:
-        Lists of tuples: text as str, times as text in the stored form, integers as int; None
-        where a value is missing.
+    Text is str, times are text in the stored form, and missing values are None. `columns` names the
+    columns of the frame's table.
     """
     for start in range(0, len(frame), step):
         part = frame.iloc[start : start + step]
@@ -232,16 +212,13 @@ def rows_of(
 
 
 def records_of(frame: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Read all rows of a frame as `rows_of` does, each under the names of its columns."""
+    """Return all rows of a frame, as dictionaries of `rows_of`'s values."""
     chunks = rows_of(frame, columns)
     return [dict(zip(columns, row, strict=True)) for rows in chunks for row in rows]
 
 
 def values_of(column: pd.Series[Any]) -> list[Any]:
-    """Return a column's values; None where one is missing.
-
-    Times are text in the stored form, durations seconds, all else is as pandas gives it.
-    """
+    """Return a column's values as in `rows_of`; durations are seconds."""
     if column.dtype.kind == "M":
         if column.dt.tz is None:
             return time_texts(column.to_numpy(dtype="M8[us]"), zone="")
@@ -253,7 +230,7 @@ def values_of(column: pd.Series[Any]) -> list[Any]:
     return [None if missing else value for value, missing in pairs]
 
 
-#: Names, and the columns of the ids that they name, of which the first that is there counts.
+#: Label columns, and the id columns that they label; the first one present counts.
 IDS_NAMED = {
     "wallet_label": ("wallet_id",),
     "label": ("wallet_id",),

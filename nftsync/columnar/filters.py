@@ -22,28 +22,22 @@ from nftsync.store.wallets import WalletIds, ids_in
 from nftsync.text import quoted
 from nftsync.times import Edge, parse_duration, parse_time
 
-#: A time as a caller may give it.
+#: A time as callers may write it.
 Moment: TypeAlias = "str | date | datetime | np.datetime64"
-#: Characters of a value that an error repeats.
+#: Characters of a value that an error message repeats.
 _LONGEST_SHOWN = 60
 
 
 def stored_time(source: Source, value: Moment, edge: Edge) -> str:
-    """Bring a time that a caller gave into the stored form.
+    """Return a caller's time in the stored form.
 
-    Args:
-        source: the database that it is about.
-        value: text, a date or a datetime.
-        edge: what a day is, its start or its end; of today the present in place of its end.
-
-    Raises:
-        InputError: it names no time, or one that is still to come.
+    `edge` is the end of a day to use; the end of today is now. A future time is an InputError.
     """
     if isinstance(value, np.datetime64) and not np.isnat(value):
         moment = pd.Timestamp(value)
         value = moment.date() if np.datetime_data(value)[0] == "D" else moment
     if not isinstance(value, str | date) or value is pd.NaT:
-        raise InputError(f"{shown(value)} is not a time; give text, a date or a datetime")
+        raise InputError(f"{shown(value)} is not a time; use text, a date or a datetime")
     if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
         raise InputError(f"{shown(value)} is not a time; write 2026-01-31T12:00:00Z")
     return known_time(source.cursor, parse_time(value, edge))
@@ -52,11 +46,7 @@ def stored_time(source: Source, value: Moment, edge: Edge) -> str:
 def stored_span(
     source: Source, start: Moment | None, end: Moment | None, edge: Edge = "start"
 ) -> tuple[str | None, str | None]:
-    """Bring both ends of a span into the stored form; `edge` is what a day means as its start.
-
-    Raises:
-        InputError: one names no time, or one that is still to come; or `start` is after `end`.
-    """
+    """Return both ends of a span in the stored form; `edge` applies to `start`."""
     first = None if start is None else stored_time(source, start, edge)
     last = None if end is None else stored_time(source, end, "end")
     if first is not None and last is not None and first > last:
@@ -65,7 +55,7 @@ def stored_span(
 
 
 def shown(value: object) -> str:
-    """How an error names what a caller gave: text cut short, short values as is, else the kind."""
+    """Return a caller's value for an error message: short text or values, or else the type."""
     if isinstance(value, str):
         return quoted(value)
     if value is None or pd.api.types.is_scalar(value):
@@ -76,33 +66,25 @@ def shown(value: object) -> str:
 
 
 def whole_number(name: str, value: SupportsIndex, most: int | None) -> int:
-    """Check an argument that counts something.
-
-    Raises:
-        InputError: it is no whole number from 1 to `most`; None: of 1 or more.
-    """
+    """Return a count from 1 to `most`, if there is a maximum."""
     with suppress(TypeError):
         number = operator.index(value)
         if not isinstance(value, bool) and 1 <= number <= (most or number):
             return number
     span = "of 1 or more" if most is None else f"from 1 to {most:,}"
-    raise InputError(f"{name}={value!r} cannot be used; give a whole number {span}")
+    raise InputError(f"{name}={value!r} is not a whole number {span}")
 
 
 def one_of(value: object, name: str, choices: Collection[str]) -> str:
-    """Check a choice of names.
-
-    Raises:
-        InputError: it is none of them; the text names the nearest.
-    """
+    """Return a choice of names; the error for another name has the nearest one."""
     if isinstance(value, str) and value in choices:
         return value
     near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
     instead = f"did you mean {near[0]!r}? " if near else ""
-    raise InputError(f"{name}={shown(value)} is unknown; {instead}give one of {', '.join(choices)}")
+    raise InputError(f"{name}={shown(value)} is unknown; {instead}use one of {', '.join(choices)}")
 
 
-#: In microseconds.
+#: Microseconds of a day.
 DAY = 86_400_000_000
 #: 1970 began on a Thursday; weeks begin on Mondays.
 _MONDAY = 4 * DAY
@@ -110,25 +92,21 @@ _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
 
 
 def microseconds_of(every: str | timedelta) -> int:
-    """The length of a period.
-
-    Raises:
-        InputError: it is none of a second to a century.
-    """
+    """Return the length of a period from one second to one century."""
     length = every if isinstance(every, timedelta) else parse_duration(str(every))
     if not _SHORTEST <= length <= _LONGEST:
-        raise InputError(f"every={every!r} is no period of a second to a century")
+        raise InputError(f"every={every!r} is not a period from one second to one century")
     return length // timedelta(microseconds=1)
 
 
 def floored(tick: int, period: int) -> int:
-    """Where the period of a time begins; weeks begin on Mondays."""
+    """Return the start of the period that contains a time; weeks start on Monday."""
     zero = _MONDAY if period % (7 * DAY) == 0 else 0
     return (tick - zero) // period * period + zero
 
 
 def ticks_of(stored: str) -> int:
-    """A time in the stored form, in microseconds since 1970."""
+    """Return a time in the stored form as microseconds since 1970."""
     return int(np.datetime64(stored[:-1], "us").astype(np.int64))
 
 
@@ -139,11 +117,7 @@ def filters_of(
     until: Moment | None = None,
     **names: Any,
 ) -> Filters:
-    """Look up filters, as `nftsync.frames` explains them, in the database of a frame.
-
-    Raises:
-        InputError: a time, wallet, group or contract is none, or `since` is after `until`.
-    """
+    """Resolve the filters of `nftsync.frames` in a database."""
     return find_filters(
         source.cursor,
         **names,
@@ -153,11 +127,7 @@ def filters_of(
 
 
 def wallet_numbers(source: Source, wallet: WalletIds) -> Numbers:
-    """Look up the numbers of wallets that are named; ids that are not known have none.
-
-    Raises:
-        InputError: what is no id is not the label of one wallet.
-    """
+    """Return the numbers of wallets, by id or label; unknown ids have none."""
     if not (ids := ids_in(source.cursor, wallet)):
         return np.empty(0, dtype=np.int64)
     (numbers,) = source.columns(

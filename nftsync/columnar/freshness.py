@@ -16,7 +16,7 @@ from nftsync.store.inbox import webhooks_by_state
 from nftsync.text import visible
 from nftsync.times import now
 
-#: How many wallets are named, and how much of a text from outside is shown.
+#: Limits: wallets named per row, and characters shown of a text from outside.
 _MAX_NAMES = 3
 _MAX_TEXT = 120
 _ENDED_RUN = """
@@ -30,15 +30,14 @@ _NEWEST_SYNC = """
 """
 _OLDEST = "oldest wallet read"
 _FIRST = f"wallet_no LIMIT {_MAX_NAMES}"
-#: Groups of tracked wallets: what they are called, which they are, what tells since when, and how
-#: many of them are named, in which order.
+#: Groups of tracked wallets: name, condition, column of the time, and order of the named wallets.
 _GROUPS = (
     (_OLDEST, "synced_at IS NOT NULL", "synced_at", "synced_at, wallet_no LIMIT 1"),
     ("wallets never read", "synced_at IS NULL", "first_seen_at", _FIRST),
     ("failed wallets", "status = 'failed'", "synced_at", _FIRST),
     ("incomplete wallets", "status = 'incomplete'", "synced_at", _FIRST),
 )
-#: Webhooks that are not done, and the column that tells most of those in each state.
+#: States of webhooks other than done, and the column that details each.
 _DETAIL_COLUMNS = {
     "pending": None,
     "running": None,
@@ -49,23 +48,18 @@ _DETAIL_COLUMNS = {
 }
 
 
-#: What a line is about, how many, since when, and what else there is to say.
+#: A row: name, count, time, detail.
 _Line: TypeAlias = tuple[str, int | None, str | None, str]
 
 
 def freshness_frame(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFrame:
-    """What `freshness` returns, of runs and webhooks that are read and of wallets that were.
-
-    Args:
-        source: where to read runs and webhooks.
-        wallets: as `wallet_groups` returns them.
-    """
+    """Return the frame of `freshness` with the groups of `wallet_groups`."""
     lines = (*_runs(source), *(group.line() for group in wallets), *_webhooks(source))
-    what, count, since, detail = zip(*lines, strict=True)
+    names, count, since, detail = zip(*lines, strict=True)
     at = moments(pa.array(since, TEXT))
     return Readable.of(
         {
-            "what": text(pa.array(what, TEXT)),
+            "what": text(pa.array(names, TEXT)),
             "count": integers(pa.array(count, INTEGER)),
             "at": times(at),
             "age": ages(at, now()).floor("s"),
@@ -77,83 +71,79 @@ def freshness_frame(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFr
 def _runs(source: Source) -> Iterator[_Line]:
     for read, at, run, total, status in list(source.rows(_NEWEST_SYNC)):
         if status == "running":
-            # A killed process leaves such a row too; the next sync puts it right.
+            # A killed process leaves such a row, too, until the next sync corrects it.
             detail = f"run {run}: {read:,} of {total:,} wallets, unless it was killed"
             yield "running sync", read, at, detail
-    for what, kind, which in (
+    for name, kind, which in (
         ("last sync", "sync", _ENDED),
         ("last successful sync", "sync", _OK),
         ("last replay", "replay", _ENDED),
     ):
-        line: _Line = (what, None, None, "none yet")
+        line: _Line = (name, None, None, "none yet")
         rows = source.rows(_ENDED_RUN.format(which=which), (kind,))
         for count, at, run, status, failed, error in list(rows):
-            many = f"{failed:,} wallets failed" if failed else ""
-            parts = filter(None, (f"run {run}: {status}", many, _short(error)))
-            line = (what, count, at, ", ".join(parts))
+            failures = f"{failed:,} wallets failed" if failed else ""
+            parts = filter(None, (f"run {run}: {status}", failures, _short(error)))
+            line = (name, count, at, ", ".join(parts))
         yield line
 
 
 @dataclass(frozen=True)
 class WalletGroup:
-    """Some of the tracked wallets.
+    """Group of tracked wallets: its name, size, earliest time, and first few wallets.
 
-    Attributes:
-        what: which.
-        count: how many.
-        at: the first of their times.
-        names: what the first few are called; of `oldest wallet read` the one of that time.
+    The group `oldest wallet read` names only the wallet of that time.
     """
 
-    what: str
+    name: str
     count: int
     at: str | None
-    names: list[str]
+    wallets: list[str]
 
     def line(self) -> _Line:
-        """The row that tells of them."""
-        names = "; ".join(self.names)
-        if self.what != _OLDEST and self.count > _MAX_NAMES:
-            names += f"; {self.count - _MAX_NAMES:,} more"
-        return self.what, self.count, self.at, names
+        """Return the group's row."""
+        detail = "; ".join(self.wallets)
+        if self.name != _OLDEST and self.count > _MAX_NAMES:
+            detail += f"; {self.count - _MAX_NAMES:,} more"
+        return self.name, self.count, self.at, detail
 
 
 def wallet_groups(
     source: Source,
     filters: Filters = Filters(),  # noqa: B008 - it cannot change
 ) -> list[WalletGroup]:
-    """Return what `freshness` tells of wallets, always in this order."""
+    """Return the groups of tracked wallets, always in the same order."""
     which, values = filters.where()
-    found = []
-    for what, those, since, first in _GROUPS:
-        where = f"FROM wallets WHERE tracked AND {those} AND {which}"
+    groups = []
+    for name, condition, since, first in _GROUPS:
+        where = f"FROM wallets WHERE tracked AND {condition} AND {which}"
         ((count, at),) = list(source.rows(f"SELECT count(*), min({since}) {where}", values))
         rows = source.rows(f"SELECT label, wallet_id, error {where} ORDER BY {first}", values)
         names = [
             (_short(label) if label else wallet) + (f": {_short(error)}" if error else "")
             for label, wallet, error in rows
         ]
-        found.append(WalletGroup(what, count, at, names))
-    return found
+        groups.append(WalletGroup(name, count, at, names))
+    return groups
 
 
 def merge_groups(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
-    """The groups of wallets that were read in parts, each wallet in one of them."""
-    found = []
+    """Merge the groups of several databases with distinct wallets."""
+    merged = []
     for same in zip(*parts, strict=True):
         at = min((part.at for part in same if part.at is not None), default=None)
-        oldest = same[0].what == _OLDEST
-        telling = [part for part in same if part.at == at] if oldest else same
-        names = [name for part in telling for name in part.names][: 1 if oldest else _MAX_NAMES]
-        found.append(WalletGroup(same[0].what, sum(part.count for part in same), at, names))
-    return found
+        oldest = same[0].name == _OLDEST
+        chosen = [part for part in same if part.at == at] if oldest else same
+        names = [name for part in chosen for name in part.wallets][: 1 if oldest else _MAX_NAMES]
+        merged.append(WalletGroup(same[0].name, sum(part.count for part in same), at, names))
+    return merged
 
 
 def _webhooks(source: Source) -> Iterator[_Line]:
     counted = webhooks_by_state(source.cursor, tuple(_DETAIL_COLUMNS))
-    for state, telling in _DETAIL_COLUMNS.items():
+    for state, column in _DETAIL_COLUMNS.items():
         count, at = counted.get(state, (0, None))
-        detail = _common_values(source, state, telling) if count and telling else ""
+        detail = _common_values(source, state, column) if count and column else ""
         yield f"webhooks {state}", count, at, detail
 
 
@@ -167,7 +157,7 @@ def _common_values(source: Source, state: str, column: str) -> str:
 
 
 def _short(value: str | None) -> str:
-    """A text from outside in a line, in which no character acts on a terminal."""
+    """Return outside text on one line, cut, without characters that act on a terminal."""
     line = " ".join((value or "").split())
     line = line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 1]}…"
     return visible(line)

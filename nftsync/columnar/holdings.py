@@ -1,4 +1,4 @@
-"""Holdings now or at a time, and the explanation when there are none."""
+"""Holdings now or at a past time, and the explanation for an empty frame."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nftsync.store.catalog import TABLES
 from nftsync.store.filters import Filters, is_contract
 from nftsync.text import counted
 
-#: All columns in their order; an amount shows as three.
+#: All columns in order; an amount has three.
 _COLUMNS = [
     column
     for name in TABLES["holdings"].columns
@@ -42,19 +42,9 @@ def read_holdings(
     amounts: AmountKind = None,
     needs: Collection[str] | None = None,
 ) -> pd.DataFrame:
-    """Read `holdings`, or just some of its columns, which takes less time.
+    """Read `frames.holdings`, or only the columns in `needs`, which takes less time.
 
-    Args:
-        db: see `holdings`.
-        filters: the wallets and the contract that are needed.
-        as_of: see `holdings`.
-        amounts: see `holdings`.
-        needs: names of the columns that are needed; None, or a name that `holdings` has not, is
-            all.
-
-    Raises:
-        InputError: see `holdings`.
-        StoreError: see `holdings`.
+    A name in `needs` that `holdings` does not have reads all columns.
     """
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
@@ -67,12 +57,12 @@ def read_holdings(
         some = None if ids is None else np.unique(wallet_numbers(source, ids))
         holders, columns_of_wallets = source.numbered("wallet", _WALLET_COLUMNS, some)
         about = dict(zip(_WALLET_COLUMNS, columns_of_wallets, strict=True))
-        around = None
+        confirmations = None
         if moment is None:
             balances = read_balances(source, filters)
         else:
             balances = balances_at(source, moment, filters)
-            around = read_confirmations(source, moment, holders, everything=ids is None)
+            confirmations = read_confirmations(source, moment, holders, everything=ids is None)
         narrow = ids is not None or (contract is not None and moment is None)
         wanted = np.unique(balances.tokens) if narrow else None
         tokens = read_tokens(source, content, wanted=wanted, as_of=moment)
@@ -88,7 +78,7 @@ def read_holdings(
         return lambda: text(about[name].take(by_holder))
 
     def of_token(name: str) -> Callable[[], Any]:
-        # Taken once, then let go: a database's texts are not held twice.
+        # Popped, so that memory never holds a database's texts twice.
         return lambda: finished(name, tokens.content.pop(name).take(by_token))
 
     columns: dict[str, Callable[[], Any]] = {
@@ -104,16 +94,16 @@ def read_holdings(
         "balance_updated_at": lambda: times(balances.updated_at),
         "token_updated_at": lambda: times(tokens.updated_at[token]),
         "wallet_synced_at": lambda: times(
-            (moments(synced) if around is None else around.before)[holder]
+            (moments(synced) if confirmations is None else confirmations.before)[holder]
         ),
         "wallet_status": of_holder("status"),
     }
-    made = {name: columns[name]() for name in _COLUMNS if name in needs}
-    if around is not None:
-        made["confirmed_before"] = times(around.before[holder])
-        made["confirmed_after"] = times(around.after[holder])
-        made["certainty"] = text(around.certainty.take(by_holder))
-    return frame_of(made)
+    finished_columns = {name: columns[name]() for name in _COLUMNS if name in needs}
+    if confirmations is not None:
+        finished_columns["confirmed_before"] = times(confirmations.before[holder])
+        finished_columns["confirmed_after"] = times(confirmations.after[holder])
+        finished_columns["certainty"] = text(confirmations.certainty.take(by_holder))
+    return frame_of(finished_columns)
 
 
 _FIRST = """
@@ -127,16 +117,7 @@ _FIRST = """
 
 
 def explain_empty(source: Source, filters: Filters, as_of: Moment | None) -> str | None:
-    """Return what is not known about holdings of which there are no rows.
-
-    Args:
-        source: where to read.
-        filters: the wallets and the contract that were asked for.
-        as_of: the time that was asked for; None is now.
-
-    Returns:
-        A sentence that says what is not known; None: it is known that nothing was held.
-    """
+    """Return why a frame has no holdings; None if the data shows that there were none."""
     which, whose = "", ""
     parameters: Parameters = ()
     ids = filters.wallet_ids
@@ -145,30 +126,30 @@ def explain_empty(source: Source, filters: Filters, as_of: Moment | None) -> str
             return None
         parameters = (json.dumps(ids),)
         query = f"SELECT wallet_id, label FROM wallets WHERE wallet_id {IN_JSON}"
-        known = list(source.rows(query, parameters))
-        named = [label or wallet_id for wallet_id, label in known] or ids
-        whose = f" of wallet {named[0]}" if len(ids) == 1 else f" of {counted(len(ids), 'wallet')}"
-        if not known:
+        wallets = list(source.rows(query, parameters))
+        named = [label or wallet_id for wallet_id, label in wallets] or ids
+        whose = f" on wallet {named[0]}" if len(ids) == 1 else f" on {counted(len(ids), 'wallet')}"
+        if not wallets:
             one = ids[0] if len(ids) == 1 else "ID..."
             return (
-                f"nothing is known{whose}; `nftsync wallets` lists those that are known,"
-                f" `nftsync sync {one}` reads others"
+                f"no data{whose}; list the known wallets with `nftsync wallets`,"
+                f" or read another with `nftsync sync {one}`"
             )
         which = f"WHERE wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON})"
     first = next(source.rows(_FIRST.format(which=which), parameters * 2))[0]
     if first is None:
-        return f"nothing is known{whose} yet: no read has been stored; `nftsync sync` makes one"
+        return f"no data{whose} yet: no read has been stored; run `nftsync sync`"
     moment = None if as_of is None else stored_time(source, as_of, "end")
     if moment is not None and moment < first:
         return (
-            f"nothing is known{whose} of {moment}: the first read that was stored is of {first},"
-            " so there may have been holdings; ask for a time from then on"
+            f"no data{whose} at {moment}: the first stored read is of {first}."
+            " There may have been holdings; choose a time from then on"
         )
     if (contract := filters.contract) is not None:
         query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"
         if not any(source.rows(query, (contract,))):
             return (
-                f"no token that is known is of contract {shown(contract)};"
-                " `nftsync collections` lists those that are known"
+                f"no known token has the contract {shown(contract)};"
+                " list the known contracts with `nftsync collections`"
             )
     return None

@@ -1,4 +1,4 @@
-"""The frame-or-database argument of analyses, as typed columns."""
+"""Inputs of analyses, a frame or a database, as typed columns."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from nftsync.errors import InputError
 from nftsync.exact_sum import is_zero
 from nftsync.store.wallets import Labelled, WalletIds, given_wallets, ids_in, ids_named
 
-#: What an analysis takes: a frame of holdings, or what `frames.holdings` reads one from.
+#: The input of an analysis: a frame, or a database to read it from.
 FrameOrDb: TypeAlias = "pd.DataFrame | Store"
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _IDS = ("wallet_id", "token_id")
-#: Columns whose text is an address of a contract.
+#: Columns of contract addresses.
 ADDRESSES = ("contract_address", "contract")
 _PAST_DIGITS = 10**100
-_WHOLE = "amounts must be whole numbers from 0 up, as frames.holdings gives them"
+_WHOLE = "amounts must be whole numbers from 0 up, as in frames.holdings"
 
 
 def load_holdings(
@@ -38,31 +38,21 @@ def load_holdings(
     wants: Sequence[str] = (),
     **filters: Any,
 ) -> pd.DataFrame:
-    """Take the holdings that count: without balances of zero and without some wallets.
+    """Return holdings from a frame or a database, without zero balances and excluded wallets.
 
-    A balance is zero where `amount` is 0, or where it is missing and `amount_text`, if the frame
-    has one, is nothing but zeros. Any other missing amount is a holding whose amount is unknown.
+    A balance is zero if `amount` is 0, or if `amount` is missing and `amount_text` consists of
+    zeros. A holding with any other missing amount has an unknown amount.
 
     Args:
-        holdings: a frame with the columns of `frames.holdings` that are needed, any rows of it in
-            any order; or a path, a connection, a `sqlite_utils.Database`, or None for the
-            configured database.
-        exclude: one wallet or several, whose rows are left out: each by its id or its label, which
-            a frame has in `wallet_label`.
-        needs: names of the columns that are needed; `wallet_id` and `amount` always are.
-        wants: names of columns that are of use where the frame has them.
-        filters: `wallet`, `group` and `contract`, of a database, as `filters_of` takes them.
+        holdings: a frame with the needed columns of `frames.holdings`, or a database.
+        exclude: wallets to leave out, by id, or by label if the frame has `wallet_label`.
+        needs: required columns, besides `wallet_id` and `amount`.
+        wants: columns to use if present.
+        filters: `wallet`, `group` and `contract`, for a database only.
 
     Returns:
-        The rows that count, with all columns of the frame (from a database at least those that
-        are needed or wanted), `amount` as exact Python integers (None: unknown) and a new index.
-        What was given is not changed.
-
-    Raises:
-        InputError: a column is missing or stands twice, an id is missing, an amount is no whole
-            number, an excluded wallet is none, a filter names nothing that the database has, or a
-            filter was given for a frame.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
+        A new frame with all columns of the given frame (from a database, at least the needed and
+        wanted ones), `amount` as exact Python integers (None: unknown), and a new index.
     """
     needs = list(dict.fromkeys((*needs, "wallet_id", "amount")))
     if isinstance(holdings, pd.DataFrame):
@@ -70,7 +60,7 @@ def load_holdings(
         for name, value in filters.items():
             if value is not None:
                 raise InputError(
-                    f"{name}= filters what is read from a database; of a frame, select the rows:"
+                    f"{name}= filters a database only; select rows of a frame instead:"
                     " holdings[holdings[...] == ...]"
                 )
         left_out = set(ids_named(given_wallets(exclude), lambda: labeled_wallets(frame)))
@@ -78,31 +68,31 @@ def load_holdings(
         with reading(holdings) as source:
             left_out = set(ids_in(source.cursor, exclude))
             columns = {*needs, *wants, "amount_text"}
-            some = filters_of(source, **filters)
-            frame = read_holdings(source, some, needs=columns, amounts="exact")
+            resolved = filters_of(source, **filters)
+            frame = read_holdings(source, resolved, needs=columns, amounts="exact")
     require_columns(frame, needs)
     for name in {"wallet_id", *needs}.intersection(_IDS):
         if frame[name].isna().any():
-            raise InputError(f"a row of the given frame has no {name}; leave such rows out")
+            raise InputError(f"a row of the frame has no {name}; drop such rows")
     amounts = exact_amounts(frame)
-    kept = _nonzero(frame, amounts)
+    included = _nonzero(frame, amounts)
     if left_out:
         codes, distinct = coded(text_column(frame, "wallet_id"))
         stays = [wallet.lower() not in left_out for wallet in distinct.to_pylist()]
-        kept &= np.array(stays, dtype=bool)[codes]
-    if not kept.all():
-        frame, amounts = frame[kept], amounts[kept]
-    # Neither line copies a column: pandas copies on write.
+        included &= np.array(stays, dtype=bool)[codes]
+    if not included.all():
+        frame, amounts = frame[included], amounts[included]
+    # No column is copied: pandas copies on write.
     frame = frame.reset_index(drop=True)
     frame["amount"] = pd.Series(amounts, dtype=object, copy=False)
     return frame
 
 
 def labeled_wallets(frame: Any) -> Labelled:
-    """The wallets of a frame, of pandas or of Dask, that have labels."""
+    """Return the ids and labels of a pandas or Dask frame's labeled wallets."""
     if "wallet_label" not in frame.columns:
         raise InputError(
-            "the given frame has no 'wallet_label': name wallets by their ids, which are UUIDs"
+            "the frame has no column 'wallet_label'; name wallets by id, which is a UUID"
         )
     require_columns(frame, ("wallet_id", "wallet_label"))
     pairs = frame[["wallet_id", "wallet_label"]].dropna().drop_duplicates()
@@ -112,40 +102,27 @@ def labeled_wallets(frame: Any) -> Labelled:
 
 
 def require_columns(
-    frame: pd.DataFrame, names: Iterable[str], wanted: str = "frames.holdings"
+    frame: pd.DataFrame, names: Iterable[str], function: str = "frames.holdings"
 ) -> None:
-    """Make sure that a frame has some columns, each of them once.
-
-    Args:
-        frame: what was given.
-        names: the columns that are needed.
-        wanted: the function that returns such a frame.
-
-    Raises:
-        InputError: one is missing or stands twice.
-    """
+    """Check that a frame has each column exactly once; `function` returns such a frame."""
     for name in names:
         count = int((frame.columns == name).sum())
         if count > 1:
-            raise InputError(f"the given frame has {count} columns named {name!r}; keep one")
+            raise InputError(f"the frame has {count} columns named {name!r}; keep one")
         if not count:
-            known = [column for column in frame.columns if isinstance(column, str)]
-            near = get_close_matches(name, known, n=3, cutoff=0.5)
-            instead = f"; near ones it has: {', '.join(near)}" if near else ""
+            columns = [column for column in frame.columns if isinstance(column, str)]
+            near = get_close_matches(name, columns, n=3, cutoff=0.5)
+            similar = f" (similar: {', '.join(near)})" if near else ""
             raise InputError(
-                f"the given frame of {len(known)} columns has no {name!r}{instead};"
-                f" give what {wanted} returns, or a database"
+                f"none of the frame's {len(columns)} columns is named {name!r}{similar};"
+                f" use a frame from {function}, or a database"
             )
 
 
 def exact_amounts(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """The amounts of a frame as Python integers, None where one is missing.
+    """Return the amounts of a frame as Python integers, or None for missing ones.
 
-    Integers of any kind are taken as they are. Floats, decimals, text and booleans are
-    refused, as they may have been something else before.
-
-    Raises:
-        InputError: one is no whole number of 1 to 100 digits.
+    Floats, decimals, text and booleans are refused, because a conversion may have changed them.
     """
     column = frame["amount"]
     values: npt.NDArray[np.object_] = column.to_numpy(dtype=object, na_value=None, copy=True)
@@ -154,35 +131,31 @@ def exact_amounts(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
         kind = pd.api.types.infer_dtype(values, skipna=True)
     whole = kind in ("integer", "empty") or pd.api.types.is_integer_dtype(column.dtype)
     if len(values) and not whole:
-        raise InputError(f"the given frame's column 'amount' is {kind}; {_WHOLE}")
-    known = np.flatnonzero(pd.notna(values))
-    # NumPy's integers would wrap in a sum.
-    values[known] = [int(value) for value in values[known]]
-    if ((values[known] < 0) | (values[known] >= _PAST_DIGITS)).any():
+        raise InputError(f"the frame's column 'amount' is {kind}; {_WHOLE}")
+    present = np.flatnonzero(pd.notna(values))
+    # NumPy integers wrap in a sum.
+    values[present] = [int(value) for value in values[present]]
+    if ((values[present] < 0) | (values[present] >= _PAST_DIGITS)).any():
         raise InputError(
-            "the given frame's column 'amount' has a number that is negative or of more than 100"
-            f" digits; {_WHOLE}"
+            "the frame's column 'amount' has a negative number, or one of more than 100 digits;"
+            f" {_WHOLE}"
         )
     return values
 
 
 def _nonzero(frame: pd.DataFrame, amounts: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
-    kept: npt.NDArray[np.bool_] = amounts != 0
+    nonzero: npt.NDArray[np.bool_] = amounts != 0
     if "amount_text" not in frame.columns:
-        return kept
+        return nonzero
     require_columns(frame, ["amount_text"])
     unknown = np.flatnonzero(pd.isna(amounts))
     sent = frame["amount_text"].iloc[unknown]
-    kept[unknown] = [not (isinstance(one, str) and is_zero(one)) for one in sent]
-    return kept
+    nonzero[unknown] = [not (isinstance(amount, str) and is_zero(amount)) for amount in sent]
+    return nonzero
 
 
 def text_column(frame: pd.DataFrame, name: str) -> pa.Array:
-    """A column of text as an Arrow array; what is missing is null.
-
-    Raises:
-        InputError: it holds something else than text.
-    """
+    """Return a text column as an Arrow array; null is missing."""
     try:
         column = pa.array(frame[name], from_pandas=True)
         if isinstance(column, pa.ChunkedArray):
@@ -196,18 +169,14 @@ def text_column(frame: pd.DataFrame, name: str) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         pass
     raise InputError(
-        f"the given frame's column {name!r} holds something else than text;"
-        " give it as frames.holdings does"
+        f"the frame's column {name!r} has values other than text; use the types of frames.holdings"
     )
 
 
 def groups_of(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
-    """Number each row's group, and give each group's name as its first row has it.
+    """Number each row's group, and return each group's first value.
 
-    Contracts are grouped whatever the case of their hex digits; rows without a value are a group.
-
-    Raises:
-        InputError: what the column holds cannot be grouped.
+    Hex addresses group regardless of case. Rows without a value are a group.
     """
     column = frame[by]
     if by in ADDRESSES:
@@ -222,12 +191,10 @@ def groups_of(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
 
 
 def contract_names(frame: pd.DataFrame, rows: Numbers, addresses: pa.Array) -> dict[str, pa.Array]:
-    """The contract columns of groups that are of one contract each: `contract` and `collection`.
+    """Return the columns `contract` and `collection` of groups with one contract each.
 
-    Args:
-        frame: has a column `collection`, or not: then contracts are called by their addresses.
-        rows: a row of each group.
-        addresses: by group, the address of its contract; null where it has none.
+    `rows` has a row of each group, and `addresses` its contract address (null: none). Without a
+    column `collection`, short addresses are the names.
     """
     contracts = contract_keys(addresses)
     names = pa.nulls(len(contracts), TEXT)
@@ -240,12 +207,9 @@ def contract_names(frame: pd.DataFrame, rows: Numbers, addresses: pa.Array) -> d
 def integer_column(
     frame: pd.DataFrame, name: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """A column of integers that may be missing, as values (0 where missing) and a mask of those.
+    """Return the values of an integer column (0 if missing), and a mask of the missing ones.
 
-    Floats that are whole are taken, as pandas makes them of integers beside missing ones.
-
-    Raises:
-        InputError: it holds something else, or an integer beyond 64 bits.
+    Whole floats count as integers, because pandas makes them of integers beside missing values.
     """
     column = frame[name]
     kinds = {"integer", "floating", "mixed-integer-float", "empty"}
@@ -257,6 +221,6 @@ def integer_column(
         else:
             return values.to_numpy(dtype=np.int64, na_value=0), np.asarray(values.isna())
     raise InputError(
-        f"the given frame's column {name!r} holds something else than 64-bit integers;"
-        " give it as frames.holdings does"
+        f"the frame's column {name!r} has values other than 64-bit integers;"
+        " use the types of frames.holdings"
     )

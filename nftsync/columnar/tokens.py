@@ -1,4 +1,4 @@
-"""Tokens now or at a time, their contracts, and the names of wallets, as columns."""
+"""Tokens now or at a past time, their contracts, and the names of wallets, as columns."""
 
 from __future__ import annotations
 
@@ -32,34 +32,31 @@ from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.contracts import HEX_ADDRESS, contract_key, short_address
 from nftsync.store.filters import has_names
 
-#: The columns that a frame has beside `contract_address`.
+#: Contract columns of a frame besides `contract_address`.
 CONTRACT_COLUMNS = ("contract", "collection")
 
 
 def contract_keys(addresses: pa.Array) -> pa.Array:
-    """Each address as `contract_key` has it, a million of them at once."""
+    """Return each address as `contract_key` does, for a million at a time."""
     is_hex = pc.match_substring_regex(addresses, f"^{HEX_ADDRESS}$")
     return pc.if_else(is_hex, pc.ascii_lower(addresses), addresses)
 
 
 def matches_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:
-    """Tell which addresses of a column name the given contract."""
+    """Return a mask of the addresses that name a contract."""
     codes, distinct = coded(addresses)
     same = pc.equal(contract_keys(distinct), contract_key(contract))
     return np.append(same.to_numpy(zero_copy_only=False), False)[codes]
 
 
 def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
-    """Number the contracts that a column of addresses names, in the order they come.
+    """Number the contracts of a column of addresses, in order of appearance.
 
-    Addresses of `0x` and 40 hex digits are one contract whatever their case.
-
-    Args:
-        addresses: text, null where a token has no contract.
+    Hex addresses (`0x` and 40 digits) group regardless of case.
 
     Returns:
-        The number of each row's contract, and by number how each was spelled first. The last
-        number, spelled null, is that of the rows without a contract, even if there are none.
+        The number of each row's contract, and each contract's first spelling by number. The last
+        number, with null, is for rows without a contract, even if there are none.
     """
     codes, distinct = coded(addresses)
     number_of, keys = coded(contract_keys(distinct))
@@ -69,62 +66,44 @@ def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
 
 
 def collections_of(contracts: pa.Array, names: pa.Array) -> pa.Array:
-    """What contracts are called: their names, and the short addresses of those without one.
-
-    Args:
-        contracts: in the one spelling; null where there is none.
-        names: theirs, null where they have none.
-    """
-    both = zip(contracts.to_pylist(), names.to_pylist(), strict=True)
-    called = (
+    """Return the names of contracts, or the short addresses of unnamed ones."""
+    pairs = zip(contracts.to_pylist(), names.to_pylist(), strict=True)
+    collections = (
         short_address(contract) if name is None and contract is not None else name
-        for contract, name in both
+        for contract, name in pairs
     )
-    return pa.array(called, TEXT)
+    return pa.array(collections, TEXT)
 
 
 def contract_columns(source: Source, addresses: pa.Array) -> dict[str, pa.Array]:
-    """Look up the contracts that a column of addresses names.
-
-    Args:
-        source: where their names are.
-        addresses: of tokens, null where one has no contract.
-
-    Returns:
-        The columns `contract` and `collection`.
-    """
+    """Return the columns `contract` and `collection` for the addresses of tokens."""
     codes, distinct = coded(addresses)
     keys = contract_keys(distinct)
-    called = collections_of(keys, _contract_values(source, "name", keys))
+    collections = collections_of(keys, _contract_values(source, "name", keys))
     rows = pa.array(codes, mask=codes < 0)
-    return {"contract": keys.take(rows), "collection": called.take(rows)}
+    return {"contract": keys.take(rows), "collection": collections.take(rows)}
 
 
 def _contract_values(source: Source, column: str, contracts: pa.Array) -> pa.Array:
-    """Look up a column of the table of contracts."""
     if not has_names(source.cursor):
         return pa.nulls(len(contracts), TEXT)
-    known, values = source.columns(
+    keys, values = source.columns(
         f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",
         [TEXT, TEXT],
     )
-    return values.take(pc.index_in(contracts, known))
+    return values.take(pc.index_in(contracts, keys))
 
 
 def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
-    """The columns of `collections` that tell which contract a row is of, by its address."""
-    called = contract_columns(source, contracts)
-    origins = _contract_values(source, "name_source", called["contract"])
-    columns = {"contract_address": contracts, **called, "name_source": origins}
+    """Return the columns of `collections` that identify a row's contract."""
+    columns_of_contract = contract_columns(source, contracts)
+    origins = _contract_values(source, "name_source", columns_of_contract["contract"])
+    columns = {"contract_address": contracts, **columns_of_contract, "name_source": origins}
     return {name: text(column) for name, column in columns.items()}
 
 
 def sort_contracts(frame: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
-    """Finish what `collections` returns: its `amount` of exact integers, and the order of rows.
-
-    Raises:
-        InputError: the amounts do not fit the `amounts` that was asked for.
-    """
+    """Return contracts in the order of `collections`, with amounts of the requested type."""
     exact = Exact.of(frame["amount"].to_numpy(dtype=object))
     return frame.assign(**amount_columns({"amount": exact}, amounts)).sort_values(
         ["holders", "contract_address"], ascending=[False, True], ignore_index=True
@@ -132,12 +111,9 @@ def sort_contracts(frame: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
 
 
 def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str, Any]:
-    """A frame's columns that tell which wallet it is; missing where a number is no wallet's.
+    """Return a frame's id and label columns of wallets; missing for unknown numbers.
 
-    Args:
-        source: where their ids and labels are.
-        wallets: numbers of wallets, in any order and as often as they come.
-        side: of several wallets in a row, which; the names of the columns begin with it.
+    `side` is the columns' prefix, for rows with several wallets.
     """
     numbers, (ids, labels) = source.numbered("wallet", ["wallet_id", "label"], np.unique(wallets))
     place = positions(numbers, wallets)
@@ -149,7 +125,7 @@ def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str
     }
 
 
-#: What tells people which token it is, beside its id.
+#: Columns that identify a token to people.
 NAMING = ("contract_address", *CONTRACT_COLUMNS, "name")
 _PLACE = CONTENT_COLUMNS.index("contract_address") + 1
 _COLUMNS = (*CONTENT_COLUMNS[:_PLACE], *CONTRACT_COLUMNS, *CONTENT_COLUMNS[_PLACE:])
@@ -158,14 +134,7 @@ _CHANGED = msgspec.json.Decoder(dict[str, str | int | None])
 
 @dataclass(frozen=True)
 class Tokens:
-    """Columns of tokens, in the order of their numbers.
-
-    Attributes:
-        numbers: each token's number, ascending.
-        token_ids: their ids.
-        content: the columns that were asked for, as they are stored.
-        updated_at: when its content last changed.
-    """
+    """Tokens as columns, by ascending number; the content is as stored."""
 
     numbers: Numbers
     token_ids: pa.Array
@@ -173,14 +142,14 @@ class Tokens:
     updated_at: Times
 
     def in_contract(self, contract: str | None, tokens: Numbers) -> npt.NDArray[np.bool_]:
-        """Tell which tokens, by number, are of a contract; None: all are."""
+        """Return a mask of the tokens, by number, in a contract; None matches all."""
         if contract is None:
             return np.ones(len(tokens), dtype=np.bool_)
         same = np.append(matches_contract(self.content["contract_address"], contract), False)
         return same[positions(self.numbers, tokens)]
 
     def named(self, tokens: Numbers) -> dict[str, Any]:
-        """A frame's columns that tell which token it is, by number; missing where it is none."""
+        """Return a frame's columns that identify tokens by number; missing if unknown."""
         place = positions(self.numbers, tokens)
         rows = pa.array(place, mask=place < 0)
         columns = {"token_id": self.token_ids, **{name: self.content[name] for name in NAMING}}
@@ -188,7 +157,7 @@ class Tokens:
 
 
 def finished(name: str, column: pa.Array) -> Any:
-    """Make a frame's column of a content column."""
+    """Return a frame's column for a content column."""
     return integers(column) if name in EDITIONS else text(column)
 
 
@@ -199,16 +168,15 @@ def read_tokens(
     wanted: Numbers | None = None,
     as_of: str | None = None,
 ) -> Tokens:
-    """Read tokens.
+    """Read tokens: content, and the time of its last change.
 
     Args:
-        source: where to read.
-        names: the columns that are needed beside the id and the time of the last change; those of
-            the contract are today's names.
-        wanted: the distinct numbers of the tokens that are needed; None is all. More may come.
-        as_of: a time in the stored form: the content as it was known then.
+        source: the database.
+        names: content columns; contract names are today's.
+        wanted: distinct token numbers; None is all. The result may have others.
+        as_of: a time for which to restore the content; None is now.
     """
-    # At a time, a token that had not changed yet was last changed when it was first seen.
+    # A token without a change by then counts as changed at its first read.
     updated_column = "updated_at" if as_of is None else "first_seen_at"
     naming = not set(CONTRACT_COLUMNS).isdisjoint(names)
     stored = list(dict.fromkeys(("contract_address", *names) if naming else names))
@@ -233,7 +201,7 @@ def _restore_content(
     as_of: str,
     wanted: Numbers | None,
 ) -> Times:
-    """Bring content back to what was known at a time; return when it had last changed by then."""
+    """Restore content as of a time, and return each token's last change by then."""
     bound = source.first_change("token_change_rows", as_of, later=True)
     which, parameters = source.restriction("token", wanted)
     span = (*parameters, bound)
@@ -249,7 +217,6 @@ def _undo(
     where: str,
     parameters: Parameters,
 ) -> None:
-    """Put back what later changes replaced, the newest first."""
     restored: dict[str, dict[int, str | int | None]] = {name: {} for name in content}
     for change, number, before in source.rows(
         f"SELECT change_id, token_no, before FROM token_change_rows WHERE {where}"
@@ -261,11 +228,11 @@ def _undo(
                 restored[name][number] = value
     for name, values in restored.items():
         places = positions(numbers, np.array(list(values), dtype=np.int64))
-        known = places >= 0
-        if known.any():
+        present = places >= 0
+        if present.any():
             column = content[name]
             take = np.arange(len(column))
-            take[places[known]] = len(column) + np.flatnonzero(known)
+            take[places[present]] = len(column) + np.flatnonzero(present)
             replaced = pa.array(list(values.values()), column.type)
             content[name] = pa.concat_arrays([column, replaced]).take(pa.array(take))
 
@@ -275,7 +242,7 @@ def _decoded(change: int, before: str) -> dict[str, str | int | None]:
         return _CHANGED.decode(before)
     except msgspec.MsgspecError as error:
         raise StoreError(
-            f"token change {change} cannot be undone, nftsync did not write it so: {error}"
+            f"cannot undo token change {change}, which nftsync did not write: {error}"
         ) from None
 
 
@@ -286,7 +253,7 @@ def _last_changes(source: Source, numbers: Numbers, where: str, parameters: Para
         parameters,
     )
     latest = np.full(len(numbers) + 1, np.datetime64("NaT", "us"))
-    # Of several for one place the last stays; those of unknown tokens go to the spare end.
+    # The last change of a token wins. Unknown tokens go to the spare last element.
     latest[positions(numbers, changed.to_numpy())] = moments(observed)
     return latest[:-1]
 
@@ -294,22 +261,22 @@ def _last_changes(source: Source, numbers: Numbers, where: str, parameters: Para
 def read_token_frame(
     db: Store | Source, as_of: Moment | None = None, *, contract: str | None = None
 ) -> pd.DataFrame:
-    """Read the frame that `frames.tokens` returns, for the same arguments."""
+    """Read the frame of `frames.tokens`, with the same arguments."""
     with reading(db) as source:
-        chosen = filters_of(source, contract=contract).contract
+        address = filters_of(source, contract=contract).contract
         moment = None if as_of is None else stored_time(source, as_of, "end")
         names = (*_COLUMNS, "first_seen_at")
-        found = read_tokens(source, names, as_of=moment)
-    first_seen_at = moments(found.content["first_seen_at"])
+        tokens = read_tokens(source, names, as_of=moment)
+    first_seen_at = moments(tokens.content["first_seen_at"])
     frame = frame_of(
         {
-            "token_id": text(found.token_ids),
-            **{name: finished(name, found.content[name]) for name in _COLUMNS},
+            "token_id": text(tokens.token_ids),
+            **{name: finished(name, tokens.content[name]) for name in _COLUMNS},
             "first_seen_at": times(first_seen_at),
-            "updated_at": times(found.updated_at),
+            "updated_at": times(tokens.updated_at),
         }
     )
-    rows = found.in_contract(chosen, found.numbers)
+    rows = tokens.in_contract(address, tokens.numbers)
     if moment is not None:
         rows &= first_seen_at <= moments(pa.array([moment]))[0]
     return frame if rows.all() else frame[rows].reset_index(drop=True)

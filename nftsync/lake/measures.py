@@ -261,7 +261,7 @@ def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
                     "b": text(keys),
                     "wallets": found.wallets,
                     _PLACE: slim[_PLACE].to_numpy()[found.rows],
-                    "called": text(found.called),
+                    "called": text(found.names),
                 }
             ),
             pd.DataFrame(
@@ -287,7 +287,7 @@ def _shared_of(found: pd.DataFrame) -> Overlap:
     order = np.lexsort((ends[1], ends[0]))
     return Overlap(
         contracts=text_column(contracts, "a"),
-        called=text_column(contracts, "called"),
+        names=text_column(contracts, "called"),
         rows=contracts[_PLACE].to_numpy(),
         wallets=contracts["wallets"].to_numpy(),
         first=ends[0][order],

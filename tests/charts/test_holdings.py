@@ -31,7 +31,7 @@ def test_collections_count_distinct_nfts_and_wallets_and_so_does_the_rest(held, 
     if len(rest):
         assert figure.layout.yaxis.ticktext[-1].startswith(f"<i>{len(rest)} other")
         assert nfts.x[-1] == rest["tokens"].sum()
-        # A wallet that holds of several others counts once.
+        # A wallet that holds NFTs of several others counts once.
         assert rest["holders"].max() <= holders.x[-1] <= rest["holders"].sum()
 
 
@@ -52,7 +52,7 @@ def test_holders_are_ranked_exactly_and_carry_their_exact_amounts(held, top, by_
     if by_amount:
         assert [int(text) for text in bar.customdata] == sums
         assert all(f"{one:,}" in hover for one, hover in zip(sums, bar.hovertext, strict=True))
-        assert ("approximately" in figure.layout.xaxis.title.text) == (max(sums) > 2**53)
+        assert ("approximate" in figure.layout.xaxis.title.text) == (max(sums) > 2**53)
 
 
 @settings(max_examples=25)
@@ -95,11 +95,11 @@ def test_fields_of_the_heatmap_are_common_holders_over_all_holders(held):
     shares = [heat.z[row][at] for row, at in fields if row < at and heat.z[row][at]]
     assert sorted(shares) == sorted(pairs["jaccard"])
     for both in pairs["both"]:
-        words = "1 wallet hold" if both == 1 else f"{both} wallets hold"
+        words = f"common holders: {both:,};"
         assert any(words in text for row in heat.hovertext for text in row)
 
 
-def test_ages_keep_those_apart_that_were_there_first_and_come_from_a_database_or_its_frame(
+def test_ages_separate_initial_holdings_and_come_from_a_database_or_its_frame(
     tmp_path,
 ):
     world = World.empty(tmp_path / "nftsync.db")
@@ -115,7 +115,7 @@ def test_ages_keep_those_apart_that_were_there_first_and_come_from_a_database_or
     assert dict(zip(seen.x, seen.y, strict=True))["under a week"] == 1
     assert dict(zip(censored.x, censored.y, strict=True))["under a month"] == 2
     assert (sum(seen.y), sum(censored.y)) == (1, 2)
-    # Told apart without colours too.
+    # Distinct without colors, too.
     assert (seen.marker.pattern.shape, censored.marker.pattern.shape) == ("", "/")
     assert not charts.holding_ages(path, at=when, exclude=wallet_id(1)).data
     ages = frames.holding_ages(path)
@@ -132,15 +132,15 @@ def test_wallets_can_be_left_out(draw):
     assert draw(frame, exclude=wallet_id(2)) == draw(without) != draw(frame)
 
 
-def test_the_rest_does_not_squeeze_what_is_shown_and_unknown_amounts_are_said():
+def test_the_rest_does_not_squeeze_what_is_shown_and_unknown_amounts_are_counted():
     held = {(wallet, 1): 1 for wallet in range(1, 101)}
     figure = charts.holders(frame_of(held), top=3)
     (bar,) = figure.data
     assert list(bar.x) == [1, 1, 1, 97]
     assert figure.layout.xaxis.range[1] < 2
-    assert bar.text[-1] == "97 (longer than drawn)"
+    assert bar.text[-1] == "97 (not to scale)"
     assert charts.holders(frame_of(held), top=100).layout.xaxis.range is None
     (bar,) = charts.holders(frame_of({(1, 1): None, (1, 2): 4}), measure="amount").data
     assert list(bar.x) == [4]
     assert "2 NFTs" in bar.hovertext[0]
-    assert "1 that are no numbers" in bar.hovertext[0]
+    assert "1 amount unknown" in bar.hovertext[0]

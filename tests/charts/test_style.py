@@ -70,9 +70,9 @@ def test_a_frame_gives_the_picture_of_its_database_and_is_not_changed(path, read
         empty = draw(frame.iloc[:0])
         assert not empty.data
         if read is not frames.webhooks:
-            assert empty.layout.annotations[0].text == "The given frame has no holdings."
+            assert empty.layout.annotations[0].text == "This frame has no holdings."
         assert draw(frame) == draw(path)
-        with pytest.raises(InputError, match=rf"give what frames\.{read.__name__}"):
+        with pytest.raises(InputError, match=rf"use a frame from frames\.{read.__name__}"):
             draw(frame.iloc[:, ::5])
     assert frame.equals(before)
 
@@ -84,7 +84,7 @@ def test_a_frame_gives_the_picture_of_its_database_and_is_not_changed(path, read
         (charts.concentration, {"by": "contract_adress"}, "contract_address"),
         (charts.concentration, {"by": 5}, "by=5"),
         (charts.overlap, {"names": ["Alpha"]}, "names="),
-        (charts.overlap, {"names": {"Alpha": None}}, "give text for both"),
+        (charts.overlap, {"names": {"Alpha": None}}, "use text for both"),
         *((charts.holders, {"top": top}, r"^top=") for top in (0, 1.5, "5", None, True, 10**6)),
         *(
             (charts.arrivals_and_departures, {"every": every}, "period|duration")

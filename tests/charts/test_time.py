@@ -85,12 +85,12 @@ def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(path):
     played(path, changes)
     marks = charts.holdings_over_time(path).data[1]
     assert list(marks.x) == [at(0).rstrip("Z"), at(60).rstrip("Z")]
-    assert list(marks.y) == [4, 5], "what first reads showed counts from the beginning"
-    assert "3 holdings seen by first reads of wallets" in marks.hovertext[0]
-    assert "1 holding seen by first reads of wallets" in marks.hovertext[1]
+    assert list(marks.y) == [4, 5], "initial holdings count from the beginning"
+    assert "3 initial holdings" in marks.hovertext[0]
+    assert "1 initial holding<" in marks.hovertext[1]
     alone = charts.holdings_over_time(path, exclude=wallet_id(1).upper())
     assert not alone.data
-    assert "2 holdings seen by first reads" in alone.layout.annotations[0].text
+    assert "2 initial holdings; no arrivals" in alone.layout.annotations[0].text
     assert charts.arrivals_and_departures(path).data
     assert not charts.arrivals_and_departures(path, exclude=[wallet_id(1)]).data
 
@@ -109,7 +109,7 @@ def test_a_long_history_has_at_most_2000_points_each_exact(path):
     assert 1_000 < len(line.x) <= 2_000
     assert [counts[x] for x in line.x] == list(line.y)
     assert line.y[-1] == len(held)
-    assert f"{len(line.x):,} times are drawn" in figure.layout.title.subtitle.text
+    assert f"{len(line.x):,} times drawn" in figure.layout.title.subtitle.text
     grouped = charts.holdings_over_time(path, by="contract_address").data
     assert sum(len(trace.x) for trace in grouped if trace.mode == "lines") <= 2_000
     with pytest.raises(InputError, match="2,999 periods"):
@@ -196,7 +196,7 @@ def test_a_period_that_is_chosen_fits_what_there_is(path, times, period):
 def test_a_comparison_takes_no_options_of_a_database(path):
     played(path, [(0, 1, 1, "1")])
     diff = frames.diff(path, at(-1))
-    assert "Nothing arrived" in charts.arrivals_and_departures(diff).layout.annotations[0].text
+    assert "No arrivals" in charts.arrivals_and_departures(diff).layout.annotations[0].text
     for option in ({"since": at(0)}, {"exclude": [wallet_id(1)]}):
         with pytest.raises(InputError, match="frames.diff"):
             charts.arrivals_and_departures(diff, **option)

@@ -109,7 +109,7 @@ def test_unreadable_times_are_left_out_and_counted(tmp_path):
     arriving, marks, working, _ = figure.data
     assert list(arriving.x) == [2, 2, 2, 2]
     assert set(working.x) == {3}
-    assert "half within 2 s" in marks.name
+    assert "median 2 s" in marks.name
 
 
 def test_many_webhooks_are_drawn_with_few_points():

@@ -257,7 +257,7 @@ def test_as_of_any_time_balances_are_the_holdings_and_of_now_the_balances(busy, 
     busy.world.set_amount(wallet, token, "7")
     busy.sync(wallet)
     moments = sorted({row["observed_at"] for row in table_rows(busy.database, "balance_changes")})
-    with pytest.warns(NftsyncWarning, match="nothing is known of 2000-01-01"):
+    with pytest.warns(NftsyncWarning, match="no data at 2000-01-01"):
         manifest = write_export(busy.database, tmp_path / "before", as_of=LONG_AGO)
     rows = {file.name: file.rows for file in manifest.files if file.rows}
     assert set(rows) == {"wallets.parquet", "contracts.parquet"}
@@ -416,7 +416,7 @@ def test_the_command_writes_files_and_says_so(site, tmp_path, command):
     assert (tmp_path / "out" / "holdings.csv").is_file()
     early = command("export", "early", "--as-of", "2000-01-01")
     assert early.code == 0
-    assert re.search("^nothing is known of 2000-01-01.*$", early.err, re.M | re.I)
+    assert re.search("^no data at 2000-01-01.*$", early.err, re.M | re.I)
     command("export", "out").says("is not empty", code=2)
     command("export", "out2", "--format", "xlsx").says("nftsync.xlsx with")
     assert command("export", "out3", "--format", "ods").code == 2

@@ -184,7 +184,7 @@ def test_a_measure_filters_the_holdings_that_it_reads_from_a_database(
 @pytest.mark.parametrize("measure", MEASURES[:3])
 @pytest.mark.parametrize("name", ["wallet", "group", "contract"])
 def test_a_measure_of_a_frame_refuses_filters(path: Path, measure: Frame, name: str) -> None:
-    with pytest.raises(InputError, match=f"{name}= filters what is read from a database"):
+    with pytest.raises(InputError, match=f"{name}= filters a database only"):
         measure(frames.holdings(path), **{name: "house"})
 
 

@@ -93,7 +93,7 @@ def test_columns_and_ids_that_are_missing_or_stand_twice_are_named(name: str) ->
         frames.concentration(pd.concat([frame, frame[[name]]], axis=1))
     if name.endswith("id"):
         frame.loc[1, name] = None
-        with pytest.raises(InputError, match=f"a row of the given frame has no {name}"):
+        with pytest.raises(InputError, match=f"a row of the frame has no {name}"):
             frames.concentration(frame)
 
 
@@ -118,7 +118,7 @@ def test_excluded_wallets_match_whatever_their_case() -> None:
 def test_each_analysis_refuses_a_frame_of_something_else(
     function: Callable[[Any], pd.DataFrame], small_database: Path
 ) -> None:
-    with pytest.raises(InputError, match=r"give what frames\.holdings returns"):
+    with pytest.raises(InputError, match=r"use a frame from frames\.holdings"):
         function(frames.wallets(small_database))
 
 
@@ -134,7 +134,7 @@ def test_text_of_every_kind_and_nothing_else(kind: Any) -> None:
     assert found.dropna().tolist() == ["a"]
     assert len(found) == 2
     for wrong in ([1, 2], [b"a", b"b"], ["a", 1], [["a"], ["b"]]):
-        with pytest.raises(InputError, match="'contract_address' holds something else than text"):
+        with pytest.raises(InputError, match="'contract_address' has values other than text"):
             frames.concentration(frame_of([1, 1], contract_address=wrong))
 
 
@@ -152,5 +152,5 @@ def test_integers_that_may_be_missing_and_nothing_else() -> None:
         assert found[False] is pd.NA
     for wrong in ("5", 5.5, True, 2**63, float("inf"), Decimal(5), pd.Timestamp(0)):
         frame = frame_of([1], name="A", edition_id=[wrong], total_edition=[7])
-        with pytest.raises(InputError, match="'edition_id' holds something else than 64-bit"):
+        with pytest.raises(InputError, match="'edition_id' has values other than 64-bit"):
             frames.editions(frame)

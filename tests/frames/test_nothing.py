@@ -29,12 +29,12 @@ def known(build: Builder) -> Builder:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"as_of": at(5)}, f"nothing is known of {at(5)}: the first .* of {at(10)}, so there may"),
+        ({"as_of": at(5)}, f"no data at {at(5)}: the first .* of {at(10)}. There may"),
         ({"as_of": at(15), "wallet": wallet_id(3)}, f"of wallet {wallet_id(3)} of .* of {at(25)}"),
-        ({"wallet": "desk"}, "nothing is known of wallet Desk yet: no read has been stored"),
-        ({"wallet": wallet_id(9)}, f"nothing is known of wallet {wallet_id(9)}; `nftsync wallets`"),
-        ({"wallet": [wallet_id(8), wallet_id(9)]}, "nothing is known of 2 wallets;"),
-        ({"contract": "0x" + "12" * 20}, "no token that is known is of contract '0x1212"),
+        ({"wallet": "desk"}, "no data on wallet Desk yet: no read has been stored"),
+        ({"wallet": wallet_id(9)}, f"no data on wallet {wallet_id(9)}; list .* `nftsync wallets`"),
+        ({"wallet": [wallet_id(8), wallet_id(9)]}, "no data on 2 wallets;"),
+        ({"contract": "0x" + "12" * 20}, "no known token has the contract '0x1212"),
     ],
 )
 def test_what_nobody_knows_is_a_warning(known: Builder, asked: dict[str, Any], said: str) -> None:
@@ -55,5 +55,5 @@ def test_what_was_not_held_is_none(known: Builder) -> None:
 
 
 def test_a_database_without_a_read_knows_nothing(build: Builder) -> None:
-    with pytest.warns(nftsync.NftsyncWarning, match="nothing is known yet"):
+    with pytest.warns(nftsync.NftsyncWarning, match="no data yet"):
         frames.holdings(build.path)

@@ -107,7 +107,7 @@ def test_what_cannot_be_shown_over_time(small_database: Path) -> None:
     over_time = frames.holdings_over_time
     assert over_time(small_database, start="today").empty
     assert over_time(small_database, end="2000-01-01", every="1d").empty
-    with pytest.raises(InputError, match=r"did you mean 'wallet_label'\? give one of contract"):
+    with pytest.raises(InputError, match=r"did you mean 'wallet_label'\? use one of contract"):
         over_time(small_database, "wallet_lable")
     with pytest.raises(InputError, match="is after end"):
         over_time(small_database, start=at(5), end=at(4))

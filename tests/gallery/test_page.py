@@ -41,7 +41,7 @@ def column(gallery: Gallery, name: str) -> list[str | None] | None:
         *(({"limit": limit}, "give a whole number") for limit in (0, True, 1.5)),
         ({"page_size": 501}, "give a whole number"),
         ({"base_url": "provider.example"}, "cannot be used"),
-        ({"images": "some"}, "give one of all, provider, none"),
+        ({"images": "some"}, "use one of all, provider, none"),
     ],
 )
 def test_what_cannot_be_used_is_an_error(bad: dict[str, Any], problem: str) -> None:
