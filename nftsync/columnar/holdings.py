@@ -142,7 +142,7 @@ def explain_empty(source: Source, filters: Filters, as_of: Moment | None) -> str
     moment = None if as_of is None else stored_time(source, as_of, "end")
     if moment is not None and moment < first:
         return (
-            f"no data{whose} at {moment}: the first stored read is of {first}."
+            f"no data{whose} at {moment}: the first stored read is from {first}."
             " There may have been holdings; choose a time from then on"
         )
     if (contract := filters.contract) is not None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.columnar.amounts import AmountKind, Exact, amount_columns, sums_in_each
+from nftsync.columnar.amounts import AmountKind, Exact, amount_columns, sums_by_group
 from nftsync.columnar.columns import TEXT, frame_of, text
 from nftsync.columnar.filters import (
     Moment,
@@ -118,7 +118,7 @@ def _frame(
     sums: dict[str, npt.NDArray[Any]] = {
         name: np.bincount(group, values, len(distinct)).astype(np.int64)
         for name, values in counts.items()
-    } | {f"{name}_amount": sums_in_each(group, exact[name], len(distinct)) for name in ENTRIES}
+    } | {f"{name}_amount": sums_by_group(group, exact[name], len(distinct)) for name in ENTRIES}
     used = np.logical_or.reduce([column != 0 for column in sums.values()])
     order = np.flatnonzero(used)
     order = order[np.lexsort((distinct[order], -sums["closing"][order]))]

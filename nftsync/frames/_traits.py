@@ -93,7 +93,9 @@ def traits(db: Store = None, contract: str | None = None) -> pd.DataFrame:
     contracts, _ = contract_groups(tokens.content["contract_address"])
     extra = tokens.content["extra"]
     has_attributes = pc.match_substring(extra, '"attributes":').fill_null(False)
-    selected = has_attributes.to_numpy(zero_copy_only=False) & tokens.are_of(wanted, tokens.numbers)
+    selected = has_attributes.to_numpy(zero_copy_only=False) & tokens.in_contract(
+        wanted, tokens.numbers
+    )
     places: list[int] = []
     types: list[str | None] = []
     values: list[str] = []

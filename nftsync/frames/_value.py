@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nftsync.columnar.filters import Moment, shown
-from nftsync.columnar.given import exact_amounts, need_columns
+from nftsync.columnar.inputs import exact_amounts, require_columns
 from nftsync.errors import InputError, NftsyncWarning
 from nftsync.store.contracts import contract_key
 from nftsync.text import counted
@@ -55,7 +55,7 @@ def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> p
     Warns:
         NftsyncWarning: some holdings have no price at the date.
     """
-    need_columns(holdings, (*_KEYS, "amount"))
+    require_columns(holdings, (*_KEYS, "amount"))
     day = _day(now() if at is None else at)
     table = _price_table(prices)
     latest = table[table["price_date"] <= day].sort_values("price_date", kind="stable")

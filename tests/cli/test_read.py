@@ -75,7 +75,7 @@ def test_that_nothing_was_held_and_that_nobody_knows_are_told_apart(site, comman
     for words, said in (
         (("--as-of", "2000-01-01"), f"the first read that was stored is of {first}"),
         (("--as-of", "2000-01-01", "--wallet", "Treasury"), "of wallet Treasury of 2000-01-01T"),
-        (("--wallet", STRANGER), f"Nothing is known of wallet {STRANGER}"),
+        (("--wallet", STRANGER), f"No data on wallet {STRANGER}"),
         (("--contract", f"0x{0:040}"), f"No token that is known is of contract '0x{0:040}'"),
         (("--wallet", empty), "No holdings."),
     ):

@@ -92,7 +92,7 @@ def test_the_sum_of_all_decides_and_every_sum_is_exact(
             assert_frame_equal(read(path, amounts="int64"), frame)
         else:
             assert_frame_equal(frame, objects)
-            with pytest.raises(InputError, match=rf"the sum of .*{names[-1]} is {total:,}, more"):
+            with pytest.raises(InputError, match=rf"the sum of .*{names[-1]} is {total:,}, above"):
                 read(path, amounts="int64")
     held = frames.holdings(path)
     for wallet, group in held.groupby("wallet_id")["amount"]:
@@ -146,7 +146,7 @@ def test_columns_that_are_compared_are_of_one_kind(build: Builder) -> None:
 def test_other_kinds_are_refused(path: Path) -> None:
     database(path, [(1, "1")])
     for read, _ in READ.values():
-        with pytest.raises(InputError, match="amounts='Int64' is unknown; give 'exact', 'int64'"):
+        with pytest.raises(InputError, match="amounts='Int64' is unknown; use 'exact', 'int64'"):
             read(path, amounts="Int64")
 
 

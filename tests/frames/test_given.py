@@ -87,7 +87,7 @@ def test_amounts_that_may_have_been_something_else_are_refused(given: Any, names
 @pytest.mark.parametrize("name", ["wallet_id", "token_id", "amount", "contract_address"])
 def test_columns_and_ids_that_are_missing_or_stand_twice_are_named(name: str) -> None:
     frame = frame_of(objects(1, 2))
-    with pytest.raises(InputError, match=rf"has no '{name}'.*frames\.holdings"):
+    with pytest.raises(InputError, match=rf"is named '{name}'.*frames\.holdings"):
         frames.concentration(frame.drop(columns=name))
     with pytest.raises(InputError, match=f"2 columns named '{name}'"):
         frames.concentration(pd.concat([frame, frame[[name]]], axis=1))
@@ -110,7 +110,7 @@ def test_excluded_wallets_match_whatever_their_case() -> None:
     frame = frame_of(objects(1, 2, 3))
     frame["wallet_id"] = frame["wallet_id"].str.upper()
     assert amounts_of(frame, exclude=[wallet_id(0), wallet_id(2).upper()]) == [(2, 0)]
-    with pytest.raises(InputError, match="name wallets by their ids"):
+    with pytest.raises(InputError, match="name wallets by id"):
         frames.concentration(frame, exclude=["0xdead"])
 
 

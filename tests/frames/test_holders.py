@@ -107,7 +107,7 @@ def test_any_column_may_name_the_groups(values: Any, ordered: list[Any]) -> None
 
 def test_what_cannot_name_groups_is_refused() -> None:
     for by in ("holders", "unknown_amounts", None, ["token_id"], 1):
-        with pytest.raises(InputError, match="give the name of a column"):
+        with pytest.raises(InputError, match="name a column of the frame"):
             frames.concentration(frame_of_held({(1, 1): "1"}, about), by=by)  # type: ignore[arg-type]
     frame = frame_of_held({(1, 1): "1"}, about)
     frame["tags"] = [["a", "list"]]

@@ -46,7 +46,7 @@ def test_labels_of_a_frame_are_those_it_has(
     held = frames.holdings(small_database)
     by_id = measure(held, exclude=wallet_id(1))
     pd.testing.assert_frame_equal(measure(held, exclude=["vault"]), by_id)
-    with pytest.raises(InputError, match="no 'wallet_label'"):
+    with pytest.raises(InputError, match="no column 'wallet_label'"):
         measure(held.drop(columns="wallet_label"), exclude="Vault")
 
 

@@ -29,8 +29,8 @@ def known(build: Builder) -> Builder:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"as_of": at(5)}, f"no data at {at(5)}: the first .* of {at(10)}. There may"),
-        ({"as_of": at(15), "wallet": wallet_id(3)}, f"of wallet {wallet_id(3)} of .* of {at(25)}"),
+        ({"as_of": at(5)}, f"no data at {at(5)}: the first .* from {at(10)}. There may"),
+        ({"as_of": at(15), "wallet": wallet_id(3)}, f"on wallet {wallet_id(3)} at .* {at(25)}"),
         ({"wallet": "desk"}, "no data on wallet Desk yet: no read has been stored"),
         ({"wallet": wallet_id(9)}, f"no data on wallet {wallet_id(9)}; list .* `nftsync wallets`"),
         ({"wallet": [wallet_id(8), wallet_id(9)]}, "no data on 2 wallets;"),

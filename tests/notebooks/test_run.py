@@ -97,7 +97,7 @@ def test_on_an_empty_database_nothing_fails(empty: Path, monkeypatch: pytest.Mon
     run.assert_quiet()
     for name in ("1-first-look", "3-collections-and-holders"):
         assert "Nothing is known yet: no read has been stored;" in run.shown(name, "open")
-    assert "Holdings: nothing is known yet" in run.shown("5-report", "holdings")
+    assert "Holdings: no data yet" in run.shown("5-report", "holdings")
     run.assert_draws(marked=False)
     assert run.without_a_value() == []
     assert "There are no transfers." in run.shown("2-what-changed", "moves")
