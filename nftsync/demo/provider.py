@@ -26,12 +26,12 @@ _MARK = 0x6E667464
 
 
 def state_file(database: Path) -> Path:
-    """Return the file of the provider's state: `demo-provider.state` beside `demo.db`."""
+    """Return the path of the provider's state: `demo-provider.state` beside `demo.db`."""
     return database.with_name(f"{database.stem}-provider.state")
 
 
 def address_file(database: Path) -> Path:
-    """Return the file of the provider's base URL: `demo-provider.url` beside `demo.db`."""
+    """Return the path of the provider's URL: `demo-provider.url` beside `demo.db`."""
     return database.with_name(f"{database.stem}-provider.url")
 
 
@@ -46,24 +46,17 @@ def is_demo(database: Path) -> bool:
 
 
 def create_database(database: Path) -> None:
-    """Create a demo's empty database.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
+    """Create a demo's empty database."""
     with closing(open_store(database)) as connection:
         connection.execute(f"PRAGMA application_id = {_MARK}")
 
 
 @contextmanager
 def demo_in_use(database: Path) -> Iterator[None]:
-    """Prevent the demo's removal during a block; many programs may.
-
-    The lock is on the address file, and ends with the process.
+    """Prevent the demo's removal during a block, by a shared lock on the address file.
 
     Raises:
         InputError: the demo is being recreated.
-        StoreError: the file cannot be locked.
     """
     with explained(address_file(database)):
         descriptor = os.open(address_file(database), os.O_RDWR | os.O_CREAT, 0o666)
@@ -98,12 +91,7 @@ def _exclusively(database: Path) -> Iterator[None]:
 
 
 def remove_demo(database: Path) -> None:
-    """Remove the demo's database and its provider's state.
-
-    Raises:
-        InputError: a file is not a demo's, or the demo is in use.
-        StoreError: the address file cannot be opened.
-    """
+    """Remove the demo's database and provider; InputError if they are not a demo's, or in use."""
     if database.exists() and not is_demo(database):
         raise InputError(
             f"{database} was not made by a demo and stays unchanged; "
@@ -139,15 +127,7 @@ _ADDRESS = re.compile(r"(?P<url>http://127\.0\.0\.1:[0-9]{1,5})\s*")
 
 @contextmanager
 def new_provider(database: Path, port: int = PORT) -> Iterator[SandboxServer]:
-    """Run a new provider during a block, and store it beside the database.
-
-    Args:
-        database: the demo's; its folder exists.
-        port: the preferred port; 0: any.
-
-    Raises:
-        NftsyncError: the provider cannot be stored or started.
-    """
+    """Run a new provider during a block, on this port if it is free, and store its state."""
 
     def build(url: str) -> World:
         world = generate(wallets=_WALLETS, nfts=_NFTS, seed=_SEED, image_base=url)
@@ -185,12 +165,7 @@ def balances(world: World, wallet_id: str) -> dict[str, int]:
 
 @contextmanager
 def stored_provider(database: Path, log: Callable[[str], object] = lambda _: None) -> Iterator[str]:
-    """Run a demo's stored provider during a block, or use its running one.
-
-    `log` receives a line with its address.
-
-    Yields:
-        Its base URL.
+    """Run a demo's stored provider during a block, or use its running one; yield its URL.
 
     Raises:
         InputError: the provider is gone, or another program uses its port or state.

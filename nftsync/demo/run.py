@@ -44,11 +44,7 @@ NEW_WALLET = "Customer 040"
 
 
 def live_changes(sandbox: Sandbox, url: str) -> Iterator[tuple[list[str], str | None]]:
-    """Make one change after another at the provider.
-
-    Yields:
-        The ids of the resulting webhooks, and the new wallet, if any.
-    """
+    """Make changes at the provider; yield the ids of their webhooks, and any new wallet."""
     rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
     world = sandbox.world
     wallets = world.wallets()

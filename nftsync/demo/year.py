@@ -62,18 +62,9 @@ def picture_url(url: str, rng: random.Random) -> str:
 
 
 def play_year(world: World, url: str, database: Path, *, until: datetime) -> Market:
-    """Simulate a year at the provider, and store its weekly reads.
+    """Simulate a year at the provider's world, and store its weekly reads in an empty database.
 
-    The same happens each time, but times count back from `until`.
-
-    Args:
-        world: the provider's world at the start, which is changed.
-        url: its base URL, for pictures.
-        database: an empty database.
-        until: the end of the year; timezone-aware.
-
-    Raises:
-        StoreError: the database or state cannot be written.
+    The same happens each time, but times count back from `until`, which is timezone-aware.
     """
     first = until.astimezone(UTC).replace(hour=_HOUR, minute=0, second=0, microsecond=0)
     first -= timedelta(weeks=_WEEKS)
@@ -116,11 +107,8 @@ def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None
 class Market:
     """Mints and trades at the provider.
 
-    Attributes:
-        reads: how often all known wallets are read.
-        wallets: the known wallets, in order of their first read.
-        minted: new NFTs so far.
-        moved: transfers so far.
+    `wallets` has the known wallets in order of their first read; `reads` counts reads of all of
+    them.
     """
 
     reads = _WEEKS

@@ -85,12 +85,8 @@ _MOMENT = "%Y%m%dT%H%M%SZ"
 class Backup(NamedTuple):
     """Result of a backup.
 
-    Attributes:
-        file: the copy.
-        size: bytes.
-        check: SQLite's `integrity_check` or `quick_check`.
-        pruned: names of removed older backups, oldest first.
-        left_over: number of removed files of killed backups.
+    `check` is SQLite's check of the copy, `pruned` names the removed older backups, and `left_over`
+    counts the removed files of killed backups.
     """
 
     file: Path
@@ -121,8 +117,7 @@ def write_backup(
 
     Raises:
         InputError: `directory` is not a directory.
-        StoreError: also if the database is damaged, an old copy cannot be removed, or another
-            backup is running.
+        StoreError: also if the database is damaged or another backup is running.
     """
     names = _Names.of(database)
     if directory.exists() and not directory.is_dir():
@@ -147,7 +142,7 @@ def write_backup(
 class _Names(NamedTuple):
     """Names of one database's copies: `STEM-TIME-MARK.db`.
 
-    The mark is a hash of the database's path and creation time, so databases can share a directory.
+    The mark, a hash of path and creation time, lets databases share a directory.
     """
 
     stem: str

@@ -38,15 +38,9 @@ _CHUNK_OF_BODIES = 500
 
 
 class ExportedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A table in an export.
+    """A table in an export: a file, or a sheet of a workbook.
 
-    Attributes:
-        name: file name.
-        rows: number of rows.
-        columns: names, in order.
-        kinds: kinds of the columns (`nftsync.store.catalog.ColumnKind`), which CSV lacks.
-        sha256: checksum of the file.
-        sheet: sheet of a workbook.
+    `kinds` has the kinds of its columns (`nftsync.store.catalog.ColumnKind`), which CSV lacks.
     """
 
     name: str

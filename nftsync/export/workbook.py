@@ -36,7 +36,7 @@ _ROWS_FOR_WIDTH = 200
 
 
 class Sheet(NamedTuple):
-    """A written sheet: its name, rows without the header, and number of texts that were cut."""
+    """A written sheet: its name, rows without the header, and number of cut texts."""
 
     name: str
     rows: int
@@ -61,10 +61,7 @@ def workbook(file: BinaryIO, folder: Path) -> Iterator[Book]:
 
 
 class _UntilClosed:
-    """A file that ignores writes after it is closed.
-
-    After an error, xlsxwriter closes the workbook again at garbage collection, and would complain.
-    """
+    """A file that ignores xlsxwriter's second attempt to close it after an error."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -103,13 +100,7 @@ class Book:
         *,
         above: Sequence[str] = (),
     ) -> Sheet:
-        """Fill a sheet with a table.
-
-        Args:
-            sheet: an empty sheet.
-            columns: headings and kinds.
-            chunks: rows of values; None: an empty cell.
-            above: lines above the table, starting with a title.
+        """Fill an empty sheet with a table; lines above it start with a title.
 
         Raises:
             InputError: too many rows or columns.
@@ -177,11 +168,7 @@ class Book:
 
 
 def check_fits(name: str, rows: int, columns: int = 1) -> None:
-    """Check that a table fits a sheet.
-
-    Raises:
-        InputError: too many rows or columns.
-    """
+    """Raise InputError if a table has too many rows or columns for a sheet."""
     for count, most, unit in (
         (rows + 1, _MOST_ROWS, "rows, including the heading"),
         (columns, _MOST_COLUMNS, "columns"),

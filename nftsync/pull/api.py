@@ -70,11 +70,7 @@ def sync(
 
 
 def client_config(settings: _settings.Settings) -> ClientConfig:
-    """Return the client configuration for the configured provider.
-
-    Raises:
-        SettingsError: `base_url` is not set.
-    """
+    """Return the provider's client configuration; SettingsError without a `base_url`."""
     names = (name for name in ClientConfig.__struct_fields__ if hasattr(settings, name))
     values = _without_paths({name: getattr(settings, name) for name in names})
     values |= {"base_url": _settings.require_base_url(settings), "attempts": settings.retries}
@@ -93,11 +89,7 @@ def removal_limits(settings: _settings.Settings) -> RemovalLimits:
 def sync_with(
     settings: _settings.Settings, request: SyncRequest, *, progress: bool | None = None
 ) -> SyncResult:
-    """Run a sync with loaded settings; see `sync`.
-
-    Raises:
-        NftsyncError: nothing could be read, or the database is unusable.
-    """
+    """Run a sync with loaded settings; see `sync`."""
     wallets = request.wallets
     if wallets and request.resume:
         named = ", ".join(quoted(line.wallet_id) for line in wallets[:_LISTED])

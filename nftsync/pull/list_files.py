@@ -127,9 +127,7 @@ class ListFile(NamedTuple):
 
 
 def read_list_file(source: Path | Literal["-"], kind: str) -> ListFile:
-    """Read a UTF-8 or UTF-16 file, or `-` for standard input.
-
-    Other encodings are refused, as a wrong guess would corrupt names without notice.
+    """Read a UTF-8 or UTF-16 file, or `-` for standard input; other encodings are refused.
 
     Raises:
         InputError: the file is unreadable or not text.
@@ -205,10 +203,7 @@ def _records(lines: list[str], separator: str, first: int) -> Iterator[tuple[int
 
 
 def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
-    """Read a wallets file, or `-` for standard input.
-
-    Returns:
-        The wallets in order; for a repeated wallet, the last line counts.
+    """Read a wallets file, or `-` for standard input; a repeated wallet's last line counts.
 
     Raises:
         InputError: the file is unreadable or has no wallets, or a line is unusable.
@@ -231,7 +226,7 @@ def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
 
 
 def _plain(file: ListFile) -> Iterator[Row]:
-    """Yield one id per line, without quotes and separators that spreadsheets add."""
+    """Yield one id per line, without quotes and separators."""
     for number, line in enumerate(file.lines, start=1):
         wallet_id = line.partition("#")[0].strip(' \t\xa0",;')
         if wallet_id:
@@ -248,13 +243,12 @@ def _wallet_id(text: str, name: str, line: int) -> str:
 
 
 def read_collections_file(path: Path) -> dict[str, str]:
-    """Read a collections file: CSV with the columns `contract_address` and `name`.
+    """Return the names by address of a CSV file with `contract_address` and `name`.
 
-    Returns:
-        Names by address, without blank names; for a repeated contract, the last line counts.
+    A repeated contract's last line counts.
 
     Raises:
-        InputError: the file is unreadable or not such a table, or a line is unusable.
+        InputError: the file or a line is unusable.
     """
     file = read_list_file(path, "collections file")
     rows = file.rows(_COLLECTION)

@@ -1,12 +1,12 @@
 """Reads in a child process, so that reading and writing use both cores.
 
-HTTP and SQLite each keep an interpreter busy. With the reading threads in a second process, a large
-sync takes about half the time. One child is enough to keep the writer busy, and its threads share
-the rate limit and the pause after a 429.
+HTTP and SQLite each keep an interpreter busy, so a second process halves the time of a large sync.
+One child is enough to keep the writer busy, and its threads share the rate limit and the pause
+after a 429.
 
-The processes exchange msgpack frames over two pipes. The child's other output does no harm, and
-secrets are never arguments. The child ends when its task pipe closes, also if the parent is killed.
-A child is replaced if it dies, sends an unreadable frame or sends nothing.
+The processes exchange msgpack frames over two pipes, so secrets are never arguments, and other
+output does no harm. The child ends when its task pipe closes, also if the parent is killed. It is
+replaced if it dies, sends an unreadable frame or sends nothing.
 """
 
 from __future__ import annotations
@@ -157,8 +157,7 @@ class Process(Reader[Task, Read]):
     def _kill_if_stopped(self) -> None:
         """Kill a child that was stopped and not continued.
 
-        While this process is stopped, it receives nothing, but the clock runs. So each check counts
-        at most one heartbeat.
+        While this process is stopped, the clock runs, so each check counts at most one heartbeat.
         """
         with self._lock:
             moment = time.monotonic()
@@ -227,7 +226,7 @@ def _send_all(task_pipe: Connection, outbox: SimpleQueue[object]) -> None:
 
 
 def child_main(task_pipe: int, read_pipe: int) -> None:
-    """Read tasks from a pipe and report reads to another, until the parent closes the first."""
+    """Read tasks from one pipe and write reads to the other, until the first closes."""
     for number in _PARENT_SIGNALS:  # the parent handles them
         signal.signal(number, signal.SIG_IGN)
     sys.stdout = sys.stderr

@@ -60,10 +60,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class History(Protocol):
-    """Changes of the last 24 hours, and current holdings, of a database or lake.
-
-    `at` is the current time.
-    """
+    """Changes of the last 24 hours, and current holdings, of a database or lake; `at` is now."""
 
     at: str
 
@@ -74,28 +71,25 @@ class History(Protocol):
         """Return the changes, oldest first, without first reads."""
 
     def first_reads(self, tokens: Collection[str]) -> Iterable[FirstRead]:
-        """Return the balances of tokens in first reads of wallets.
-
-        Excludes the database's first run, which found all wallets at the same time.
-        """
+        """Return first balances of tokens in wallets, except from the database's first run."""
 
     def last_read(self, wallet: str, at: str) -> str | None:
-        """Return the start of a wallet's last read before a change; None: unknown or never read.
+        """Return the start of a wallet's last read before a change, or None.
 
-        `at` is the time when the change was stored, or blank if it is not stored yet.
+        `at` is the time of the change, or blank if it is not stored yet.
         """
 
     def new_wallets(self) -> Collection[str]:
-        """Return the wallets whose first read showed a balance."""
+        """Return wallets whose first read showed a balance."""
 
     def count_balances(self, more: Counter[Part]) -> Counter[Part]:
-        """Count the balances of each part: the current balances, plus `more`."""
+        """Count the current balances of each part, plus `more`."""
 
     def emptied(self) -> set[str]:
-        """Return the tokens whose metadata was emptied."""
+        """Return tokens whose metadata was emptied."""
 
     def renames(self, waiting: Mapping[str, tuple[str | None, str, str]]) -> Iterable[Rename]:
-        """Return the tokens with a new name, stored or in a waiting read."""
+        """Return tokens with a new name, stored or in a waiting read."""
 
     def tokens(self) -> int:
         """Count the tokens."""
@@ -123,7 +117,7 @@ def decide(
 
 
 def _common_names(renames: Iterable[Rename]) -> set[str]:
-    """Return the tokens of a contract that had different names and now have the same."""
+    """Return tokens of a contract whose different names became the same."""
     names: dict[tuple[str | None, str], dict[str, str]] = {}
     for rename in renames:
         names.setdefault((rename.contract, rename.after), {})[rename.token] = rename.before
@@ -146,11 +140,8 @@ def _are_many(limits: RemovalLimits, rows: int, wallets: int) -> bool:
 class _Balance:
     """A balance that changed within 24 hours.
 
-    Attributes:
-        before: the amount 24 hours ago.
-        after: the amount in the latest read.
-        stored: the amount in the database.
-        moved: the net amount of transfers, by kind of amount.
+    `before` is the amount at the start, `after` the amount in the latest read, and `stored` the
+    amount in the database. `moved` is the net amount of transfers, by kind of amount.
     """
 
     group: str | None
@@ -265,7 +256,7 @@ def _apply_transfers(
     waiting: Collection[Removals],
     changed: dict[tuple[Hashable, str], _Balance],
 ) -> None:
-    """Add the transfers that explain losses to the balances."""
+    """Add transfers that explain losses to the balances."""
     lost = {token for (_, token), balance in changed.items() if balance.is_removed}
     lost.update(token for read in waiting for token in read.balances)
     first_reads = list(history.first_reads(lost))
@@ -305,7 +296,7 @@ def _note_movements(
 def _all_changes(
     changes: Iterable[Change], waiting: Iterable[Removals], tokens: Collection[str]
 ) -> Iterator[Change]:
-    """Yield changes of tokens; changes in waiting reads have no time yet."""
+    """Yield changes of tokens; changes in waiting reads have no time."""
     yield from (change for change in changes if change.token in tokens)
     for read in waiting:
         lost = zip(read.balances, read.before, strict=True)
@@ -363,11 +354,7 @@ class RemovalGuard:
         return time.monotonic() - self._since if self._waiting else 0.0
 
     def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
-        """Apply reads, except reads with removals, which wait with the result `staged`.
-
-        Raises:
-            StoreError: the temporary files have no space left.
-        """
+        """Apply reads; reads with removals wait in a temporary file, with the result `staged`."""
         how: OnRemovals = "apply" if self.limits is None else "stage"
         all_applied = transaction.apply(reads, run_id=run_id, removals=how)
         for applied in all_applied:
@@ -387,16 +374,13 @@ class RemovalGuard:
         return all_applied
 
     def decide(self, connection: sqlite3.Connection) -> None:
-        """Decide on all waiting reads, outside a transaction, as counting takes time."""
+        """Decide on all waiting reads; call it outside a transaction, as it may take a second."""
         self._last_day.begin(connection, now())
         waiting = [waiting.removals for waiting in self._waiting.values()]
         self.decision = decide(self.limits, self._last_day, waiting)
 
     def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
-        """Apply the next waiting reads, as decided, until about this many entries.
-
-        Reads whose removals are held for review have the result `held`.
-        """
+        """Apply about this many entries of waiting reads, with removals or as `held`."""
         released: dict[OnRemovals, list[Read]] = {"apply": [], "hold": []}
         while self._waiting and entries > 0:
             waiting = self._waiting.pop(next(iter(self._waiting)))

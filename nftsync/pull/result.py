@@ -60,7 +60,7 @@ class Failure(_Named, frozen=True, omit_defaults=True):
 
 
 def grouped_failures(failures: Iterable[Failure]) -> list[list[Failure]]:
-    """Group failures with the same error, apart from places and times; largest group first."""
+    """Group failures with the same error, apart from places and times; largest first."""
     groups: dict[tuple[bool, str], list[Failure]] = {}
     for failure in failures:
         key = failure.token_id is None, _DETAILS.sub("", failure.error)
@@ -69,13 +69,7 @@ def grouped_failures(failures: Iterable[Failure]) -> list[list[Failure]]:
 
 
 class Resumed(_Named, frozen=True):
-    """Wallets that a resumed run of a lake took over from the interrupted run.
-
-    Attributes:
-        wallets: their number.
-        oldest_read_at: start of their oldest read; None: there are none.
-        oldest_age_seconds: its age at the end of the run.
-    """
+    """Wallets taken over by a resumed run of a lake, with start and age of their oldest read."""
 
     wallets: int
     oldest_read_at: str | None
@@ -123,7 +117,7 @@ class SyncResult(_Named, frozen=True):
         interrupted: bool = False,
         resumed: Resumed | None = None,
     ) -> SyncResult:
-        """Build the result of a run of a database or lake; `error` means that it stopped early."""
+        """Build the result of a run; `error` means that it stopped early."""
         status: RunStatus = "ok"
         if error is not None:
             status = "failed"

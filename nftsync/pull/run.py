@@ -71,16 +71,10 @@ _REGISTERED_AT_ONCE = 2_000
 
 
 class SyncRequest(NamedTuple):
-    """Options of a sync.
+    """Options of a sync; see `nftsync.sync`.
 
-    Attributes:
-        wallets: the wallets to read; None: all tracked wallets.
-        tokens: also read each token of the wallets by its id.
-        older_than: skip wallets read within this time.
-        resume: resume the newest interrupted run, if any.
-        allow_removals: apply all removals, however many.
-        limits: limits of the removal guard otherwise.
-        collections: names of contracts by address; None: unchanged.
+    `limits` apply unless removals are allowed. `collections` maps addresses to names; None:
+    unchanged.
     """
 
     wallets: Sequence[WalletLine] | None = None
@@ -93,11 +87,7 @@ class SyncRequest(NamedTuple):
 
 
 def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
-    """Start or resume a run; the caller holds the sync lock.
-
-    Raises:
-        InputError: no wallets to read.
-    """
+    """Start or resume a run; the caller holds the sync lock."""
     if request.collections is not None:
         name_collections(mirror, request.collections)
     with mirror.transaction() as transaction:
@@ -166,18 +156,14 @@ def _in_batches(
 
 
 def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:
-    """Yield the wallets of a run without a successful read since it started."""
+    """Yield a run's wallets without a successful read since it started."""
     for wallet in wallets_to_read(connection, run.plan):
         if wallet.sequence < run.first_sequence or wallet.status != "ok":
             yield WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
 
 
 def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, Iterator[TokenTask]]:
-    """Find the tokens of a run's wallets that were not read by id since it started.
-
-    Returns:
-        Their number, and their tasks.
-    """
+    """Return the number and tasks of a run's tokens that it has not read by id."""
     rows = over_keys(
         connection,
         "SELECT DISTINCT b.token_no FROM json_each(?1) k"
@@ -203,16 +189,15 @@ def sync_wallets(
     access: Access | None = None,
     stopped: threading.Event | None = None,
 ) -> SyncResult:
-    """Read wallets into the database.
+    """Read wallets into the database; see `nftsync.sync`.
 
     Args:
         database: created or migrated if necessary.
         config: how to read the provider.
         request: options of the sync.
         concurrency: limit of concurrent requests.
-        progress: show progress bars; None: on a terminal and in a notebook.
-        access: rate limit and credentials shared within this process; reads then use its threads
-            only.
+        progress: None: on a terminal and in a notebook.
+        access: rate limit and credentials shared within this process, which then makes the reads.
         stopped: set it from any thread to end the run as `interrupted`; fetched data is saved.
 
     Raises:
@@ -272,12 +257,7 @@ class SyncRun:
         return self._error is not None or self._interrupted
 
     def run(self) -> SyncResult:
-        """Read everything, and end the run.
-
-        Raises:
-            SettingsError: the token command failed.
-            StoreError: the database cannot be written; committed data stays.
-        """
+        """Read everything, and end the run; errors as in `sync_wallets`."""
         cut_off = False
         try:
             self._read()
@@ -304,11 +284,7 @@ class SyncRun:
             self._mirror.index_tokens()
 
     def _read_all(self, kind: str, planned: int, tasks: Iterator[Task]) -> None:
-        """Read all wallets or all tokens, and repeat failed reads once at the end.
-
-        Raises:
-            CutOff: the reader ended before all reads were stored.
-        """
+        """Read all wallets or all tokens, and repeat failed reads once at the end."""
         done = self._run.counts.wallets_ok if kind == "wallets" else 0
         self._succeeded, self._to_repeat = 0, []
         with progress_bar(kind, planned, unit=kind, done=done, shown=self._progress) as bar:
@@ -326,7 +302,7 @@ class SyncRun:
     def _without_read_wallets(
         self, tasks: Iterator[Task], planned: int, advance: Callable[[int], object]
     ) -> Iterator[Task]:
-        """Yield the tasks, then count the wallets that others have read meanwhile."""
+        """Yield the tasks, then count wallets that others have read."""
         for task in tasks:
             planned -= 1
             yield task

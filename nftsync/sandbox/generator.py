@@ -16,11 +16,8 @@ from nftsync.sandbox.world import Holding, World
 class _Collection(NamedTuple):
     """A collection.
 
-    Attributes:
-        maker: name of the creator.
-        about: start of each description.
-        run: length of a series of numbered NFTs; 0: single works.
-        hashed: whether on-chain ids are 256-bit hashes.
+    `run` is the length of a series of numbered NFTs (0: single works), and `hashed` tells whether
+    on-chain ids are 256-bit hashes.
     """
 
     name: str

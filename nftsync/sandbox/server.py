@@ -38,12 +38,12 @@ class Faults:
     Args:
         latency: seconds before each response.
         fail_rate: share of requests that get a 500 or 503, from 0 to 1.
-        rate_limit: requests per second, with a burst of one second; the rest get a 429. None or 0:
+        rate_limit: requests per second, with a burst of one second; more get a 429. None or 0:
             unlimited.
         seed: seed for failing requests.
 
     Attributes:
-        requests: counts of all requests by kind: `balances`, `token`, `webhook_config`, `other`.
+        requests: counts of requests by kind: `balances`, `token`, `webhook_config`, `other`.
     """
 
     def __init__(
@@ -238,28 +238,21 @@ def script() -> Response:
 class SandboxServer(AbstractContextManager["SandboxServer"]):
     """A running sandbox, and a context manager that stops it.
 
+    Edits of `sandbox` send webhooks, and edits of `world` do not.
+
     Args:
         world: the world, or a function that builds it for a base URL, unless the state has one.
         host: address to listen on.
         port: 0: any free port.
-        state: a file for the world, the webhook configuration and undelivered webhooks; None: no
-            file.
+        state: a file for the world, the configuration and undelivered webhooks; None: no file.
         seed: seed for faults and retries.
         time_scale: factor for the waits between attempts.
-        on_broken: called from another thread with an error that ends the server or the deliveries;
-            None: only log.
+        on_broken: called from another thread with an error that ends the server or the deliveries.
         faults: see `Faults`.
-
-    Attributes:
-        url: the base URL, without a final slash.
-        world: its edits send no webhooks.
-        sandbox: its edits send webhooks.
-        requests: see `Faults`.
 
     Raises:
         InputError: the port or state file is unavailable, a number is not finite, or the world is
             unusable.
-        StoreError: the state file cannot be written.
     """
 
     def __init__(

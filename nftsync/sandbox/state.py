@@ -49,9 +49,10 @@ class OtherVersion(InputError):
 
 
 class State:
-    """An open state, for many threads.
+    """An open state, for many threads; without a path, in memory.
 
-    Without a path, it is in memory. A missing or empty file becomes a new state.
+    A missing or empty file becomes a new state. All methods raise StoreError if the file cannot be
+    read or written.
 
     Raises:
         OtherVersion: the file is from another version.
@@ -89,11 +90,7 @@ class State:
         self.run_many("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
 
     def run(self, statement: str, *values: object) -> list[Any]:
-        """Run a statement and return its rows.
-
-        Raises:
-            StoreError: the file cannot be read or written.
-        """
+        """Run a statement and return its rows."""
         with self._lock, self._explained():
             return self._connection.execute(statement, values).fetchall()
 
@@ -104,11 +101,7 @@ class State:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run a block as one transaction, alone; nested blocks join the outer one.
-
-        Raises:
-            StoreError: the file cannot be written, so nothing has changed.
-        """
+        """Run a block as one transaction, alone; nested blocks join the outer one."""
         with self._lock, self._explained():
             if self._connection.in_transaction:
                 yield
@@ -118,11 +111,7 @@ class State:
                 yield
 
     def copy_into(self, other: State) -> None:
-        """Copy everything into another state, or nothing.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
+        """Copy everything into another state, or nothing."""
         with self._lock, other._explained():
             self._connection.backup(other._connection)
 

@@ -89,13 +89,8 @@ class Sandbox:
     Edits here send webhooks and return their ids; edits of `world` send none. The mapping from
     edits to webhooks is the sandbox's own (provider's document, Events, 9: not shown).
 
-    Args:
-        world: the provider's wallets and tokens.
-        time_scale: factor for all waits.
-        seed: seed for the waits, each within 20 % of RETRY_SECONDS.
-
-    Attributes:
-        script: faults for the next webhooks, one entry each.
+    `time_scale` multiplies all waits. `seed` decides their jitter, within 20 % of RETRY_SECONDS.
+    `script` holds faults for the next webhooks, one entry each.
     """
 
     def __init__(self, world: World, *, time_scale: float = 1.0, seed: int = 0) -> None:
@@ -118,12 +113,7 @@ class Sandbox:
         return {"url": None, "enabled": False, "webhookTypes": [], **_NO_SECRETS} | stored
 
     def configure(self, body: bytes) -> dict[str, Any]:
-        """Apply a PATCH body, and return the configuration without secrets.
-
-        Raises:
-            InputError: the body does not match the document, a type is not allowed, the URL is not
-                http or https, or the secret is blank.
-        """
+        """Apply a PATCH body, and return the configuration without secrets."""
         patch: dict[str, Any] = msgspec.to_builtins(decode(body, _Patch))
         # Responses would show a user name or password.
         if "url" in patch and ("@" in patch["url"] or http_url(patch["url"]) is None):
@@ -168,15 +158,9 @@ class Sandbox:
         action: str,
         changes: Changes = None,
     ) -> list[str]:
-        """Queue one webhook if the configuration allows it, without an edit.
+        """Queue one webhook if the configuration allows it, without an edit; return its id.
 
         `resource_id` is any UUID, sent as written; other texts are free.
-
-        Returns:
-            Its id, or nothing.
-
-        Raises:
-            InputError: the id is not a UUID.
         """
         normalize_uuid(resource_id, "resource id")
         config, run = self.config, self._state.run
@@ -224,14 +208,9 @@ class Sandbox:
     def acknowledge(
         self, task: Task, at: str, status: int | None, error: str | None, ms: float
     ) -> None:
-        """Store the outcome of an attempt, and schedule the next one if necessary.
+        """Store an attempt's outcome and duration, and schedule the next attempt if necessary.
 
-        Args:
-            task: the attempt.
-            at: its start.
-            status: HTTP status; None: no complete response in time.
-            error: the reason.
-            ms: duration in milliseconds.
+        Without a status, `error` is the reason that no complete response came.
         """
         due, before = None, len(task.attempts)
         if status != _SUCCESS and before < len(RETRY_SECONDS):

@@ -1,8 +1,7 @@
 """The sandbox's wallets and tokens, and world files.
 
 A line of a world file is `{"walletId": …, "nftTokenBalances": […]}`, with the list in the
-provider's form (provider's document, section NFT token balance). Other keys are ignored. The
-sandbox serves token records unchanged.
+provider's form (provider's document, section NFT token balance). Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ class _Line(msgspec.Struct, gc=False, rename="camel"):
 class World:
     """Wallets, tokens and holdings; safe for many threads.
 
-    Ids match in any case. Responses keep the original spelling of ids, amounts and token records.
+    Ids match in any case. Responses keep the original text of ids, amounts and records. Edits raise
+    InputError for an unknown or malformed id, and for an amount that is not a positive integer.
 
     Args:
         seed: seed for the ids of later mints.
@@ -87,11 +87,7 @@ class World:
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, seed: int = 0) -> World:
-        """Read a world file: JSON lines, plain or gzip, by content.
-
-        Raises:
-            InputError: a file or line is unusable; the message names both.
-        """
+        """Read a world file, plain or gzip; InputError names an unusable file and line."""
         world = cls(seed=seed)
         number = 0
         try:
@@ -132,11 +128,7 @@ class World:
         return rows[0][0].encode() if rows else None
 
     def add_wallet(self, wallet_id: str | None = None, holdings: Iterable[Holding] = ()) -> str:
-        """Add a wallet and return its id, by default a random one.
-
-        Raises:
-            InputError: an id is not a UUID or is repeated, or a record is not an object.
-        """
+        """Add a wallet, by default with a random id, and return the id; ids may not repeat."""
         with self.state.transaction():
             shown = self._new_id() if wallet_id is None else wallet_id
             wallet = normalize_uuid(shown, "wallet id")
@@ -164,12 +156,7 @@ class World:
         self.state.run("INSERT OR REPLACE INTO tokens VALUES (?, ?)", token, _record(record))
 
     def transfer(self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str) -> None:
-        """Transfer an amount of a token; an empty balance is removed from its list.
-
-        Raises:
-            InputError: an id is unknown, the amount is not a positive integer or exceeds the
-                balance, or the receiver would hold more than MAX_AMOUNT.
-        """
+        """Transfer up to the balance of a token; an empty balance leaves the list."""
         moved = _positive(amount)
         with self.state.transaction():
             source, target = self._find("wallet", from_wallet), self._find("wallet", to_wallet)
@@ -189,11 +176,7 @@ class World:
                 self.set_amount(source, token, str(balance - moved))
 
     def mint(self, wallet_id: str, amount: int | str, metadata: Mapping[str, object]) -> str:
-        """Create a token in a wallet, and return its id.
-
-        Raises:
-            InputError: the wallet is unknown, or the amount is not a positive integer.
-        """
+        """Create a token in a wallet, and return its id."""
         total = _positive(amount)
         with self.state.transaction():
             wallet = self._find("wallet", wallet_id)
@@ -213,11 +196,7 @@ class World:
             return token
 
     def edit_metadata(self, token_id: str, metadata: Mapping[str, object]) -> None:
-        """Replace all of a token's metadata, in its own record and in all wallets' lists.
-
-        Raises:
-            InputError: the token is unknown.
-        """
+        """Replace a token's metadata, in its own record and in all wallets' lists."""
         with self.state.transaction():
             token = self._find("token", token_id)
             before = self.token_body(token) or msgspec.json.encode({"id": token})
@@ -231,11 +210,7 @@ class World:
             )
 
     def set_amount(self, wallet_id: str, token_id: str, amount_text: str) -> None:
-        """Set a balance to any text, even if it is not a number.
-
-        Raises:
-            InputError: the wallet or token is unknown.
-        """
+        """Set a balance to any text, even if it is not a number."""
         with self.state.transaction():
             wallet, token = self._find("wallet", wallet_id), self._find("token", token_id)
             self.state.run(
@@ -248,11 +223,7 @@ class World:
             )
 
     def remove(self, wallet_id: str, token_id: str) -> None:
-        """Remove a token from a wallet's list.
-
-        Raises:
-            InputError: the wallet or token is unknown, or the token is not in the list.
-        """
+        """Remove a token from a wallet's list."""
         with self.state.transaction():
             wallet, token = self._find("wallet", wallet_id), self._find("token", token_id)
             delete = "DELETE FROM holdings WHERE wallet = ? AND token = ? RETURNING 1"
@@ -293,11 +264,7 @@ def _open(place: Path) -> BinaryIO:
 
 
 def decode(text: bytes, form: type[_Form]) -> _Form:
-    """Parse external JSON of a msgspec type.
-
-    Raises:
-        InputError: the text is unusable; the one-line message quotes field names only.
-    """
+    """Parse external JSON of a msgspec type; the one-line InputError quotes field names only."""
     try:
         # msgspec does not check the UTF-8 of raw values.
         text.decode()
