@@ -1,8 +1,8 @@
 """The mirrored data as pandas DataFrames, and analyses of it.
 
 `explain` describes each column of a frame. `brief` shortens a frame for display. `save` and `load`
-keep frames in files. `concentration`, `editions` and `overlap` take a frame or a database; the
-other analyses take a database.
+keep frames in files. `concentration`, `editions` and `overlap` take a frame or a database, `value`
+takes a frame, and the other analyses take a database.
 
 Shared parameters:
 
@@ -29,7 +29,7 @@ select the rows yourself.
 
 A time is a date, a datetime or text: ISO 8601 (UTC if it has no offset), `today`, `yesterday`, or
 `7d` for 7 days ago. A date means the start of that day in `start` and `since`, and the end of that
-day elsewhere, including both times of `diff`.
+day elsewhere, including both times of `diff` and `statement`.
 
 Shared columns:
 

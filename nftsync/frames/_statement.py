@@ -45,38 +45,33 @@ def statement(
 ) -> pd.DataFrame:
     """Return the opening balance, the movements and the closing balance of each group.
 
-    In each row, `opening + initial + received − sent = closing`, in NFTs and in amounts, and the
-    rows add up to the last row, the total. `opening` and `closing` are the holdings of
+    Shared parameters: see `nftsync.frames`. A date is the end of that day, also in `start`:
+    `statement(db, "2026-09-30", "2026-10-31")` is the statement for October. `end=None` is now.
+    `by` is the column to group by: `wallet_group`, `wallet_id`, `wallet_label`, `contract`,
+    `contract_address`, `collection` or `creator_name`. Groups and filters use today's labels and
+    contracts.
+
+    In each row, `opening + initial + received − sent = closing`, in NFTs and in amounts. The rows
+    add up to the last row, the total. `opening` and `closing` are the holdings of
     `holdings(as_of=start)` and `holdings(as_of=end)`, so the closing balance of a period is the
     opening balance of the next one.
 
     An NFT is one holding: one wallet with more than zero of one token. A larger or smaller amount
     of a holding counts in the amounts only. A transfer between two wallets counts as sent and as
-    received, also if both wallets are in the same group.
-
-    Args:
-        db: what to read, see `nftsync.frames`.
-        start: the time of the opening balance. Both times mean states, so a date is the end of its
-            day: `statement(db, "2026-09-30", "2026-10-31")` is the statement for October.
-        end: the time of the closing balance; None is now.
-        by: the column that names the groups: `wallet_group`, `wallet_id`, `wallet_label`,
-            `contract`, `contract_address`, `collection` or `creator_name`, with today's values.
-        wallet: only holdings of these wallets.
-        group: only holdings of wallets in these groups.
-        contract: only tokens that are of this contract today.
-        exclude: wallets to leave out, by id or label.
-        amounts: the type of the columns of amounts, see `nftsync.frames`.
+    received, also within a group.
 
     Returns:
-        One row per group, the largest closing balance first, and a row `total`: the column that
-        `by` names (with the name of a contract, the label of a wallet), `opening`, `initial`
-        (holdings in the first reads of wallets, start date unknown), `received`, `sent` and
-        `closing` in NFTs, the same columns with `_amount` in exact amounts, and `unknown_amounts`
-        (closing holdings whose amount is not a whole number; they count as 0 in the amounts).
+        A row per group, the largest closing balance first, and a row `total`:
+
+        - the column of `by` (and a contract's name or a wallet's label)
+        - `opening`, `initial` (initial holdings, start date unknown), `received`, `sent` and
+          `closing` in NFTs
+        - the same columns with `_amount`, in exact amounts
+        - `unknown_amounts`: closing holdings with an amount that is not a whole number; they count
+          as 0 in the amounts
 
     Raises:
-        InputError: `start` is missing, after `end` or in the future; `by`, a wallet label, a group
-            or a contract is unknown; or the amounts do not fit the requested `amounts`.
+        InputError: `start` is missing.
     """
     one_of(by, "by", BY)
     if start is None:

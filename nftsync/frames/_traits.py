@@ -68,24 +68,20 @@ def _scalar(raw: bytes) -> str | None:
 
 
 def traits(db: Store = None, contract: str | None = None) -> pd.DataFrame:
-    """Return the traits of tokens: one row per token and trait.
+    """Return the traits of tokens: a row per token and trait.
 
-    Traits come from `attributes` in a token's metadata, either a list of objects with `trait_type`
-    and `value` or an object that maps types to values. Each trait counts once per token. To find
-    the rarest traits, sort by `share`.
-
-    Args:
-        db: what to read, see `nftsync.frames`.
-        contract: only tokens of this contract, by address or name.
+    Shared parameters: see `nftsync.frames`. Traits come from `attributes` in a token's metadata,
+    either a list of objects with `trait_type` and `value` or an object that maps types to values.
+    Each trait counts once per token. To find the rarest traits, sort by `share`.
 
     Returns:
-        `contract_address`, `contract`, `collection`, `token_id`, `name`, `trait_type` (missing: the
-        attribute has none), `value` (text; numbers exactly as sent), `tokens` (known tokens of the
-        contract that have this trait) and `share` (`tokens` divided by all known tokens of the
-        contract, held or not), in the order of contract, token and metadata.
+        A row per token and trait, in the order of contract, token and metadata:
 
-    Raises:
-        InputError: the contract is unknown, or `db` is neither a path nor a connection.
+        - `contract_address`, `contract`, `collection`, `token_id`, `name`
+        - `trait_type` (missing: the attribute has none)
+        - `value`: text; numbers exactly as sent
+        - `tokens`: known tokens of the contract that have this trait
+        - `share`: `tokens` divided by all known tokens of the contract, held or not
     """
     with reading(db) as source:
         wanted = filters_of(source, contract=contract).contract
@@ -110,8 +106,8 @@ def traits(db: Store = None, contract: str | None = None) -> pd.DataFrame:
     token = np.array(places, dtype=np.int64)
     type_column, value_column = pa.array(types, TEXT), pa.array(values, TEXT)
     same = numbered_together(contracts[token], coded(type_column)[0], coded(value_column)[0])
-    having = np.bincount(same)[same] if len(same) else same
-    known = np.bincount(contracts)[contracts[token]] if len(token) else token
+    counts = np.bincount(same)[same] if len(same) else same
+    totals = np.bincount(contracts)[contracts[token]] if len(token) else token
     order = np.argsort(contracts[token], kind="stable")
     rows = pa.array(order)
     named = tokens.named(tokens.numbers[token[order]])
@@ -119,5 +115,5 @@ def traits(db: Store = None, contract: str | None = None) -> pd.DataFrame:
         {name: named[name] for name in ("contract_address", "contract", "collection")}
         | {"token_id": named["token_id"], "name": named["name"]}
         | {"trait_type": text(type_column.take(rows)), "value": text(value_column.take(rows))}
-        | {"tokens": having[order], "share": having[order] / np.maximum(known[order], 1)}
+        | {"tokens": counts[order], "share": counts[order] / np.maximum(totals[order], 1)}
     )
