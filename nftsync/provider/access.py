@@ -30,7 +30,7 @@ from nftsync.provider.limits import RateLimiter
 _T = TypeVar("_T")
 
 _PROXY_FORM = "is not a proxy URL such as http://proxy.example.com:3128"
-#: What a token command may print, in bytes.
+#: Limit for the output of a token command, in bytes.
 _LONGEST_OUTPUT = 64 * 1024
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
 
@@ -39,7 +39,7 @@ class Proxy(NamedTuple):
     """The proxy between nftsync and the provider.
 
     Attributes:
-        for_httpx: the proxy for httpx, with its password.
+        for_httpx: the proxy with its password.
         source: where it was configured.
     """
 
@@ -57,7 +57,7 @@ class Network(NamedTuple):
     Attributes:
         base_url: the provider's base address.
         proxy: the proxy, or None.
-        tls: the TLS context, loaded once because loading certificates is slow.
+        tls: made once, as loading certificates is slow.
     """
 
     base_url: httpx.URL
@@ -66,11 +66,11 @@ class Network(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The objects that all clients of a provider share in a process.
+    """The objects that a provider's clients share in a process.
 
     Attributes:
-        limiter: the rate limiter for all clients together.
-        auth: the credentials; a token command runs once for all clients.
+        limiter: the rate limiter.
+        auth: the credentials.
         network: the address, the proxy and the certificates.
     """
 
@@ -80,18 +80,13 @@ class Access(NamedTuple):
 
 
 def access_to(config: ClientConfig, *, at_once: int | None = None) -> Access:
-    """Return the access that several clients can share.
-
-    Args:
-        config: the client options.
-        at_once: the most requests in flight over all clients, or None.
-    """
+    """Return the access that several clients share, with at most `at_once` requests in flight."""
     auth = Auth(config.api_token, token_command=config.token_command, headers=config.headers)
     return Access(RateLimiter(config.rate_limit, at_once=at_once), auth, network_of(config))
 
 
 def network_of(config: ClientConfig) -> Network:
-    """Return the address, the proxy and the TLS context for a configuration."""
+    """Return the address, the proxy and the TLS context."""
     try:
         base_url = httpx.URL(config.base_url)
         _ = base_url.host  # decodes the host name, which IDNA may refuse
@@ -108,7 +103,7 @@ def network_of(config: ClientConfig) -> Network:
 
 
 def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
-    """Return the configured proxy, or else the environment's; a blank setting means no proxy."""
+    """Return the configured proxy or the environment's; a blank setting means no proxy."""
     url = configured
     if url is None and not proxy_bypass(base_url.netloc.decode("ascii")):
         by_scheme = getproxies()
@@ -133,7 +128,7 @@ def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> P
 
 
 def _variable(name: str) -> str:
-    """Name the variable, in either case, that the standard library takes a proxy from."""
+    """Name the variable, in either case, that gives the proxy."""
     variables = [key for key in sorted(os.environ, reverse=True) if key.lower() == name]
     return f"environment {variables[0]}" if variables else "the system's settings"
 
@@ -184,7 +179,7 @@ def _split(command: str) -> list[str]:
 
 
 class _TooMuch(Exception):
-    """The token command printed more than any token has."""
+    """The command printed too much."""
 
 
 def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
@@ -216,7 +211,6 @@ def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
 
 
 def _read_all(process: subprocess.Popen[bytes], ends_at: float) -> bytes:
-    """Return a command's output, up to its end."""
     stream = cast("IO[bytes]", process.stdout)
     output = b""
     with selectors.DefaultSelector() as selector:
@@ -237,7 +231,7 @@ class Auth:
 
     Attributes:
         can_renew: whether a token command is set.
-        generation: number of the current token; the headers change only with it.
+        generation: number of the current token.
     """
 
     def __init__(
@@ -248,14 +242,7 @@ class Auth:
         command_timeout: float = 60.0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Store the credentials; the command runs when the first request needs a token.
-
-        Args:
-            token: sent as `Authorization: Bearer ...`.
-            token_command: a command line that prints the token.
-            command_timeout: limit for the command.
-            headers: extra headers, already checked by the settings.
-        """
+        """Store the credentials; the token command runs when needed, within `command_timeout`."""
         self._command = _split(token_command or "")
         self._timeout = command_timeout
         self.can_renew = bool(self._command)
@@ -267,7 +254,7 @@ class Auth:
         self._problem = ""
 
     def headers(self) -> tuple[dict[str, str], int]:
-        """Return the headers, and the generation of their token; may run the token command."""
+        """Return the headers and the generation of their token."""
         if self._command and not self.generation:
             self.renew(0)
         # Read before the token: an old token with a new number would be renewed needlessly.
@@ -311,7 +298,7 @@ class Auth:
         else:
             token = output.decode("ascii", "replace").strip()
             if code:
-                problem = f"failed with exit code {code}; run it yourself to see why"
+                problem = f"failed with exit code {code}; run it by hand to see why"
             elif re.fullmatch("[!-~]+", token):
                 return token
             else:

@@ -57,7 +57,7 @@ def finish(read: Generator[float, None, _T]) -> _T:
 
 
 class Client:
-    """Client of one provider for any number of threads; each thread has its own connection.
+    """Client of one provider for any number of threads, each with its own connection.
 
     Attributes:
         proxy: the proxy and its source, without the password, or None.
@@ -75,9 +75,9 @@ class Client:
 
         Args:
             config: the client options.
-            access: shared with other clients; None: not shared.
-            urgent: whether its requests go before those of other clients with the same access.
-            rule: when to give up; None: never.
+            access: shared with other clients, or None.
+            urgent: whether its requests go before other clients'.
+            rule: when to give up, or None.
         """
         # Imported late because httpx loads slowly, but not in threads: imports need descriptors.
         from nftsync.provider.access import access_to
@@ -100,21 +100,21 @@ class Client:
         self.close()
 
     def sign_in(self) -> None:
-        """Get the token now rather than with the first request; does not contact the provider."""
+        """Get the token now rather than with the first request."""
         self._auth.headers()
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds by which this clock is ahead of the provider's; None: unknown."""
+        """Seconds by which this clock is ahead of the provider's, or None."""
         return self._exchange.clock_ahead
 
     def stop(self) -> None:
-        """Send no more requests and end those in flight; their calls raise `Stopped`."""
+        """Send no more requests, and end requests in flight with `Stopped`."""
         self._slots.stopped.set()
         self._exchange.transports.abort()
 
     def release(self) -> None:
-        """Note that this thread has finished with its last response, to free memory for others."""
+        """Note that this thread has finished with its last response, to free memory."""
         self._exchange.large.release()
 
     def close(self) -> None:
@@ -134,8 +134,8 @@ class Client:
         Args:
             wallet_id: the wallet.
             effort: counts the requests.
-            etag: the validator of the stored response; not used with paging.
-            known_digest: the digest of the stored response; the same body is not decoded again.
+            etag: the stored response's validator; unused with paging.
+            known_digest: the stored response's digest; the same body is not decoded again.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
         if self._config.paging is not None:
@@ -171,7 +171,8 @@ class Client:
     def object(self, path: str, effort: Effort) -> Generator[float, None, bytes]:
         """Read any object (provider's document, Follow-up read of a webhook's object).
 
-        Returns the JSON object as sent, with lone surrogates replaced, as text cannot contain them.
+        Returns the JSON object as sent, but with lone surrogates replaced, which text cannot
+        contain.
 
         Raises:
             InputError: the path cannot be sent.
@@ -183,11 +184,7 @@ class Client:
         )
 
     def configure_webhooks(self, changes: Mapping[str, Any]) -> None:
-        """Change the organization's webhook configuration (provider's document, PATCH).
-
-        Args:
-            changes: any of `url`, `enabled`, `sharedSecret`, `webhookTypes`.
-        """
+        """Change `url`, `enabled`, `sharedSecret`, `webhookTypes` (provider's document, PATCH)."""
         path = "/api/organization/v1/current-organization/webhook-config"
         body = msgspec.json.encode(changes)
         finish(self._exchange.call("PATCH", path, Effort(), lambda _: None, body=body))
@@ -243,10 +240,7 @@ class Client:
         raise UnusableAnswer(f"more than {_MOST_PAGES:,} pages")
 
     def _continuation_header(self, response: Response, position: _PagePosition) -> str | None:
-        """Name a header that indicates more pages, or return None.
-
-        The provider's document shows no paging, but many APIs page by headers.
-        """
+        """Name a header that indicates more pages; the provider's document shows no paging."""
         for name, indicates_more in _PAGING_HEADERS.items():
             value = response.headers.get(name)
             if (
@@ -259,12 +253,11 @@ class Client:
 
 
 def _is_entity_tag(etag: str | None) -> bool:
-    """Return whether this is a usable validator."""
     return etag is not None and len(etag) <= _LONGEST_QUERY and bool(_ENTITY_TAG.fullmatch(etag))
 
 
 class _PagePosition(NamedTuple):
-    """The position of a page in a list: its number, the entries before it, and its entries."""
+    """A page's number, the entries before it, and its entries."""
 
     page: int
     before: int

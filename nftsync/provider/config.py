@@ -20,7 +20,7 @@ class Paging(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Options for reading a provider; other processes can receive them. The repr shows no secret.
+    """Options for reading a provider; can be sent to other processes. The repr shows no secret.
 
     Attributes:
         base_url: the provider's base address.
@@ -30,16 +30,16 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         proxy: the proxy's URL; None: from the environment; blank: no proxy.
         proxy_source: where `proxy` was configured, for messages.
         ca_file: the only trusted certificates; None: the system's.
-        client_certificate: the certificate that identifies this client.
+        client_certificate: the client's certificate.
         client_key: its private key, if in another file.
         rate_limit: requests per second, or None.
-        timeout: limit for a whole attempt.
+        timeout: limit per attempt.
         attempts: attempts per request, including the first.
         first_wait: wait before the first retry; later waits grow.
-        max_bytes: the largest body, and the largest sum of a wallet's pages.
-        max_entries: the most entries per wallet, over all pages; bounds memory.
+        max_bytes: limit per body, and for all pages of a wallet.
+        max_entries: limit per wallet, which bounds memory.
         large_bytes: few responses above this size are in memory at once.
-        ignore_fields: extra top-level fields of a balances response, known to be harmless.
+        ignore_fields: harmless extra fields of a balances response.
         paging: None if the provider does not page.
     """
 

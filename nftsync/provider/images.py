@@ -3,10 +3,10 @@
 Metadata comes from strangers. An address is shown in three cases:
 
 - It is `https:`, and its host is not plainly on this machine or a private network.
-- It is content on IPFS, which is loaded through a gateway.
+- It is content on IPFS, loaded through a gateway.
 - It is on the provider's own origin, which may be plain `http:` in a trial.
 
-The returned URL is assembled from checked parts, so that browsers cannot interpret it differently.
+Returned URLs are assembled from checked parts, so browsers cannot interpret them differently.
 
 Source: provider's document, section TokenMetadata (which does not define the form of `image`).
 """
@@ -68,11 +68,11 @@ _UPWARDS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 
 
 class ImageAddress(NamedTuple):
-    """The result of checking an image address.
+    """A checked image address.
 
     Attributes:
-        url: ASCII, safe to load as an image; None: not to be shown.
-        problem: why it is not shown, in a few words that quote only its scheme; else None.
+        url: ASCII and safe to load, or None.
+        problem: why there is no URL, without quoting the address; else None.
     """
 
     url: str | None
@@ -91,7 +91,7 @@ def image_address(
     Args:
         text: `https://…`, `ipfs://CID/…`, a bare CID, or a URL of the provider.
         ipfs_gateway: the URL before a CID.
-        provider: the provider's base URL; addresses with its scheme, host and port are shown, too.
+        provider: the provider's base URL; its origin may show images.
 
     Raises:
         InputError: the gateway or the provider is not an `http:` or `https:` URL.
@@ -145,10 +145,7 @@ def _check_characters(text: str) -> None:
 
 
 def _split(scheme: str, after: str) -> tuple[str, str]:
-    """Return the origin of the text after `https:`, and the rest.
-
-    Refuses any form that parsers read differently.
-    """
+    """Return the origin of the text after `https:`, and the rest; refuse ambiguous forms."""
     match = _AUTHORITY.fullmatch(after)
     if match is None or not match[1]:
         raise _Refused("no host")
@@ -181,7 +178,7 @@ def _host(host: str) -> str:
 
 
 def _is_private(authority: str) -> bool:
-    """Return whether a host is on this machine, on a private network, or a name without a dot.
+    """Return whether a host is private or has no dot.
 
     A public name may still resolve to a private address, which only the browser could detect.
     """
@@ -202,7 +199,7 @@ def _is_private(authority: str) -> bool:
 
 
 def _within(path: str) -> str:
-    """Encode a path below a CID; there, a `#` is part of a file name."""
+    """Encode a path below a CID, where `#` is part of a file name."""
     path = path.replace("#", "%23")
     if any(map(_UPWARDS.fullmatch, path.partition("?")[0].split("/"))):
         raise _Refused("path leads outside the content")
@@ -225,7 +222,6 @@ def _gateway(url: str) -> str:
 
 @lru_cache(maxsize=8)
 def _configured(url: str) -> tuple[str, str]:
-    """Return the origin of a configured URL, and the rest."""
     url = url.strip()
     scheme, _, after = url.partition(":")
     try:

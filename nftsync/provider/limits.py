@@ -19,19 +19,13 @@ _UNANSWERED = 50
 
 
 class RateLimiter:
-    """A rate limiter that spaces requests evenly, bounds those in flight, and can pause them all.
+    """A rate limiter that spaces requests, bounds the number in flight, and can pause all of them.
 
-    Requests reserve no time ahead: each takes its slot when it leaves, so urgent requests overtake
-    ordinary ones that are waiting.
+    Requests reserve no time ahead, so urgent ones overtake ordinary ones that are waiting.
     """
 
     def __init__(self, rate_limit: float | None = None, *, at_once: int | None = None) -> None:
-        """Set the limits over all clients.
-
-        Args:
-            rate_limit: requests per second, or None for no limit.
-            at_once: requests in flight, or None for no bound.
-        """
+        """Set the requests per second, and the most in flight, over all clients; None: no limit."""
         self._bounded = at_once is not None
         self._slots = at_once or 0
         self._lock = threading.Lock()
@@ -43,7 +37,7 @@ class RateLimiter:
         self._ordinary: deque[threading.Event] = deque()
 
     def set_rate(self, rate_limit: float | None) -> None:
-        """Set another rate, in requests per second over all clients, or None for no limit."""
+        """Set the requests per second, or None for no limit."""
         self._interval = min(1.0 / rate_limit, _LONGEST_INTERVAL) if rate_limit else 0.0
         self._free = not self._interval and not self._bounded
 
@@ -53,7 +47,7 @@ class RateLimiter:
         return len(self._urgent) + len(self._ordinary)
 
     def pause(self, seconds: float) -> None:
-        """Hold back all requests for this long."""
+        """Delay all requests for this long."""
         with self._lock:
             self._resume_at = max(self._resume_at, time.monotonic() + seconds)
 
@@ -90,7 +84,7 @@ class RateLimiter:
                 self._wake_first()
 
     def _wait_of(self, mine: threading.Event, at: float) -> float:
-        """Return the shortest wait until this request may leave; the caller has the lock."""
+        """Return the shortest wait until this request may leave."""
         first = (self._urgent or self._ordinary)[0]
         if mine is not first or (self._bounded and self._slots <= 0):
             return _SLICE
@@ -112,19 +106,14 @@ class RateLimiter:
 class Slots:
     """One client's access to a shared limiter: a context manager around each attempt.
 
-    Any number of threads may be inside at once; a thread inside must not enter again.
+    Any number of threads may be inside; a thread inside must not enter again.
 
     Attributes:
-        stopped: if set, every waiting or later request of this client raises `Stopped`.
+        stopped: if set, every waiting or later request raises `Stopped`.
     """
 
     def __init__(self, limiter: RateLimiter, *, urgent: bool = False) -> None:
-        """Join a limiter.
-
-        Args:
-            limiter: shared by all clients of the provider.
-            urgent: whether these requests go before ordinary ones.
-        """
+        """Join a limiter; urgent requests go before ordinary ones."""
         self.stopped = threading.Event()
         self._limiter = limiter
         self._urgent = urgent
@@ -147,9 +136,7 @@ class Slots:
 
 
 class GiveUpRule:
-    """Rule that stops a run's clients once further requests are pointless.
-
-    Any number of clients and threads may share it.
+    """Rule that stops a run's clients once further requests are pointless; thread-safe.
 
     Attributes:
         reason: why the run gave up, or None.
@@ -164,7 +151,7 @@ class GiveUpRule:
         self._unanswered = 0
 
     def register(self, stopped: threading.Event) -> None:
-        """Set `stopped` once the run gives up, so that waiting threads send no more requests."""
+        """Set `stopped` once the run gives up, so that its client stops."""
         with self._lock:
             self._to_stop.append(stopped)
             if self.reason is not None:
@@ -185,12 +172,7 @@ class GiveUpRule:
                 )
 
     def count_failure(self, error: str, *, final: bool = False) -> None:
-        """Count a request that got no connection.
-
-        Args:
-            error: the reason, for messages.
-            final: a retry cannot succeed, and without any earlier response no other request can.
-        """
+        """Count a request without a connection; `final` means that a retry cannot succeed."""
         with self._lock:
             self._unanswered += 1
             if final and not self._responses:

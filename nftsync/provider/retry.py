@@ -55,7 +55,7 @@ class Exchange:
 
     Attributes:
         large: bounds the large responses in memory.
-        transports: the connections of the threads.
+        transports: the threads' connections.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Exchange:
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds by which this clock is ahead of the provider's; None: unknown."""
+        """Seconds by which this clock is ahead of the provider's, or None."""
         if self._dated is None:
             return None
         headers, received_at = self._dated
@@ -113,8 +113,8 @@ class Exchange:
     ) -> Generator[float, None, _T]:
         """Send a request until `read` can use a response, or until no attempt is left.
 
-        Yields the wait before each retry, so that waiting needs no thread. If the caller throws
-        `Stopped` into the generator, the read fails with the error of the last attempt.
+        Yields the wait before each retry. If the caller throws `Stopped` into the generator, the
+        read fails with the error of the last attempt.
 
         Args:
             method: the HTTP method.
@@ -123,12 +123,11 @@ class Exchange:
             read: converts a response into the result.
             etag: sent as `If-None-Match`; `read` then also gets 304 responses.
             body: a JSON body.
-            is_first: whether the read starts with this request, so that it sets the sequence
-                number; False for further pages.
+            is_first: whether this request sets the read's sequence number; False for further pages.
         """
 
         def send() -> tuple[Response, int]:
-            """Send the request once; return the response and the generation of its token."""
+            """Return the response and its token's generation."""
             with self._slots:
                 effort.requests += 1
                 request, generation = self._request(method, path, etag, body)
@@ -179,7 +178,6 @@ class Exchange:
         return result
 
     def _wait_after(self, attempt: int) -> float:
-        """Return the wait after this attempt, counted from 1: growing and jittered."""
         growing = self._first_wait * 2.0 ** min(attempt - 1, _MOST_DOUBLED)
         return min(growing, _LONGEST_WAIT) + self._jitter()
 
@@ -189,9 +187,8 @@ class Exchange:
     def _block(self, wait: float, status: int | None) -> float:
         """Block this thread if retries alone would not slow down; return the rest of the wait.
 
-        A 429, or a provider that is down, concerns all requests: if only this object waited, the
-        next ones would follow just as fast. A thread with a large response must not start another
-        read.
+        After a 429, or if the provider is down, other objects' requests would follow just as fast.
+        A thread with a large response must not start another read.
         """
         blocked = 0.0
         if status == 429 or self.large.has_place:
@@ -214,7 +211,7 @@ class Exchange:
         return response
 
     def _exchange(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
-        """Send a request; count errors that hide the status from the give-up rule."""
+        """Send a request; count errors without a status for the give-up rule."""
         try:
             return self.transports.send(request, sending)
         except NoConnection as error:
@@ -228,7 +225,6 @@ class Exchange:
     def _request(
         self, method: str, path: str, etag: str | None, body: bytes | None
     ) -> tuple[httpx.Request, int]:
-        """Return a request and the generation of its token; httpx copies the headers."""
         headers, generation = self._headers_with_token()
         if self._first_generation is None:
             self._first_generation = generation
@@ -245,7 +241,6 @@ class Exchange:
         return request, generation
 
     def _headers_with_token(self) -> tuple[httpx.Headers, int]:
-        """Return the headers of every request, and the generation of their token."""
         if self._headers is None or self._headers[1] != self._auth.generation:
             credentials, generation = self._auth.headers()
             headers = httpx.Headers({"host": self._host, "accept": "application/json"})
@@ -256,7 +251,6 @@ class Exchange:
         return self._headers
 
     def _check(self, response: Response) -> None:
-        """Accept any success but 206; raise an error for all other statuses."""
         status = response.status
         self._dated = response.headers, datetime.now(UTC)
         if 200 <= status < 300 and status != 206:
@@ -297,7 +291,7 @@ def _ignore() -> None:
 
 
 def _named(status: int) -> str:
-    """Return a status with its standard phrase, as the provider's own phrase may be anything."""
+    """Return a status with its standard phrase; the provider's may be anything."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -307,7 +301,7 @@ def _named(status: int) -> str:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that `Retry-After` asks for, or None (RFC 9110, section 10.2.3).
 
-    A date is relative to the response's own `Date`, by the provider's clock.
+    A date is relative to the response's own `Date`.
     """
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():

@@ -1,8 +1,8 @@
 """Send one request and receive the complete response within a deadline.
 
 httpx limits only single waits, so a peer that sends a byte now and then could delay a request
-forever. A thread therefore watches the deadlines and shuts down the connection of a late attempt.
-Redirects are not followed, and no cookie is kept.
+forever. A thread therefore watches the deadlines and shuts down late connections. Redirects are not
+followed, and no cookie is kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Response(NamedTuple):
 
     Attributes:
         status: the HTTP status.
-        headers: lower-case names to values; repeated headers are joined by commas.
+        headers: lower-case names to values, joined by commas if repeated.
         body: decompressed; empty for an error status.
     """
 
@@ -59,11 +59,7 @@ class Response(NamedTuple):
 
 
 class LargeResponses:
-    """Bound on the threads of a client that have a large response in memory at once.
-
-    Without it, every thread could hold a response of the maximum size, which takes several times as
-    much memory once decoded.
-    """
+    """Bound on the large responses in memory, as decoding takes several times their size."""
 
     def __init__(self, large_bytes: int) -> None:
         self._large_bytes = large_bytes
@@ -76,7 +72,7 @@ class LargeResponses:
         return getattr(self._thread, "has_place", False)
 
     def reserve(self, size: int) -> None:
-        """Take a place once this thread's response exceeds `large_bytes`.
+        """Take a place once this thread's response is large.
 
         Raises:
             ReadError: no place became free; a retry may find one.
@@ -89,17 +85,17 @@ class LargeResponses:
             self._thread.has_place = True
 
     def release(self) -> None:
-        """Free this thread's place, if it has one."""
+        """Free this thread's place, if any."""
         if self.has_place:
             self._thread.has_place = False
             self._places.release()
 
 
 class Transports:
-    """Connections for any number of threads, each with its own keep-alive connection.
+    """Keep-alive connections, one per thread.
 
     Attributes:
-        answered: set once a response came over any connection.
+        answered: set after the first response over any connection.
     """
 
     def __init__(
@@ -134,9 +130,7 @@ class Transports:
     def send(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
         """Send a request and return the complete response.
 
-        Args:
-            request: the request.
-            sending: called before the request is sent, and again after a new connection.
+        Calls `sending` before the request is sent, and again after a new connection.
 
         Raises:
             NoConnection: no complete response came in time.
@@ -170,7 +164,7 @@ class Transports:
             link.close()
 
     def _fail(self, error: Exception) -> None:
-        """Send nothing more, and end the attempts in flight: nothing watches their deadlines."""
+        """Send nothing more, as nothing watches the deadlines."""
         self._failure = error
         self.abort()
 
@@ -184,7 +178,7 @@ class Transports:
 
 
 class _Link:
-    """One thread's connection, and the attempt in flight on it."""
+    """One thread's connection."""
 
     def __init__(self, shared: Transports) -> None:
         self._shared = shared
@@ -246,7 +240,7 @@ class _Link:
         return Response(response.status_code, _plain(response.headers), body)
 
     def abort(self, now: float) -> float:
-        """End the attempt in flight if its deadline has passed; return the next deadline."""
+        """End the attempt in flight if it is late; return the next deadline."""
         with self._lock:
             if self._deadline == math.inf or now < self._deadline:
                 return self._deadline
@@ -255,7 +249,7 @@ class _Link:
             return math.inf
 
     def close(self) -> None:
-        """Close the connection; if it is in use, its own thread closes it."""
+        """Close the connection, or let its thread close it after use."""
         self.abort(math.inf)
         if self._deadline == math.inf:
             self._http.close()
@@ -267,7 +261,7 @@ class _Link:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Receive httpx's trace events, to get each new socket."""
+        """Get each new socket from httpx's trace events."""
         if event.endswith(_CONNECTED):
             with self._lock:
                 self._socket = info["return_value"].get_extra_info("socket")
@@ -340,7 +334,7 @@ class _Link:
 
 
 def _plain(headers: httpx.Headers) -> dict[str, str]:
-    """Return headers as a dict, which is several times faster to query."""
+    """Return headers as a dict, for speed."""
     plain: dict[str, str] = {}
     for raw_name, raw_value in headers.raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "replace")
@@ -376,11 +370,7 @@ class Gunzip:
 
 
 def _gunzip(content_encoding: str) -> Gunzip | None:
-    """Return the decompressor that a body needs, or None.
-
-    Raises:
-        UnusableAnswer: the encoding is neither gzip nor identity, or is applied twice.
-    """
+    """Return the decompressor that a body needs, or None."""
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
     codings = [coding for coding in codings if coding not in {"", "identity", "utf-8"}]
     if not codings:
@@ -391,19 +381,14 @@ def _gunzip(content_encoding: str) -> Gunzip | None:
 
 
 def _pass_over(chunks: Iterator[bytes]) -> None:
-    """Skip to the next response, or stop if that is too far; the connection then closes."""
+    """Skip to the next response; if that is too far, the connection closes."""
     size = 0
     while size <= _REFUSAL_BYTES and (chunk := next(chunks, None)) is not None:
         size += len(chunk)
 
 
 def _tls_problem(error: Exception, setting: str) -> str | None:
-    """Return the TLS problem with its remedy, or None for any other error.
-
-    Args:
-        error: the error while connecting.
-        setting: the setting with the peer's address.
-    """
+    """Return the TLS problem with its remedy, or None for other errors."""
     if isinstance(error, httpx.ConnectTimeout):
         return (
             "the TLS handshake timed out; does the server speak TLS on this port? If not, "

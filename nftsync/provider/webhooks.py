@@ -1,10 +1,8 @@
 """Webhooks: signatures, fields of the body, and routes to follow-up reads.
 
-A body with a valid signature may still contain anything: it is kept in any case, and its fields are
-checked until they are safe to store, show and look up.
-
-A route defines the read for a webhook type. The provider's document shows no path for any type, so
-routes are settings; built in are only the document's own two reads.
+A signed body may still contain anything; its fields are checked until they are safe to store and
+show. A route defines the read for a webhook type. The provider's document shows no such path, so
+routes are settings; built in are only the document's two reads.
 
 Source: provider's document, section Webhook (notification body), Follow-up read of a webhook's
 object.
@@ -60,25 +58,15 @@ class Refused(NamedTuple):
 
 
 def sign(secret: str, body: bytes) -> str:
-    """Return the signature of a webhook's body: 44 characters of Base64.
-
-    Args:
-        secret: the shared secret; its UTF-8 form is the key.
-        body: the raw bytes.
-    """
+    """Return the signature of a webhook's raw body, as Base64."""
     return _signature(secret, body).decode("ascii")
 
 
 def verify(body: bytes, header: str | None, secrets: Sequence[str]) -> Accepted | Refused:
-    """Check that a body was signed with one of the secrets.
+    """Check that a raw body was signed with one of the secrets, none of which may be blank.
 
-    Compares the Base64 texts, since several texts decode to the same bytes and the service sends
-    only one. The duration reveals neither where they differ nor which secret matched.
-
-    Args:
-        body: the raw bytes.
-        header: the header's value, or None.
-        secrets: the secrets to try; none may be blank.
+    Compares the Base64 texts, as several texts decode to the same bytes and the service sends only
+    one. The duration reveals neither where they differ nor which secret matched.
     """
     if not header:
         return Refused("missing")
@@ -94,16 +82,16 @@ def _signature(secret: str, body: bytes) -> bytes:
 
 
 class Webhook(NamedTuple):
-    """The fields of a webhook; all ids are UUIDs in lower case.
+    """The fields of a webhook; ids are UUIDs in lower case.
 
     Attributes:
         webhook_id: the webhook's id.
-        organization_id: the organization that it is for.
+        organization_id: the addressed organization.
         action: the event.
         resource_type: the kind of the object.
         resource_id: the object's id.
         created_at_utc: when the service made it, as sent.
-        changes: a JSON object, exactly as sent, or None.
+        changes: a JSON object exactly as sent, or None.
     """
 
     webhook_id: str
@@ -119,8 +107,8 @@ class Unusable(NamedTuple):
     """A body that cannot be processed.
 
     Attributes:
-        reason: one line that is safe to store and show.
-        webhook: the fields, if they are readable and only a value is wrong.
+        reason: one line, safe to store and show.
+        webhook: the fields, if readable.
     """
 
     reason: str
@@ -150,11 +138,9 @@ class _UnusableError(Exception):
 
 
 def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable:
-    """Read a webhook's body; never raises, whatever the bytes are.
+    """Read a webhook's raw body; never raises.
 
-    Args:
-        body: the raw bytes.
-        organization_id: the only accepted organization, or None for any.
+    Accepts only webhooks for `organization_id`, unless that is None.
     """
     try:
         webhook = _webhook(body, _fields(body))
@@ -207,7 +193,6 @@ def _string(fields: _Fields, name: str) -> str:
 
 
 def _fields(body: bytes) -> _Fields:
-    """Decode the whole body, including unused fields."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -255,7 +240,7 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: str) -> str:
-    """Quote untrusted text: escaped, on one line, at most 80 characters."""
+    """Quote untrusted text on one line, escaped."""
     quoted = ascii(value[:80])
     return quoted if len(quoted) <= 80 else f"{quoted[:77]}..."
 
@@ -276,7 +261,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """A `[routes.TYPE]` table, as configured or as completed by `merge_routes`.
 
     Attributes:
-        path: the path to read; None: not configured.
+        path: the path to read, or None.
         kind: the kind of the response; None: not configured.
         holders: also read every wallet known to hold the token.
         wallets: dotted fields of the object with ids of wallets to read.
@@ -296,7 +281,7 @@ class Routes(NamedTuple):
     """All routes, complete and checked.
 
     Attributes:
-        by_type: resource type to route; each route has a kind, and all but `sync` have a path.
+        by_type: resource type to route; all but `sync` routes have a path.
     """
 
     by_type: Mapping[str, Route]
@@ -307,10 +292,7 @@ class Routes(NamedTuple):
 
 
 def merge_routes(configured: Mapping[str, Route]) -> Routes:
-    """Merge configured routes into the built-in ones and check the result.
-
-    Args:
-        configured: type to route; for a built-in type, only the differences.
+    """Merge configured routes, by type, into the built-in ones.
 
     Raises:
         SettingsError: a route is invalid; the text names it and the remedy.
@@ -334,7 +316,7 @@ def _completed(name: str, route: Route) -> Route:
 
 
 def _problem(name: str, kind: RouteKind | None, route: Route) -> str | None:
-    """Return the problem of a route as the rest of a message that starts with its name."""
+    """Return the end of a message that starts with the route's name."""
     path = route.path
     if kind is None:
         return ' has no kind; write kind = "token", "wallet", "object" or "sync"'
@@ -361,11 +343,7 @@ def _problem(name: str, kind: RouteKind | None, route: Route) -> str | None:
 
 
 def path_for(route: Route, resource_id: str) -> str:
-    """Return the path below the base address that reads an object, encoded.
-
-    Args:
-        route: a route with a path.
-        resource_id: the object's id from the webhook.
+    """Return the encoded path that reads an object.
 
     Raises:
         InputError: the id is not a UUID.
@@ -378,13 +356,10 @@ def path_for(route: Route, resource_id: str) -> str:
 
 
 def named_ids(body: str | bytes, fields: Sequence[str]) -> list[str]:
-    """Return the UUIDs in fields of a JSON object: lower case, no repeats, in the fields' order.
+    """Return the distinct UUIDs in fields of a JSON object: lower case, in the fields' order.
 
-    Ignores values that are absent, null or not UUIDs, and a body that is not JSON.
-
-    Args:
-        body: the object.
-        fields: names, dotted for nested fields; a name applied to a list selects from each element.
+    Ignores values that are absent or not UUIDs, and a body that is not JSON. Dots in `fields`
+    separate nested names; a name applied to a list selects from each element.
     """
     try:
         # Numbers stay text, because Python refuses to convert thousands of digits.
@@ -402,7 +377,7 @@ def _at(value: Any, steps: Sequence[str]) -> Iterator[Any]:
 
 
 def _elements(value: Any) -> Iterator[Any]:
-    """Yield the value, or the elements of a list and of lists nested in it."""
+    """Yield the value, or the elements of nested lists."""
     rest = [value]
     while rest:
         value = rest.pop()

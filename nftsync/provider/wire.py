@@ -1,8 +1,7 @@
 """Decoding of responses into tokens and amounts; errors name the field.
 
-One strict pass of msgspec reads a response that has only the documented fields and types. Any other
-response is decoded field by field: unknown fields and values of a wrong type are kept, and numbers
-keep every digit.
+One strict pass reads responses with only the documented fields and types. All others are decoded
+field by field, which keeps unknown fields, values of a wrong type, and every digit.
 
 Source: provider's document, sections NFT token balance, Token, TokenMetadata and the two reads
 under Endpoints.
@@ -26,7 +25,7 @@ _Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class CutShort(UnusableAnswer):
-    """The body ends before its JSON does; a retry may get the rest."""
+    """The body ends before its JSON does; a retry may get it all."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -103,12 +102,11 @@ class WalletList(NamedTuple):
 
     Attributes:
         entries: in the order sent, with lower-case ids.
-        doubt: why the list may be incomplete, for messages: an undeclared top-level field, or a
-            header that indicates more.
-        cursor: the value of the cursor field; None: absent or null.
-        digest: SHA-256 of the body, or of all pages; only in a complete list.
-        etag: the response's validator; only in a complete list.
-        unchanged: the response is the stored one, so its entries are left out.
+        doubt: the field or header that suggests more pages, as a message names it.
+        cursor: the value of the cursor field, or None.
+        digest: SHA-256 of the body or of all pages; empty for a single page.
+        etag: the response's validator.
+        unchanged: the response is the stored one; entries are left out.
     """
 
     entries: list[Entry]
@@ -130,9 +128,9 @@ def decode_wallet(
 
     Args:
         body: the response's body.
-        known_fields: extra top-level fields, known to be harmless.
+        known_fields: harmless extra top-level fields.
         cursor_field: the top-level field with the cursor.
-        most: the most entries; a larger body is not decoded, to save memory.
+        most: a body with more entries is not decoded, to save memory.
     """
     if most is not None and body.count(_AMOUNT) > most:
         raise UnusableAnswer(f"$.{_LIST_FIELD}: more than {most:,} entries")
@@ -157,10 +155,9 @@ def decode_wallet(
 
 
 def _refuse_repeated_keys(body: bytes, entries: int) -> None:
-    """Refuse JSON in which a key appears twice, as decoders differ in which value they take.
+    """Refuse JSON with a repeated key, as decoders differ in which value they take.
 
-    All keys are checked only if the list's own keys appear more often than its entries; texts that
-    quote those keys cause that, too.
+    Checks all keys only if the list's own keys outnumber its entries.
     """
     counts = body.count(b'"%s"' % _LIST_FIELD.encode()), body.count(_TOKEN_ID), body.count(_AMOUNT)
     if counts != (1, entries, entries):
@@ -177,11 +174,7 @@ def _refuse_repeated_key(pairs: list[tuple[str, Any]]) -> None:
 
 
 def without_duplicates(entries: list[Entry]) -> list[Entry]:
-    """Drop repeated entries of a wallet's list.
-
-    Raises:
-        UnusableAnswer: a token is listed twice with different amounts.
-    """
+    """Drop repeated entries of a wallet's list; refuse different amounts for one token."""
     first = {entry[0]: entry for entry in reversed(entries)}
     if len(first) == len(entries):
         return entries
@@ -211,7 +204,7 @@ def decode_token(body: bytes, token_id: str) -> Content:
 
 
 def check_object(body: bytes) -> bytes:
-    """Return a body that is one JSON object, as UTF-8 text without lone surrogates."""
+    """Return the body as UTF-8 text; refuse anything but one JSON object."""
     text = _checked(body)
     _decode(_object, text)
     if nests_too_deeply(text):
@@ -220,7 +213,7 @@ def check_object(body: bytes) -> bytes:
 
 
 class _NeedsLooseReadError(Exception):
-    """A strictly decoded record has the id of another token."""
+    """A record has the id of another token."""
 
 
 def _entries(
@@ -252,7 +245,7 @@ def _organization(value: str | None) -> str | None:
 
 
 def _token_ids(ids: list[str]) -> list[str]:
-    """Check and lower-case a page's ids, in two passes over one text for speed."""
+    """Check and lower-case a page's ids as one text, for speed."""
     if not ids:
         return ids
     joined = ",".join(ids)
@@ -263,7 +256,7 @@ def _token_ids(ids: list[str]) -> list[str]:
 
 
 def _checked(body: bytes) -> bytes:
-    """Refuse a body that is not UTF-8; replace lone surrogates, which text cannot contain."""
+    """Require UTF-8, and replace lone surrogates, which text cannot contain."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
@@ -296,7 +289,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 
 def _ends_in_a_number(body: bytes) -> bool:
-    """Return whether an object ends in an incomplete number, which msgspec calls malformed."""
+    """Return whether the body ends in an incomplete number."""
     return body.lstrip()[:1] == b"{" and _BEGUN_NUMBER.search(body[-3:]) is not None
 
 
@@ -321,7 +314,7 @@ def _value(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def _loose_content(raw: msgspec.Raw, token_id: str) -> Content | None:
-    """Decode a token record with unknown fields or wrong types, which go to `extra`."""
+    """Decode a token record; unknown fields and wrong types go to `extra`."""
     record = bytes(raw)
     if record == b"null":
         return None
@@ -348,7 +341,7 @@ def _loose_content(raw: msgspec.Raw, token_id: str) -> Content | None:
 
 
 def _take(fields: dict[str, msgspec.Raw], name: str) -> Any:
-    """Move the value of a documented field out of `fields`, if it has the documented type."""
+    """Move a documented field out of `fields`, if its type is right."""
     value = _value(fields.get(name, _NULL), _integer if name in _INTEGER_FIELDS else _text)
     if value is _WRONG:
         return None
@@ -357,7 +350,7 @@ def _take(fields: dict[str, msgspec.Raw], name: str) -> Any:
 
 
 def _json(fields: Mapping[str, msgspec.Raw]) -> str:
-    """Encode fields so that their order, spacing and escaping do not matter."""
+    """Encode fields independently of their order, spacing and escaping."""
     text = bytes(_encode(fields))
     if nests_too_deeply(text):
         message = f"the body has an unknown field nested more than {DEEPEST_JSON} levels deep"
