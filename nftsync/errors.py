@@ -9,12 +9,12 @@
     │   ├── NewerDatabase
     │   └── DamagedDatabase
     ├── SyncRunning
-    ├── CutOff
+    ├── RunInterrupted
     ├── ReadError
     │   ├── AccessRefused
     │   ├── NoConnection
     │   │   └── ProxyFailed
-    │   └── UnusableAnswer
+    │   └── UnusableResponse
     └── Stopped
 """
 
@@ -63,7 +63,7 @@ class SyncRunning(NftsyncError):
     """Another sync holds this database."""
 
 
-class CutOff(NftsyncError):
+class RunInterrupted(NftsyncError):
     """A run was interrupted for a reason other than the provider; it can be resumed."""
 
 
@@ -111,7 +111,7 @@ class ProxyFailed(NoConnection):
         super().__init__(message, connected=False, final=final)
 
 
-class UnusableAnswer(ReadError):
+class UnusableResponse(ReadError):
     """The response's content does not match the provider's document."""
 
 

@@ -86,7 +86,7 @@ def _parse_text(value: str) -> date | datetime:
         ) from error
 
 
-def begun(moment: str, latest: Callable[[], str | None]) -> str:
+def up_to_now(moment: str, latest: Callable[[], str | None]) -> str:
     """Return a time, or the present for the end of a day in progress.
 
     Args:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError
-from nftsync.times import begun, format_time, now, parse_duration, parse_time
+from nftsync.times import format_time, now, parse_duration, parse_time, up_to_now
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
@@ -89,19 +89,19 @@ def test_what_has_begun_is_taken_and_of_a_day_under_way_the_present(one_day):
         raise AssertionError("asked")
 
     for moment in (ahead(), ahead(seconds=-1), ahead(seconds=50), "0001-01-01T00:00:00.000000Z"):
-        assert begun(moment, never) == moment
-    assert begun(parse_time("yesterday", "end"), never) == parse_time("yesterday", "end")
+        assert up_to_now(moment, never) == moment
+    assert up_to_now(parse_time("yesterday", "end"), never) == parse_time("yesterday", "end")
     clock = datetime.now(UTC)
     for day in ("today", clock.date()):
-        present = begun(parse_time(day, "end"), lambda: None)
+        present = up_to_now(parse_time(day, "end"), lambda: None)
         assert format_time(clock) <= present <= now()
     # The clock of what was stored may be ahead.
     stored = ahead(minutes=30)
-    assert begun(stored, lambda: stored) == stored
+    assert up_to_now(stored, lambda: stored) == stored
     tomorrow = parse_time(clock.date() + timedelta(days=1), "end")
     far = ahead(days=9)
-    assert begun(tomorrow, lambda: far) == tomorrow
-    assert begun(parse_time(date.fromisoformat(far[:10]), "end"), lambda: far) == far
+    assert up_to_now(tomorrow, lambda: far) == tomorrow
+    assert up_to_now(parse_time(date.fromisoformat(far[:10]), "end"), lambda: far) == far
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_has_begun_is_taken_and_of_a_day_under_way_the_present(one_day):
 def test_a_time_to_come_is_refused_with_the_time_it_is(by, said):
     moment = ahead(**by)
     with pytest.raises(InputError) as caught:
-        begun(moment, now)
+        up_to_now(moment, now)
     told = rf"{re.escape(moment)} is in the future: it is \S+Z now{said}"
     assert re.fullmatch(told, str(caught.value))
 
@@ -125,7 +125,7 @@ def test_a_day_of_the_next_year_may_have_been_one_of_this():
     day = clock.date().replace(month=1, day=2, year=clock.year + 1)
     for edge in ("start", "end"):
         with pytest.raises(InputError) as caught:
-            begun(parse_time(day, edge), lambda: None)
+            up_to_now(parse_time(day, edge), lambda: None)
         assert str(caught.value).startswith(f"{day} is in the future: it is {clock.year}")
         if (clock.month, clock.day) != (1, 1):
             meant = ("; did you mean", "; days and times")  # in its last hours the year is ahead

@@ -23,7 +23,7 @@ from nftsync.errors import (
     NoConnection,
     ReadError,
     SettingsError,
-    UnusableAnswer,
+    UnusableResponse,
 )
 from nftsync.text import visible
 
@@ -268,7 +268,7 @@ def _with_advice(error: ReadError) -> ReadError:
         text = "no webhook configuration at this base_url (404); check base_url"
     elif isinstance(error, NoConnection):
         text = f"{error}; it is not known whether the change arrived: run the command again"
-    elif isinstance(error, UnusableAnswer) or error.status is None:
+    elif isinstance(error, UnusableResponse) or error.status is None:
         text = f"{error}; it is not known whether anything changed"
     elif error.status == 429 or error.status >= 500:
         text = f"{error}; run the command again later"

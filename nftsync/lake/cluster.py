@@ -24,7 +24,7 @@ from distributed import Client, Future, LocalCluster, Worker, WorkerPlugin, get_
 from distributed.client import ClosedClientError
 from distributed.scheduler import KilledWorker
 
-from nftsync.errors import CutOff, SettingsError, StoreError
+from nftsync.errors import RunInterrupted, SettingsError, StoreError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule, RateLimiter
 from nftsync.pull.api import client_config
@@ -353,7 +353,7 @@ def _register(client: Client, pace: Pace, interrupted: threading.Event) -> None:
     """Send a run's pace to each worker, also to those that come later.
 
     Raises:
-        CutOff: the scheduler or one worker after the other has gone.
+        RunInterrupted: the scheduler or one worker after the other has gone.
         KeyboardInterrupt: the event was set.
     """
     for _ in range(_MOST_REGISTERED):
@@ -361,13 +361,13 @@ def _register(client: Client, pace: Pace, interrupted: threading.Event) -> None:
             register = partial(client.register_plugin, pace, name=pace.name)
             within(_REACH_SECONDS, register, partial(_stop_if, interrupted))
         except TimeoutError as error:
-            raise CutOff(f"the Dask cluster cannot be used: {error}") from None
+            raise RunInterrupted(f"the Dask cluster cannot be used: {error}") from None
         except _GONE as error:  # a worker has just died
             last = error
             time.sleep(_COUNTED_EVERY)
         else:
             return
-    raise CutOff(f"the Dask cluster cannot be used: {last}") from last
+    raise RunInterrupted(f"the Dask cluster cannot be used: {last}") from last
 
 
 @contextmanager
@@ -459,7 +459,7 @@ def each_bucket(
         A bucket's number and what its task returned, as they come.
 
     Raises:
-        CutOff: workers die of a task again and again.
+        RunInterrupted: workers die of a task again and again.
     """
     tasks = {client.submit(task, bucket, pure=False): bucket for bucket in buckets}
     killed = 0
@@ -473,7 +473,7 @@ def each_bucket(
             except KilledWorker as error:
                 killed += 1
                 if killed > _MOST_KILLED:
-                    raise CutOff(f"workers died of bucket {bucket}: {error}") from error
+                    raise RunInterrupted(f"workers died of bucket {bucket}: {error}") from error
                 tasks[client.submit(task, bucket, pure=False)] = bucket
                 continue
             yield bucket, result

@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 from distributed import Client
 
-from nftsync.errors import CutOff, InputError, SyncRunning
+from nftsync.errors import InputError, RunInterrupted, SyncRunning
 from nftsync.lake.applying import ApplyReport, apply_bucket
 from nftsync.lake.cluster import each_bucket, pace_of_worker, paced, shared_part
 from nftsync.lake.ledger import Ledger
@@ -159,7 +159,7 @@ class Driver:
             what = "resume the run: `nftsync lake sync --resume`"
             if self._run.kind != "sync":
                 what = "run the command again"
-            raise CutOff(f"the Dask scheduler has gone; {what}") from error
+            raise RunInterrupted(f"the Dask scheduler has gone; {what}") from error
 
     def _hand_out_plan(self, order: Order) -> None:
         if self._request.wallets is None:

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from nftsync.errors import InputError, UnusableAnswer
+from nftsync.errors import InputError, UnusableResponse
 from nftsync.provider.config import ClientConfig, Paging
 from nftsync.provider.limits import GiveUpRule, Slots
 from nftsync.provider.wire import (
@@ -213,7 +213,7 @@ class Client:
         for number in range(1, _MOST_PAGES + 1):
             query = "" if cursor is None else "?" + urlencode({paging.param: cursor})
             if len(query) > _LONGEST_QUERY:
-                raise UnusableAnswer(f"$.{paging.next}: the cursor is too long to send")
+                raise UnusableResponse(f"$.{paging.next}: the cursor is too long to send")
             response, page = yield from self._exchange.call(
                 "GET", path + query, effort, read, is_first=cursor is None
             )
@@ -222,7 +222,7 @@ class Client:
             entries += page.entries
             limits = self._config
             if size > limits.max_bytes or len(entries) > limits.max_entries:
-                raise UnusableAnswer(
+                raise UnusableResponse(
                     f"the pages together contain more than {limits.max_bytes:,} bytes or "
                     f"{limits.max_entries:,} entries; reading stopped"
                 )
@@ -235,9 +235,9 @@ class Client:
                     return WalletList([], digest=known_digest, unchanged=True)
                 return WalletList(without_duplicates(entries), doubt, digest=digest.hexdigest())
             if cursor in cursors:
-                raise UnusableAnswer(f"$.{paging.next}: the cursor {cursor[:80]!r} repeats")
+                raise UnusableResponse(f"$.{paging.next}: the cursor {cursor[:80]!r} repeats")
             cursors.add(cursor)
-        raise UnusableAnswer(f"more than {_MOST_PAGES:,} pages")
+        raise UnusableResponse(f"more than {_MOST_PAGES:,} pages")
 
     def _continuation_header(self, response: Response, position: _PagePosition) -> str | None:
         """Name a header that indicates more pages; the provider's document shows no paging."""

@@ -19,7 +19,7 @@ from nftsync.errors import (
     ProxyFailed,
     ReadError,
     Stopped,
-    UnusableAnswer,
+    UnusableResponse,
 )
 from nftsync.provider.access import Access
 from nftsync.provider.config import ClientConfig
@@ -218,7 +218,7 @@ class Exchange:
             if not error.connected:
                 self._rule.count_failure(str(error), final=not error.passing)
             raise
-        except UnusableAnswer as error:
+        except UnusableResponse as error:
             self._rule.count_response(error.status or 200)
             raise
 
@@ -282,7 +282,7 @@ class Exchange:
                 problem += HTTPS_HINT
             if status == 404:
                 problem = f"404: no such object{self._twice}"
-        kind = UnusableAnswer if status < 400 else ReadError
+        kind = UnusableResponse if status < 400 else ReadError
         raise kind(f"the provider answered {problem}", status=status)
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from nftsync.errors import NoConnection, ProxyFailed, ReadError, Stopped, UnusableAnswer
+from nftsync.errors import NoConnection, ProxyFailed, ReadError, Stopped, UnusableResponse
 from nftsync.provider.access import Network
 from nftsync.provider.wire import CutShort
 from nftsync.threads import start_thread
@@ -136,7 +136,7 @@ class Transports:
             NoConnection: no complete response came in time.
             CutShort: the compressed body is truncated.
             ReadError: too many large responses arrived at once.
-            UnusableAnswer: the body is too large or cannot be decompressed.
+            UnusableResponse: the body is too large or cannot be decompressed.
             Stopped: the stop event was set.
             Exception: the failure that ended the deadline thread.
         """
@@ -231,7 +231,7 @@ class _Link:
             self._http = self._connect()
             raise self._explain(error) from None
         except zlib.error as error:
-            raise UnusableAnswer(f"the body cannot be decompressed: {error}") from None
+            raise UnusableResponse(f"the body cannot be decompressed: {error}") from None
         finally:
             with self._lock:
                 self._deadline = math.inf
@@ -321,7 +321,7 @@ class _Link:
             left = max_bytes - size
             chunk = raw if gzip is None else gzip.unpack(raw, left + 1)
             if len(chunk) > left:
-                raise UnusableAnswer(
+                raise UnusableResponse(
                     f"the body is larger than {max_bytes:,} bytes; reading stopped",
                     status=response.status_code,
                 )
@@ -376,7 +376,9 @@ def _gunzip(content_encoding: str) -> Gunzip | None:
     if not codings:
         return None
     if codings not in (["gzip"], ["x-gzip"]):
-        raise UnusableAnswer(f"the body has an unusable content encoding {content_encoding[:80]!r}")
+        raise UnusableResponse(
+            f"the body has an unusable content encoding {content_encoding[:80]!r}"
+        )
     return Gunzip()
 
 

@@ -17,14 +17,14 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from nftsync.errors import UnusableAnswer
+from nftsync.errors import UnusableResponse
 from nftsync.records import Content, Entry, are_uuids
 from nftsync.text import DEEPEST_JSON, nests_too_deeply, repeated_key
 
 _Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class CutShort(UnusableAnswer):
+class CutShort(UnusableResponse):
     """The body ends before its JSON does; a retry may get it all."""
 
     def __init__(self, message: str) -> None:
@@ -133,7 +133,7 @@ def decode_wallet(
         most: a body with more entries is not decoded, to save memory.
     """
     if most is not None and body.count(_AMOUNT) > most:
-        raise UnusableAnswer(f"$.{_LIST_FIELD}: more than {most:,} entries")
+        raise UnusableResponse(f"$.{_LIST_FIELD}: more than {most:,} entries")
     if cursor_field is None:
         try:
             balances = _strict_balances.decode(body).nft_token_balances
@@ -164,13 +164,13 @@ def _refuse_repeated_keys(body: bytes, entries: int) -> None:
         try:
             json.loads(body, object_pairs_hook=_refuse_repeated_key, parse_int=str, parse_float=str)
         except RecursionError:
-            raise UnusableAnswer("the body is nested too deeply") from None
+            raise UnusableResponse("the body is nested too deeply") from None
 
 
 def _refuse_repeated_key(pairs: list[tuple[str, Any]]) -> None:
     twice = repeated_key(pairs)
     if twice is not None:
-        raise UnusableAnswer(f"the key {twice[:80]!r} appears twice")
+        raise UnusableResponse(f"the key {twice[:80]!r} appears twice")
 
 
 def without_duplicates(entries: list[Entry]) -> list[Entry]:
@@ -180,7 +180,7 @@ def without_duplicates(entries: list[Entry]) -> list[Entry]:
         return entries
     for token_id, amount, _ in entries:
         if first[token_id][1] != amount:
-            raise UnusableAnswer(
+            raise UnusableResponse(
                 f"$.{_LIST_FIELD}: token {token_id} is listed twice, "
                 f"with the amounts {first[token_id][1][:80]!r} and {amount[:80]!r}"
             )
@@ -193,13 +193,13 @@ def decode_token(body: bytes, token_id: str) -> Content:
     fields = _decode(_object, text)
     shown = _value(fields.get("id", _NULL), _text)
     if isinstance(shown, str) and shown.lower() != token_id:
-        raise UnusableAnswer(f"$.id: the response is the record of another token, {shown[:80]!r}")
+        raise UnusableResponse(f"$.id: the response is the record of another token, {shown[:80]!r}")
     # The document promises only the metadata; an id identifies a token as well.
     if not isinstance(shown, str) and bytes(fields.get("metadata", _NULL))[:1] != b"{":
-        raise UnusableAnswer("$: no id and no metadata, so this is not a token record")
+        raise UnusableResponse("$: no id and no metadata, so this is not a token record")
     content = _loose_content(msgspec.Raw(text), token_id)
     if content is None:
-        raise UnusableAnswer("$: expected an object, got null")
+        raise UnusableResponse("$: expected an object, got null")
     return content
 
 
@@ -208,7 +208,7 @@ def check_object(body: bytes) -> bytes:
     text = _checked(body)
     _decode(_object, text)
     if nests_too_deeply(text):
-        raise UnusableAnswer(f"the body is nested more than {DEEPEST_JSON} levels deep")
+        raise UnusableResponse(f"the body is nested more than {DEEPEST_JSON} levels deep")
     return text
 
 
@@ -251,7 +251,7 @@ def _token_ids(ids: list[str]) -> list[str]:
     joined = ",".join(ids)
     if not are_uuids(joined) or len(joined) != 37 * len(ids) - 1:
         index, wrong = next((i, x) for i, x in enumerate(ids) if "," in x or not are_uuids(x))
-        raise UnusableAnswer(f"$.{_LIST_FIELD}[{index}].tokenId: {wrong[:80]!r} is not a UUID")
+        raise UnusableResponse(f"$.{_LIST_FIELD}[{index}].tokenId: {wrong[:80]!r} is not a UUID")
     return joined.lower().split(",")
 
 
@@ -262,7 +262,7 @@ def _checked(body: bytes) -> bytes:
     except UnicodeDecodeError as error:
         if error.reason == "unexpected end of data" and body.lstrip()[:1] == b"{":
             raise CutShort("the body is cut short") from None
-        raise UnusableAnswer(f"the body is not UTF-8 (byte {error.start})") from None
+        raise UnusableResponse(f"the body is not UTF-8 (byte {error.start})") from None
     if b"\\ud" in body or b"\\uD" in body:
         return _SURROGATE.sub(_keep_pairs, body)
     return body
@@ -276,16 +276,16 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise UnusableAnswer(_path_first(str(error))) from None
+        raise UnusableResponse(_path_first(str(error))) from None
     except msgspec.DecodeError as error:
         if "truncated" in str(error) or _ends_in_a_number(body):
             raise CutShort(
                 "the body is empty" if not body.strip() else "the body is cut short"
             ) from None
         kind = " (it looks like HTML)" if body.lstrip()[:1] == b"<" else ""
-        raise UnusableAnswer(f"the body is not JSON{kind}: {error}") from None
+        raise UnusableResponse(f"the body is not JSON{kind}: {error}") from None
     except RecursionError:
-        raise UnusableAnswer("the body is nested too deeply") from None
+        raise UnusableResponse("the body is nested too deeply") from None
 
 
 def _ends_in_a_number(body: bytes) -> bool:
@@ -302,7 +302,7 @@ def _path_first(message: str) -> str:
 def _cursor(raw: msgspec.Raw, field: str) -> str | None:
     value = _value(raw, msgspec.json.Decoder(str | int | None))
     if value is _WRONG or value == "":
-        raise UnusableAnswer(f"$.{field}: expected a cursor (text or an integer) or null")
+        raise UnusableResponse(f"$.{field}: expected a cursor (text or an integer) or null")
     return None if value is None else str(value)
 
 
@@ -354,7 +354,7 @@ def _json(fields: Mapping[str, msgspec.Raw]) -> str:
     text = bytes(_encode(fields))
     if nests_too_deeply(text):
         message = f"the body has an unknown field nested more than {DEEPEST_JSON} levels deep"
-        raise UnusableAnswer(message)
+        raise UnusableResponse(message)
     if b"\\" in text or text.count(b"{") + text.count(b"[") > 1 + ("metadata" in fields):
         text = bytes(_encode(json.loads(text, parse_int=_digits, parse_float=_digits)))
     return text.decode()

@@ -29,7 +29,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from nftsync.errors import CutOff, SettingsError
+from nftsync.errors import RunInterrupted, SettingsError
 from nftsync.provider.config import ClientConfig, environment_without_settings
 from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.reads import Pool, Read, Reader, Task
@@ -146,7 +146,7 @@ class Process(Reader[Task, Read]):
 
         Raises:
             SettingsError: the token command failed.
-            CutOff: the child and its replacements ended before their work was done.
+            RunInterrupted: the child and its replacements ended before their work was done.
         """
         reads = super().take(entries, timeout=timeout)
         self._kill_if_stopped()
@@ -171,7 +171,7 @@ class Process(Reader[Task, Read]):
     def _replace(self) -> None:
         """Start another child for the unfinished tasks."""
         if self._replacements == _MAX_REPLACEMENTS:
-            raise CutOff(f"the reading process {self._end_reason}; run again with --resume")
+            raise RunInterrupted(f"the reading process {self._end_reason}; run again with --resume")
         self._replacements += 1
         _log.warning("the reading process %s; a new one replaced it", self._end_reason)
         self._end_child()

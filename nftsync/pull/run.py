@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from nftsync.errors import CutOff, InputError, SettingsError
+from nftsync.errors import InputError, RunInterrupted, SettingsError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.process import Process
@@ -266,7 +266,7 @@ class SyncRun:
                 self._error = str(error)
                 self._finish()
                 raise
-        except CutOff as error:
+        except RunInterrupted as error:
             self._error, cut_off = str(error), True
         interrupted = self._interrupted
         if self._stopping:
@@ -297,7 +297,9 @@ class SyncRun:
             while not self._stopping and self._release():
                 self._feed(iter(()), lambda _: None)
         if self._unfinished and not self._stopping:
-            raise CutOff(f"{len(self._unfinished):,} {kind} were not read; run again with --resume")
+            raise RunInterrupted(
+                f"{len(self._unfinished):,} {kind} were not read; run again with --resume"
+            )
 
     def _without_read_wallets(
         self, tasks: Iterator[Task], planned: int, advance: Callable[[int], object]

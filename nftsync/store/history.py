@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from nftsync.records import CONTENT_COLUMNS, METADATA
 from nftsync.store.database import over_keys
-from nftsync.times import begun, shifted
+from nftsync.times import shifted, up_to_now
 
 #: The last times in the logs, in which they never decrease.
 _OBSERVED = """
@@ -86,7 +86,7 @@ def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> st
         times = (last_observed(database), *database.execute(_READ).fetchone())
         return max((time for time in times if time), default=None)
 
-    return begun(moment, latest)
+    return up_to_now(moment, latest)
 
 
 #: So far clocks may be apart without anything to be said.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nftsync.errors import CutOff, NftsyncError, StoreError
+from nftsync.errors import NftsyncError, RunInterrupted, StoreError
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.process import Process
 from nftsync.pull.reads import WalletTask
@@ -179,7 +179,7 @@ def _reading_process(caplog: pytest.LogCaptureFixture) -> list[str]:
         config = ClientConfig(base_url=provider.url, first_wait=1e300)
         with closing(Process(config, SequenceNumbers(0, 0), 1)) as reader:
             reader.submit([WalletTask(WALLET)])
-            with pytest.raises(CutOff):  # noqa: PT012 - one call of several
+            with pytest.raises(RunInterrupted):  # noqa: PT012 - one call of several
                 while True:
                     reader.take(1, timeout=0.1)
     return [record.getMessage() for record in caplog.records]

@@ -23,7 +23,7 @@ from nftsync.errors import (
     ReadError,
     SettingsError,
     Stopped,
-    UnusableAnswer,
+    UnusableResponse,
 )
 from nftsync.provider.client import Client, finish
 from nftsync.provider.limits import GiveUpRule, RateLimiter
@@ -159,7 +159,7 @@ def test_a_redirect_is_not_followed_endless_or_not(provider, make_client):
             provider.on(path, reply(GOOD, status, location=location))
             effort = Effort()
             with pytest.raises(
-                UnusableAnswer, match=f"{status}, a redirect, which nftsync does not follow"
+                UnusableResponse, match=f"{status}, a redirect, which nftsync does not follow"
             ):
                 finish(make_client().balances(wallet(1), effort))
             assert effort == Effort(1, 0)
@@ -187,7 +187,7 @@ def test_an_unusable_answer_is_final(provider, make_client):
     for answer, message in UNUSABLE.values():
         provider.always(answer)
         effort = Effort()
-        with pytest.raises(UnusableAnswer, match=message) as caught:
+        with pytest.raises(UnusableResponse, match=message) as caught:
             finish(make_client().balances(wallet(1), effort))
         assert not isinstance(caught.value, CutShort)
         assert effort == Effort(1, 0)
@@ -219,7 +219,7 @@ def test_a_body_of_just_max_bytes_is_read(provider, make_client):
     assert finish(client.balances(wallet(1), Effort())).entries
     for answer in (reply(GOOD), reply(PACKED, content_encoding="gzip")):
         provider.always(answer)
-        with pytest.raises(UnusableAnswer, match="larger than"):
+        with pytest.raises(UnusableResponse, match="larger than"):
             finish(make_client(max_bytes=len(GOOD) - 1).balances(wallet(1), Effort()))
 
 
@@ -229,7 +229,7 @@ def test_a_gzip_bomb_stops_at_max_bytes_and_is_never_unpacked_whole(provider, ma
     client = make_client(max_bytes=1_000_000)
     tracemalloc.start()
     try:
-        with pytest.raises(UnusableAnswer, match="larger than"):
+        with pytest.raises(UnusableResponse, match="larger than"):
             finish(client.balances(wallet(1), Effort()))
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync.errors import InputError, UnusableAnswer
+from nftsync.errors import InputError, UnusableResponse
 from nftsync.provider.client import Client, finish
 from nftsync.provider.wire import CutShort, check_object
 from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
@@ -51,7 +51,7 @@ def test_what_is_no_object_fails_the_read_and_not_the_provider(provider, make_cl
         (reply(b'{"a": '), "cut short"),
     ):
         provider.always(answer)
-        with pytest.raises(UnusableAnswer, match=message):
+        with pytest.raises(UnusableResponse, match=message):
             finish(make_client(attempts=2).object(PATH, Effort()))
         found = read_one(make_client(attempts=2), TASKS[2])
         assert (found.outcome, found.body, found.provider_down) == ("failed", None, False)
@@ -70,7 +70,7 @@ _JSON = st.recursive(
 def test_any_body_is_an_object_or_refused(body):
     try:
         kept = check_object(body)
-    except UnusableAnswer:
+    except UnusableResponse:
         return
     assert isinstance(json.loads(kept.decode()), dict)
     assert kept == body or b"\\ud" in body

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import nftsync
-from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableAnswer
+from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableResponse
 from nftsync.provider.access import Auth, access_to
 from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig, Paging
@@ -288,7 +288,7 @@ def test_the_same_body_is_known_by_its_digest(provider, make_client):
 def test_a_304_that_was_not_asked_for_is_unusable(provider, make_client):
     provider.always(reply(status=304))
     for arguments in ({}, {"etag": '"v1"'}, {"known_digest": "d"}):
-        with pytest.raises(UnusableAnswer, match="304: not modified"):
+        with pytest.raises(UnusableResponse, match="304: not modified"):
             finish(make_client().balances(wallet(1), Effort(), **arguments))
 
 
@@ -339,11 +339,11 @@ def test_pages_are_never_asked_for_conditionally_but_known_by_their_digest(provi
 
 def test_a_cursor_that_comes_again_or_is_too_long_fails_the_read(provider, paging_client):
     provider.always(paged(balances(next=1), balances(next=2), balances(next=1)))
-    with pytest.raises(UnusableAnswer, match=r"^\$\.next: the cursor '1' repeats$"):
+    with pytest.raises(UnusableResponse, match=r"^\$\.next: the cursor '1' repeats$"):
         finish(paging_client.balances(wallet(1), Effort()))
     assert len(provider.requests()) == 3
     provider.always(reply(balances(next="x" * 10_000)))
-    with pytest.raises(UnusableAnswer, match=r"^\$\.next: the cursor is too long"):
+    with pytest.raises(UnusableResponse, match=r"^\$\.next: the cursor is too long"):
         finish(paging_client.balances(wallet(1), Effort()))
     assert len(provider.requests()) == 4
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync.errors import UnusableAnswer
+from nftsync.errors import UnusableResponse
 from nftsync.provider.wire import (
     CutShort,
     WalletList,
@@ -62,7 +62,7 @@ def shown(content: Content) -> dict[str, Any]:
 
 
 def refusal(body: bytes, **arguments: Any) -> str:
-    with pytest.raises(UnusableAnswer) as caught:
+    with pytest.raises(UnusableResponse) as caught:
         decode_wallet(body, **arguments)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -153,7 +153,7 @@ def test_any_text_is_kept_and_a_lone_surrogate_is_replaced(written, text):
 def test_values_deeper_than_others_can_read_again_fail_the_wallet():
     """The thread that applies the read has less stack left than the one that decoded it."""
     nested = "[" * 201 + "]" * 201
-    with pytest.raises(UnusableAnswer, match="nested"):
+    with pytest.raises(UnusableResponse, match="nested"):
         content_of(f'{{"x": {nested}}}')
     in_text = "[" * 300 + "{" * 300 + '\\"'
     assert content_of(f'{{"x": ["{in_text}"]}}') == {"extra": f'{{"x":["{in_text}"]}}'}
@@ -161,16 +161,16 @@ def test_values_deeper_than_others_can_read_again_fail_the_wallet():
         for place in ('{"x": %s}', '{"metadata": {"name": %s}}', "%s"):
             deep = place % (opening * 100_000 + "0" + closing * 100_000)
             assert refusal(wallet_body(deep)) == "the body is nested too deeply"
-            with pytest.raises(UnusableAnswer):
+            with pytest.raises(UnusableResponse):
                 decode_token(deep.encode(), ID)
 
 
 def test_a_single_token_that_is_another_s_or_no_object_is_refused():
     body = json.dumps({"id": OTHER, "metadata": {"name": "n"}}).encode()
-    with pytest.raises(UnusableAnswer, match=rf"^\$\.id: .*another token, '{OTHER}'$"):
+    with pytest.raises(UnusableResponse, match=rf"^\$\.id: .*another token, '{OTHER}'$"):
         decode_token(body, ID)
     for body in (b"null", b"[]", b'"x"', b"1"):
-        with pytest.raises(UnusableAnswer, match=r"^\$: expected object, got "):
+        with pytest.raises(UnusableResponse, match=r"^\$: expected object, got "):
             decode_token(body, ID)
 
 
@@ -190,7 +190,7 @@ def test_a_single_token_that_is_another_s_or_no_object_is_refused():
     ],
 )
 def test_another_kind_of_body_is_refused_and_not_called_cut_short(body, message):
-    with pytest.raises(UnusableAnswer) as caught:
+    with pytest.raises(UnusableResponse) as caught:
         decode_wallet(body)
     assert message in str(caught.value)
     assert not isinstance(caught.value, CutShort)
@@ -257,7 +257,7 @@ def test_a_token_named_twice_is_listed_once_or_refused():
     first, second = (("a",), ("b",))
     twice = [(ID, "1", first), (OTHER, "2", None), (ID, "1", second)]
     assert sorted(without_duplicates(twice)) == [(ID, "1", first), (OTHER, "2", None)]
-    with pytest.raises(UnusableAnswer, match=f"{ID} is listed twice.*'1' and '2'"):
+    with pytest.raises(UnusableResponse, match=f"{ID} is listed twice.*'1' and '2'"):
         without_duplicates([*twice, (ID, "2", None)])
 
 
@@ -296,9 +296,9 @@ def _damaged(changes: list[tuple[int, int]]) -> bytes:
 def test_any_body_gives_a_result_that_can_be_read_again_or_a_refusal(body):
     found: list[Content | None] = []
     for arguments in ({}, {"cursor_field": "x"}):
-        with suppress(UnusableAnswer):
+        with suppress(UnusableResponse):
             found += [content for _, _, content in decode_wallet(body, **arguments).entries]
-    with suppress(UnusableAnswer):
+    with suppress(UnusableResponse):
         found.append(decode_token(body, ID))
     for content in found:
         if content is not None and content[-1] is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from nftsync.errors import CutOff
+from nftsync.errors import RunInterrupted
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.process import Process
 from nftsync.pull.reads import Pool, Read, Reader, Task, WalletTask
@@ -263,6 +263,6 @@ def test_the_error_of_a_reading_thread_reaches_whoever_takes_its_reads(provider:
 def test_a_reading_process_whose_threads_fail_is_replaced_and_not_for_ever(
     provider: Provider, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(CutOff, match="ended unexpectedly; run again with --resume"):
+    with pytest.raises(RunInterrupted, match="ended unexpectedly; run again with --resume"):
         read_all(Process(failing(provider), SequenceNumbers(0, 0), 2), wallet(1), wallet(2))
     assert capfd.readouterr().err.count("OverflowError: ") == 3
