@@ -129,7 +129,7 @@ def sync(
 @click.argument("url", metavar="LAKE")
 @json_option("Print all runs as JSON.")
 def runs(url: str, *, as_json: bool) -> None:
-    """List the runs of a lake, newest last; rows of expired runs can no longer be read."""
+    """List the runs, newest last. Rows of expired runs can no longer be read."""
     import msgspec
 
     from nftsync.lake.run import runs_of
@@ -193,7 +193,7 @@ def status(url: str, *, as_json: bool) -> int:
 @takeover_option
 @json_option("Print the result as JSON.")
 def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bool) -> None:
-    """Merge a lake's small files, and delete files that no kept run needs.
+    """Merge small files, and delete files that no kept run needs.
 
     No sync can start meanwhile. After an interruption, run the command again. Rows of expired runs
     can no longer be read.
@@ -282,7 +282,7 @@ def removals() -> None:
 @click.argument("url", metavar="LAKE")
 @view_options("Print all removals held for review as JSON.")
 def list_(url: str, *, view: View) -> None:
-    """List the removals that a lake holds for review, like `nftsync lake removals LAKE`."""
+    """List the held removals, like `nftsync lake removals LAKE`."""
     from nftsync.lake.status import find_held
 
     review = find_held(url)

@@ -181,7 +181,7 @@ def wallets(settings: Settings, *, status: str | None, group: str | None, view: 
 @click.argument("wallet_ids", nargs=-1, required=True, metavar="ID...")
 @with_settings("database")
 def add(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
-    """Add wallets to every sync without names, or track untracked ones again."""
+    """Add wallets to all syncs, or track untracked ones again."""
     from nftsync.records import normalize_uuid
     from nftsync.store.mirror import Mirror
     from nftsync.store.wallets import WalletLine, register

@@ -28,6 +28,7 @@ UINT256 = 2**256 - 1
 OF_DATABASE = {name: getattr(frames, name) for name in frames.__all__} | {
     "diff": lambda database: frames.diff(database, at(2)),
     "find": lambda database: frames.find(database, "o"),
+    "statement": lambda database: frames.statement(database, at(2)),
     "explain": lambda _: frames.explain("holdings"),
 }
 
@@ -41,7 +42,7 @@ def csv_cells(path: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-@pytest.mark.parametrize("name", sorted({*OF_DATABASE} - {"brief", "load", "save"}))
+@pytest.mark.parametrize("name", sorted({*OF_DATABASE} - {"brief", "load", "save", "value"}))
 def test_each_frame_of_a_database_comes_back(name, small_database, tmp_path):
     frame = pd.DataFrame(OF_DATABASE[name](small_database))  # some show themselves in another way
     assert_frame_equal(back(frame, tmp_path), frame)
