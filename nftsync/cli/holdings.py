@@ -41,22 +41,22 @@ _FILTERS = (
 #: Upper limit of `find --limit`, and its meaning of 0.
 _ALL = 100_000
 
-_WALLET = TableColumn("wallet", "wallet_id", "id", name="wallet_label")
-_TOKEN = TableColumn("name", "token_id", "id", name="name")
+WALLET = TableColumn("wallet", "wallet_id", "id", name="wallet_label")
+TOKEN = TableColumn("name", "token_id", "id", name="name")
 _ON_CHAIN_ID = TableColumn("on-chain id", "blockchain_token_id", "id")
 _HELD = (
-    _TOKEN,
+    TOKEN,
     TableColumn("amount", "amount", "number"),
     TableColumn("collection", "contract_address", "id", name="collection"),
     TableColumn("held since", "held_since", "time"),
 )
 #: Columns of the tables, most important first.
-HOLDING = (_WALLET, *_HELD, TableColumn("edition", "edition"), _ON_CHAIN_ID)
+HOLDING = (WALLET, *_HELD, TableColumn("edition", "edition"), _ON_CHAIN_ID)
 _CERTAINTY = TableColumn("certainty", "certainty")
 _CHANGE = (
     TableColumn("observed", "observed_at", "time"),
-    _WALLET,
-    _TOKEN,
+    WALLET,
+    TOKEN,
     TableColumn("before", "old_amount", "number"),
     TableColumn("after", "new_amount", "number"),
     TableColumn("seen by", "seen_by"),
@@ -82,7 +82,7 @@ _READ = (
 )
 
 
-def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, metavar, text in reversed(_FILTERS):
         command = click.option(name, metavar=metavar, help=text)(command)
     return command
@@ -90,7 +90,7 @@ def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @with_settings("database")
-@_filter_options
+@filter_options
 @time_option("--as-of", "end", "Show holdings and metadata as known at this time:")
 @view_options("Print all holdings as JSON.")
 def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: Any) -> None:
@@ -177,7 +177,7 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     metavar="CHANGE_ID",
     help="Only changes with a greater id, to continue after the last call.",
 )
-@_filter_options
+@filter_options
 @click.option(
     "--follow", is_flag=True, help="Wait for new changes, and print each as a line of JSON."
 )

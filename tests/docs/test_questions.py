@@ -14,7 +14,7 @@ def test_each_question_is_answered_in_at_most_two_lines(demo, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     shutil.copytree(demo.parent, "data")
     setting, *answers = [block.text for block in blocks(PAGE)]
-    assert len(answers) == len(sections(read(PAGE), "##")) == 10
+    assert len(answers) == len(sections(read(PAGE), "##")) == 11
     names: dict[str, object] = {}
     exec(setting, names)
     shown = {}

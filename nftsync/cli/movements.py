@@ -1,0 +1,144 @@
+"""The commands `transfers` and `statement`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nftsync.cli.common import (
+    frame_warnings,
+    pages_of,
+    print_json_rows,
+    say,
+    say_truncated,
+    time_option,
+    utc_times,
+    with_settings,
+)
+from nftsync.cli.holdings import TOKEN, filter_options
+from nftsync.cli.tables import TableColumn, View, print_table, view_options
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nftsync.settings import Settings
+
+_TRANSFER = (
+    TableColumn("observed", "observed_at", "time"),
+    TableColumn("from", "from_wallet_id", "id", name="from_label"),
+    TableColumn("to", "to_wallet_id", "id", name="to_label"),
+    TOKEN,
+    TableColumn("amount", "amount", "number"),
+)
+_ENTRIES = ("opening", "initial", "received", "sent", "closing")
+#: By value of `--by`: the column that names the groups, and the column of the table.
+_GROUPS = {
+    "group": ("wallet_group", TableColumn("group", "wallet_group")),
+    "wallet": ("wallet_id", TableColumn("wallet", "wallet_id", "id", name="wallet_label")),
+    "collection": ("contract", TableColumn("collection", "contract", "id", name="collection")),
+}
+
+
+@click.command()
+@with_settings("database")
+@time_option("--since", "start", "Only transfers observed since this time:")
+@time_option("--until", "end", "Only transfers observed until this time:")
+@filter_options
+@view_options("Print all transfers as JSON.", "Rows of the table, the newest; 0 shows all.")
+def transfers(
+    settings: Settings, *, since: str | None, until: str | None, view: View, **filters: Any
+) -> None:
+    """List transfers with both wallets, the oldest first.
+
+    nftsync infers transfers from the change feed. A transfer without a sender or a receiver has an
+    unknown or ambiguous other side; initial holdings are not transfers. `observed_after` and
+    `observed_at` in the JSON are the two observations between which a transfer happened.
+
+    \b
+    Examples:
+      nftsync transfers --since 2026-10-01 --until 2026-10-31
+      nftsync transfers --since 30d --wallet Treasury
+      nftsync transfers --contract "Salt Harbours" --json
+    """
+    from nftsync import frames
+
+    with frame_warnings() as notes:
+        frame = frames.transfers(settings.database, since, until, **filters)
+    for line in notes:
+        say(line)
+    if view.as_json:
+        _print_json(frame)
+    elif frame.empty:
+        say("No transfers.")
+    else:
+        newest = frame[-view.limit :] if view.limit else frame
+        print_table(_pages(newest), _TRANSFER, wide=view.wide)
+        say_truncated(view.limit, len(frame), "transfers", newest=True)
+
+
+@click.command()
+@with_settings("database")
+@time_option("--from", "end", "Time of the opening balance:", required=True)
+@time_option("--to", "end", "Time of the closing balance (default: now):")
+@click.option(
+    "--by", type=click.Choice(list(_GROUPS)), default="group", show_default=True, help="Rows."
+)
+@filter_options
+@view_options("Print the statement as JSON.")
+def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
+    """Print opening balance, movements and closing balance.
+
+    `initial` are the holdings in the first reads of wallets; their start date is unknown. In each
+    row, opening + initial + received - sent = closing, and the rows add up to the total. Counts
+    are NFTs: one wallet with more than zero of one token. A second table gives amounts, if they
+    differ from the counts.
+
+    Two month ends give the statement of the months between them.
+
+    \b
+    Examples:
+      nftsync statement --from 2026-09-30 --to 2026-10-31
+      nftsync statement --from 2026-09-30 --to 2026-10-31 --by wallet --group house
+      nftsync statement --from 2025-12-31 --by collection --json
+    """
+    from nftsync import frames
+
+    start, end = arguments.pop("from"), arguments.pop("to")
+    column, heading = _GROUPS[by]
+    with frame_warnings() as notes:
+        frame = frames.statement(settings.database, start, end, column, **arguments)
+    for line in notes:
+        say(line)
+    if view.as_json:
+        _print_json(frame)
+        return
+    click.echo(utc_times(f"From {start} to {end or 'now'}, in NFTs:\n"))
+    _print_statement(frame, heading, "", view)
+    if any((frame[name] != frame[f"{name}_amount"]).any() for name in _ENTRIES):
+        click.echo("\nIn amounts:\n")
+        _print_statement(frame, heading, "_amount", view)
+    say_truncated(view.limit, len(frame) - 1, "rows")
+
+
+def _print_statement(frame: pd.DataFrame, heading: TableColumn, unit: str, view: View) -> None:
+    """Print the first groups of a statement and the total."""
+    rows = len(frame) - 1
+    limit = min(view.limit, rows) if view.limit else rows
+    shown = frame.drop(index=range(limit, rows))
+    columns = (heading, *(TableColumn(name, f"{name}{unit}", "number") for name in _ENTRIES))
+    print_table(_pages(shown), columns, wide=view.wide)
+
+
+def _print_json(frame: pd.DataFrame) -> None:
+    """Print a frame as JSON, its amounts as text."""
+    amounts = [name for name in frame if name.endswith("amount")]
+    texts = {name: frame[name].astype(object).map(str, na_action="ignore") for name in amounts}
+    print_json_rows(_pages(frame.assign(**texts)))
+
+
+def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
+    """Yield pages of rows; `pages_of` takes the text of an amount from its own column."""
+    amounts = {"amount_text": frame["amount"]} if "amount" in frame else {}
+    return pages_of(frame.assign(**amounts), list(frame))
