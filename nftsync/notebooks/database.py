@@ -14,18 +14,12 @@ from nftsync.errors import SettingsError
 
 
 def provider_address(database: Path) -> str | None:
-    """The address of the provider that a database was read from, as far as that is known.
+    """Return the address of the provider that a database was read from, or None if unknown.
 
-    Args:
-        database: the file.
-
-    Returns:
-        For a demo's database the address that its provider had, whether or not it runs: no other
-        sent what is in there. Else the configured `base_url`, and None where there is none or the
-        settings are broken.
+    For a demo's database this is the address of the demo's provider, even if it is not running.
     """
-    if is_demo(database) and (kept := stored_address(database)):
-        return kept
+    if is_demo(database) and (demo_address := stored_address(database)):
+        return demo_address
     try:
         return settings.load().base_url
     except SettingsError:
@@ -37,20 +31,17 @@ _DEMO = Path("data") / "demo.db"
 
 
 def database(path: str | Path | None = None) -> Path:
-    """Which database a notebook opens.
+    """Return the absolute path of the database to open.
 
     Args:
-        path: the one to open. None for the one that the environment or `nftsync.toml` names; else
-            the nearest `data/nftsync.db` from the working directory upwards; else the demo's: the
-            nearest `data/demo.db`, or a new one that a run of the demo makes in the working
+        path: the database, which need not exist yet. None: the configured one, or else the nearest
+            `data/nftsync.db` from the working directory upwards, or else the nearest
+            `data/demo.db`. If there is none, a run of the demo creates one in the working
             directory.
 
-    Returns:
-        Its absolute path. A database that is named need not exist yet.
-
     Raises:
-        SettingsError: the configured database is of the wrong form.
-        NftsyncError: the demo's database cannot be made.
+        SettingsError: the configured database is invalid.
+        NftsyncError: the demo's database cannot be created.
     """
     if path is not None:
         return Path(path).expanduser().absolute()
@@ -59,38 +50,29 @@ def database(path: str | Path | None = None) -> Path:
 
 
 def named_or_demo(configured: Path, source: str, tell: Callable[[str], object]) -> Path:
-    """The configured database if it is named, else the nearest, else the demo's; see `database`.
-
-    Args:
-        configured: the setting `database`.
-        source: where that came from, as in `Settings.sources`.
-        tell: is told what happens, a line at a time.
-
-    Raises:
-        NftsyncError: the demo's database cannot be made.
-    """
+    """Return the database to open if none was given; see `database`."""
     if source != "default":
         return configured
     here = Path.cwd()
-    if found := _nearest(here / _DEFAULT, Path.is_file):
-        return found
+    if nearest := _nearest(here / _DEFAULT, Path.is_file):
+        return nearest
     from nftsync.demo.run import run_demo
 
-    if found := _nearest(here / _DEMO, is_demo):
-        tell(f"No database is named, and there is no {_DEFAULT}: this is the demo's.")
-        return found
-    made = here / _DEMO
-    tell(f"No database is named, and there is no {_DEFAULT}: the demo makes {made} ...")
-    remove_demo(made)
-    run_demo(made, lambda _: None)
-    return made
+    if demo := _nearest(here / _DEMO, is_demo):
+        tell(f"No database is configured, and there is no {_DEFAULT}. Opening the demo's database.")
+        return demo
+    demo = here / _DEMO
+    tell(f"No database is configured, and there is no {_DEFAULT}. Running the demo, in {demo} ...")
+    remove_demo(demo)
+    run_demo(demo, lambda _: None)
+    return demo
 
 
 def _nearest(file: Path, fits: Callable[[Path], bool]) -> Path | None:
-    """A file of the same name and folder, from where this one is upwards."""
+    """Return the nearest file of this name and folder, upwards, that `fits`."""
     for folder in file.parents[1:]:
         candidate = folder / file.parent.name / file.name
-        with suppress(OSError):  # a folder that may not be looked into
+        with suppress(OSError):  # a folder without read permission
             if fits(candidate):
                 return candidate
     return None

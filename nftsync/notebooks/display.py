@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 _MIMETYPE = "plotly_mimetype"
 
-#: plotly draws as wide as the window, which paper would cut off; pixels that A4 and Letter have.
+#: Charts are as wide as the window, which paper would cut off: 620 pixels fit A4 and Letter.
 _PRINTED = """
-const drawn = (width) => document.querySelectorAll(".js-plotly-plot").forEach(
+const resize = (width) => document.querySelectorAll(".js-plotly-plot").forEach(
   (chart) => Plotly.relayout(chart, {width: width, autosize: width === null}));
-window.addEventListener("beforeprint", () => drawn(620));
-window.addEventListener("afterprint", () => drawn(null));
+window.addEventListener("beforeprint", () => resize(620));
+window.addEventListener("afterprint", () => resize(null));
 """
 _ON_PAPER = """@media print {
   h2 { break-after: avoid }
@@ -44,7 +44,7 @@ _ON_PAPER = """@media print {
 
 
 def begin_charts() -> None:
-    """Put plotly's script into the page, once, before the first chart.
+    """Insert plotly's script into the page, once, before the first chart.
 
     Raises:
         NftsyncError: plotly is not installed.
@@ -58,13 +58,7 @@ def begin_charts() -> None:
 
 
 def show_chart(figure: Figure) -> None:
-    """Show a chart in JupyterLab, and in the page that nbconvert makes.
-
-    nbconvert draws nothing of what JupyterLab draws from, so the output holds both.
-
-    Args:
-        figure: from `nftsync.charts`, or any figure of plotly.
-    """
+    """Show a plotly figure, in JupyterLab and in pages made by nbconvert."""
     import plotly.io
 
     bundle = plotly.io.renderers[_MIMETYPE].to_mimebundle(figure.to_dict())
@@ -77,30 +71,29 @@ def show_chart(figure: Figure) -> None:
     _display({**bundle, "text/html": page})
 
 
-#: plotly's own, of a figure that says none; pixels.
+#: plotly's default height, in pixels.
 _HEIGHT = 450
 
 
-def show_heading(what: str, answer: str) -> None:
-    """Show a heading that answers: `What changed: 71 transfers`."""
-    _display_html(f"<h2>{escape(what)}: {escape(without_controls(answer))}</h2>")
+def show_heading(topic: str, answer: str) -> None:
+    """Show a heading and its answer, as in `Changes: 71 transfers`."""
+    _display_html(f"<h2>{escape(topic)}: {escape(without_controls(answer))}</h2>")
 
 
-#: Characters of a text that are shown.
+#: The most characters of a text.
 _WIDTH = 120
-#: Characters of a cell that stays on one line: times, ids, most names.
+#: The most characters of a cell that never wraps: times, ids, most names.
 _UNBROKEN = 24
 _NO_BREAK = "; white-space: nowrap"
 
 
 def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> None:
-    """Show the first rows of a frame as a table for eyes, and tell how many were left out.
+    """Show the first rows of a frame as a table, and count the rest.
 
     Args:
-        frame: any frame, shown as `frames.brief` has it; what it holds is escaped. Ids are left
-            out where a column beside them has the names.
-        most: how many rows are shown.
-        none: what to say of a frame without rows.
+        frame: any frame; cells are escaped. Ids are left out beside a column with names.
+        most: the most rows.
+        none: the text for an empty frame.
     """
     from nftsync.columnar.columns import IDS_NAMED
     from nftsync.frames import brief
@@ -122,7 +115,7 @@ def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> N
     _display_html(table + more)
 
 
-#: What people call what a column names, by name or id.
+#: Headings for columns of names or ids.
 _HEADS = {
     "wallet_label": "wallet",
     "label": "wallet",
@@ -138,12 +131,12 @@ _HEADS = {
 
 def _are_numbers(column: pd.Series) -> bool:
     values = column.dropna()
-    return all(isinstance(each, Number) and not isinstance(each, bool) for each in values)
+    return all(isinstance(value, Number) and not isinstance(value, bool) for value in values)
 
 
 def _table(heads: list[str], columns: list[list[str]], right: list[bool], size: str = "") -> str:
-    """An HTML table; texts on the left, numbers on the right. A narrow window scrolls it."""
-    sides = [f"text-align: {'right' if each else 'left'}{size}" for each in right]
+    """Return an HTML table with numbers aligned right; it scrolls in a narrow window."""
+    sides = [f"text-align: {'right' if is_right else 'left'}{size}" for is_right in right]
     head = "".join(
         f'<th style="{side}{_NO_BREAK}">{escape(name)}</th>'
         for side, name in zip(sides, heads, strict=True)
@@ -162,10 +155,10 @@ def _table(heads: list[str], columns: list[list[str]], right: list[bool], size: 
 
 
 def _texts(column: pd.Series) -> list[str]:
-    """A column's values as people read them; shares are in percent."""
-    part = re.fullmatch("(?:.+_)?share", str(column.name)) is not None
+    """Format a column's values; shares are in percent."""
+    is_share = re.fullmatch("(?:.+_)?share", str(column.name)) is not None
     return [
-        _percent(value) if part and isinstance(value, float) else _text(value)
+        _percent(value) if is_share and isinstance(value, float) else _text(value)
         for value in column.astype(object)
     ]
 
@@ -191,19 +184,14 @@ def _text(value: Any) -> str:
 
 
 def _age(length: pd.Timedelta) -> str:
-    """A length of time as people say it; a `–` if it is unknown."""
+    """Format a duration, or return `–` if it is unknown."""
     import pandas as pd
 
     return MISSING if pd.isna(length) else lasting(length.total_seconds())
 
 
 def show_figures(figures: Mapping[str, object], *, none: str = "None.") -> None:
-    """Show a few figures large, each below what it is of; numbers with their thousands apart.
-
-    Args:
-        figures: texts or numbers, by what they are of.
-        none: what to say where there are none.
-    """
+    """Show a few texts or numbers in large type, each below its name."""
     if not figures:
         _display_html(f"<p>{escape(none)}</p>")
         return
@@ -213,33 +201,24 @@ def show_figures(figures: Mapping[str, object], *, none: str = "None.") -> None:
 
 
 def headline(db: Path, holdings: pd.DataFrame) -> dict[str, object]:
-    """What is held and how fresh that is, in a few figures for `show_figures`.
-
-    Args:
-        db: the database.
-        holdings: as `frames.holdings` returns it.
-
-    Returns:
-        The different NFTs, the collections and wallets that they are in, how long ago the wallet
-        was read that was not read for longest, and, if there is any, what failed or is stuck.
-    """
+    """Return the main figures: NFTs, collections, holding wallets, age of reads, problems."""
     from nftsync import frames
 
-    held = holdings[holdings["held_since"].notna()]
+    current = holdings[holdings["held_since"].notna()]
     fresh = frames.freshness(db).set_index("what")
     (oldest,) = fresh.loc[["oldest wallet read"], "age"]
     return {
-        "NFTs": held["token_id"].nunique(),
-        "collections": held["contract"].nunique(),
-        "wallets that hold them": held["wallet_id"].nunique(),
+        "NFTs": current["token_id"].nunique(),
+        "collections": current["contract"].nunique(),
+        "wallets holding them": current["wallet_id"].nunique(),
         "all wallets read within": _age(oldest),
     } | _trouble(fresh["count"])
 
 
-#: What may be wrong, and the lines of `frames.freshness` that count it.
+#: Problems, and the lines of `frames.freshness` that count them.
 _TROUBLE = {
-    "wallets not read well": ("wallets never read", "failed wallets", "incomplete wallets"),
-    "webhooks that are stuck": ("webhooks failed", "webhooks dead", "webhooks unrouted"),
+    "wallets not fully read": ("wallets never read", "failed wallets", "incomplete wallets"),
+    "stuck webhooks": ("webhooks failed", "webhooks dead", "webhooks unrouted"),
 }
 
 
@@ -249,19 +228,19 @@ def _trouble(counts: pd.Series) -> dict[str, object]:
 
 
 def window_start(db: Path, start: str | None = None, *, days: int = 30) -> pd.Timestamp:
-    """Return the moment with which the present is compared.
+    """Return the start of the period to compare with the present.
 
     Args:
         db: the database.
-        start: the time as text; a date means the end of that day, because it names a state. None
-            means so many days ago, or the end of the first sync if that is later.
-        days: how many.
+        start: a time; a date means its end. None: `days` ago, or the end of the first sync if
+            later.
+        days: length of the period.
 
     Returns:
-        The time; the current one if there is neither a text nor a sync.
+        The start; the current time if there is neither `start` nor a sync.
 
     Raises:
-        InputError: the text is not a time.
+        InputError: `start` is not a time.
     """
     import pandas as pd
 
@@ -276,7 +255,7 @@ def window_start(db: Path, start: str | None = None, *, days: int = 30) -> pd.Ti
     return now if pd.isna(first) else max(first, now - pd.Timedelta(days=days))
 
 
-#: Pictures stand in rows; eight, as many as are shown, fill them at most widths.
+#: Width of a card; eight cards fill their rows at most widths.
 _CARD = "display: inline-block; width: 140px; margin: 0 10px 14px 0; vertical-align: top"
 _SIZE = "width: 140px; height: 140px; border-radius: 6px"
 _TILE = f"{_SIZE}; position: relative; box-sizing: border-box; padding: 8px; background: #8883"
@@ -285,15 +264,12 @@ _LINE = "font-size: 0.85em; overflow: hidden; text-overflow: ellipsis; white-spa
 
 
 def show_pictures(frame: pd.DataFrame, db: Path, most: int = 8) -> None:
-    """Show the pictures of some NFTs in a row, each with its name and lines about it.
-
-    Pictures come from where the gallery takes them, and are not part of the page. NFTs without one
-    that may be shown are left out.
+    """Show NFTs with their pictures, names and captions; skip NFTs without an allowed picture.
 
     Args:
-        frame: has `token_id`, `name` and `image`, and in `about` the lines below the name.
-        db: the database that they are in; the pictures of its provider may be shown.
-        most: how many are shown, the first of the frame.
+        frame: has `token_id`, `name`, `image`, and the caption lines in `about`.
+        db: the database, whose provider's pictures are allowed.
+        most: the most NFTs, from the first.
     """
     from nftsync.frames import brief
 
@@ -303,7 +279,7 @@ def show_pictures(frame: pd.DataFrame, db: Path, most: int = 8) -> None:
     nfts = nfts[nfts["url"].notna()].head(most)
     if nfts.empty:
         return
-    # Where there is no name the id stands there.
+    # The id replaces a missing name.
     names = _texts(brief(nfts[["name", "token_id"]], width=_WIDTH)["name"])
     shown = [
         f'<div style="{_CARD}"><div style="{_TILE}">The picture did not load.'
@@ -317,22 +293,18 @@ def show_pictures(frame: pd.DataFrame, db: Path, most: int = 8) -> None:
 
 
 def captions(transfers: pd.DataFrame) -> list[list[str]]:
-    """Return the lines to show below the picture of each transfer: `from Auctions`, `to Treasury`.
-
-    Args:
-        transfers: as `frames.transfers` returns it, all rows or some of them.
-    """
+    """Return the caption lines of each transfer: `from Auctions`, `to Treasury`."""
     from nftsync.frames import brief
 
     sides = []
     for side in ("from", "to"):
         ids = f"{side}_wallet_id"
         shown = brief(transfers[[f"{side}_label", ids]])
-        # The ids stand in for the labels if no wallet has one.
+        # The ids replace the labels if no wallet has one.
         names = shown[shown.columns[0]] if len(shown.columns) else transfers[ids]
-        known = transfers[ids].notna()
+        present = transfers[ids].notna()
         sides.append(
-            [f"{side} {name}" if one else "" for name, one in zip(names, known, strict=True)]
+            [f"{side} {name}" if shown else "" for name, shown in zip(names, present, strict=True)]
         )
     return [list(filter(None, both)) for both in zip(*sides, strict=True)]
 
@@ -342,7 +314,6 @@ def _display_html(page: str) -> None:
 
 
 def _display(forms: dict[str, Any]) -> None:
-    """Show one thing in the form that its reader knows best."""
     from IPython.display import display
 
     display(forms, raw=True)  # type: ignore[no-untyped-call]
@@ -350,54 +321,54 @@ def _display(forms: dict[str, Any]) -> None:
 
 # `%load_ext nftsync` ----------------------------------------------------------------------
 
-#: Cells do not wrap, whatever JupyterLab says of tables; marks upon marks stay within theirs; and
-#: `$` is no mathematics, which could be of any size.
+#: Cells never wrap, stacked marks stay within their cell, and `$` does not start mathematics.
 _STYLE = "<style>table.nftsync-rows :is(td, th) { white-space: nowrap; overflow: clip }</style>"
 _CLASSES = "nftsync-rows tex2jax_ignore mathjax_ignore"
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Let all frames show a line a row, and warn in a line; what `%load_ext nftsync` calls.
+    """Show frames with one line per row, and warnings on one line; called by `%load_ext nftsync`.
 
-    Frames themselves stay as they are. Those of a kind that shows itself in its own way still do.
+    Frames with their own display keep it.
     """
     import pandas as pd
 
     _formatter(shell).for_type(pd.DataFrame, _html)
-    warnings.showwarning = partial(_tell, warnings.showwarning)
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Let pandas alone show frames again; what `%unload_ext nftsync` calls."""
+    """Restore the display of frames and warnings; called by `%unload_ext nftsync`."""
     import pandas as pd
 
     _formatter(shell).pop(pd.DataFrame, None)
-    telling: Any = warnings.showwarning
-    if isinstance(telling, partial) and telling.func is _tell:
-        (warnings.showwarning,) = telling.args
+    hook: Any = warnings.showwarning
+    if isinstance(hook, partial) and hook.func is _show_warning:
+        (warnings.showwarning,) = hook.args
 
 
 def _formatter(shell: InteractiveShell) -> Any:
-    """What makes pages of what is shown."""
     display: Any = shell.display_formatter
     return display.formatters["text/html"]
 
 
-def _tell(others: Any, message: Warning | str, category: type[Warning], *where: Any) -> None:
-    """Say what nftsync warns of, without the line of code that it is about."""
+def _show_warning(
+    fallback: Any, message: Warning | str, category: type[Warning], *where: Any
+) -> None:
+    """Print nftsync's warnings without the line of code."""
     if issubclass(category, NftsyncWarning):
         text = visible(str(message))
         click.echo(f"{text[:1].upper()}{text[1:]}.")
     else:
-        others(message, category, *where)
+        fallback(message, category, *where)
 
 
 def _html(frame: pd.DataFrame) -> str | None:
-    """What pandas shows, its cells unbroken; None where it is to show plain text."""
+    """Return pandas' HTML without line breaks in cells; None for plain text."""
     import pandas as pd
 
     page: str | None = frame._repr_html_()
     if page is None or type(frame)._repr_html_ is not pd.DataFrame._repr_html_:
         return page
-    # The table's own tag comes first; what it holds is escaped.
+    # The first match is the table's own tag, as cells are escaped.
     return _STYLE + page.replace('class="dataframe"', f'class="dataframe {_CLASSES}"', 1)

@@ -1,7 +1,7 @@
 "use strict";
-// Texts come from strangers: they enter the page through textContent and setAttribute only.
+// Texts are untrusted: add them to the page only through textContent and setAttribute.
 (async () => {
-  /** The page's data: JSON, compressed, so that a page of many NFTs is a file to send. */
+  /** Decompress the page's JSON data. */
   async function unpacked() {
     const packed = atob(document.getElementById("data").textContent);
     const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
@@ -19,7 +19,7 @@
   const columns = data.columns;
   const size = data.page_size;
 
-  /** What a column says of an NFT, or null. A column lists distinct values, and which is whose. */
+  /** An NFT's value in a column, or null. A column has distinct values and an index per NFT. */
   function value(name, nft) {
     const column = columns[name];
     return column ? column.of[column.at[nft]] : null;
@@ -34,7 +34,7 @@
     return element;
   }
 
-  /** A text that turns nothing around it, whatever its direction. */
+  /** Isolate a text, so that its direction does not affect the text around it. */
   function own(text, title) {
     const element = make("bdi", "", text);
     if (title) element.setAttribute("title", title);
@@ -45,16 +45,16 @@
     return text.length > 20 ? `${text.slice(0, 8)}…${text.slice(-4)}` : text;
   }
 
-  /** A contract by its two ends, as everywhere in nftsync. */
+  /** Shorten a contract's address as the rest of nftsync does. */
   function shortContract(text) {
     return text.length > 20 ? `${text.slice(0, 6)}…${text.slice(-4)}` : text;
   }
 
   const tones = 6;
 
-  /** A tile in a picture's place: an initial, in a colour that its collection has everywhere. */
-  function notice(nft, what, why) {
-    const box = make("div", "missing", make("b", "", what), ...(why ? [own(why)] : []));
+  /** A tile that replaces a picture: an initial, in the color of its collection. */
+  function notice(nft, message, reason) {
+    const box = make("div", "missing", make("b", "", message), ...(reason ? [own(reason)] : []));
     const of = value("collection", nft) ?? value("contract", nft) ?? value("name", nft) ?? "";
     const named = value("collection", nft) ?? value("name", nft) ?? "";
     const initial = /[\p{L}\p{N}]/u.exec(named);
@@ -77,8 +77,8 @@
     const url = value("image", nft);
     if (url === null) {
       const problem = value("problem", nft);
-      const what = problem === null ? "No image" : "Image not shown";
-      box.append(notice(nft, what, problem));
+      const message = problem === null ? "No image" : "Image not shown";
+      box.append(notice(nft, message, problem));
       return box;
     }
     const image = make("img");
@@ -87,8 +87,8 @@
     image.setAttribute("decoding", "async");
     image.setAttribute("referrerpolicy", "no-referrer");
     image.addEventListener("error", () => {
-      const why = navigator.onLine ? `none came from ${hostOf(url)}` : "you are offline";
-      image.replaceWith(notice(nft, "Image did not load", why));
+      const reason = navigator.onLine ? `no image from ${hostOf(url)}` : "you are offline";
+      image.replaceWith(notice(nft, "Image did not load", reason));
     });
     image.setAttribute("src", url);
     box.append(image);
@@ -98,8 +98,8 @@
   function edition(nft) {
     const number = value("edition", nft);
     const total = value("editions", nft);
-    if (number === null) return total === null ? null : `edition of ${total}`;
-    return total === null ? `#${number}` : `#${number} of ${total}`;
+    if (number === null || number === "0") return null;
+    return total === null ? `edition ${number}` : `edition ${number} of ${total}`;
   }
 
   function line(...parts) {
@@ -108,7 +108,7 @@
     return shown.length ? [make("p", "line", ...all)] : [];
   }
 
-  /** How many are held, and which of how many it is. */
+  /** The amount and the edition. */
   function counts(nft) {
     const amount = value("amount", nft);
     const one = amount === null || amount === "1";
@@ -139,7 +139,7 @@
     creator: "Creator",
     collection: "Collection",
     contract: "Contract",
-    chain: "Token on the chain",
+    chain: "On-chain token id",
     label: "Holder",
     wallet: "Wallet",
     held: "Held since",
@@ -171,7 +171,7 @@
   const turns = [...document.querySelectorAll("button[data-turn]")];
   let opened = 0;
 
-  /** Show the NFT at this place among the chosen ones. */
+  /** Show the NFT at this place among the matches. */
   function open(place) {
     opened = place;
     const nft = chosen[place];
@@ -201,7 +201,7 @@
   }
   close.addEventListener("click", () => dialog.close());
   dialog.addEventListener("click", (event) => {
-    if (event.target === dialog) dialog.close(); // beside it
+    if (event.target === dialog) dialog.close(); // outside the content
   });
   dialog.addEventListener("close", () => stage.replaceChildren());
   dialog.addEventListener("keydown", (event) => {
@@ -213,7 +213,7 @@
 
   const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
-  /** Numbers as texts of any length: longer is greater, once leading zeros are gone. */
+  /** Compare numbers of any length, written as texts. */
   function compareNumbers(a, b) {
     const left = a.replace(/^0+(?=.)/, "");
     const right = b.replace(/^0+(?=.)/, "");
@@ -233,22 +233,22 @@
     held: [texts("held"), (a, b) => (a < b ? -1 : a > b ? 1 : 0)],
   };
 
-  /** The place of each NFT's value among all values; what has none comes last, both ways. */
+  /** The rank of each NFT's value; NFTs without a value come last in both directions. */
   const ranks = new Map();
   function ranked(by) {
     if (ranks.has(by)) return ranks.get(by);
     const [key, compare] = sorts[by];
     const keys = Array.from({ length: data.count }, (_, nft) => key(nft));
-    const distinct = [...new Set(keys)].filter((each) => each !== null).sort(compare);
+    const distinct = [...new Set(keys)].filter((text) => text !== null).sort(compare);
     const places = new Map();
     let rank = 0;
-    distinct.forEach((each, at) => {
-      if (at && compare(distinct[at - 1], each)) rank += 1;
-      places.set(each, rank);
+    distinct.forEach((text, at) => {
+      if (at && compare(distinct[at - 1], text)) rank += 1;
+      places.set(text, rank);
     });
-    const found = Int32Array.from(keys, (each) => (each === null ? -1 : places.get(each)));
-    ranks.set(by, found);
-    return found;
+    const keyRanks = Int32Array.from(keys, (key) => (key === null ? -1 : places.get(key)));
+    ranks.set(by, keyRanks);
+    return keyRanks;
   }
 
   function sorted(nfts, by, down) {
@@ -267,14 +267,14 @@
   const lower = new Map();
   const everyNft = Array.from({ length: data.count }, (_, nft) => nft);
 
-  /** The NFTs of these that have a word in any column that is searched. */
+  /** Keep the NFTs with a word in any searched column. */
   function having(word, nfts) {
-    const found = searched.map((name) => {
+    const matches = searched.map((name) => {
       if (!lower.has(name)) lower.set(name, columns[name].of.map((text) => text?.toLowerCase()));
       return lower.get(name).map((text) => (text ? text.includes(word) : false));
     });
     const places = searched.map((name) => columns[name].at);
-    return nfts.filter((nft) => found.some((hits, number) => hits[places[number][nft]]));
+    return nfts.filter((nft) => matches.some((hits, number) => hits[places[number][nft]]));
   }
 
   // Showing -------------------------------------------------------------------------------
@@ -299,11 +299,11 @@
     const some = chosen.length < data.count;
     const capped = data.count < data.total;
     const part = some ? `${count(chosen.length)} of ` : "";
-    const known = capped ? `${some ? "the" : "The"} first ${count(data.count)} of ` : "";
+    const limited = capped ? `${some ? "the" : "The"} first ${count(data.count)} of ` : "";
     const one = columns.wallet ? "holding" : "NFT";
-    const found = `${part}${known}${count(data.total)} ${one}${data.total === 1 ? "" : "s"}`;
+    const summary = `${part}${limited}${count(data.total)} ${one}${data.total === 1 ? "" : "s"}`;
     const range = `${count(first + 1)} to ${count(first + shown.length)} shown`;
-    status.textContent = shown.length ? `${found}, ${range}` : found;
+    status.textContent = shown.length ? `${summary}, ${range}` : summary;
     place.textContent = `${count(page + 1)} of ${count(pages())}`;
     for (const button of steps) {
       const back = button.dataset.step === "first" || button.dataset.step === "previous";
@@ -313,10 +313,10 @@
 
   function choose() {
     const words = search.value.toLowerCase().split(/\s+/).filter((word) => word);
-    const found = words.reduce((nfts, word) => having(word, nfts), [...everyNft]);
+    const matches = words.reduce((nfts, word) => having(word, nfts), [...everyNft]);
     const down = turn.getAttribute("aria-pressed") === "true";
     turn.textContent = down ? "↓" : "↑";
-    chosen = sorted(found, sort.value, down);
+    chosen = sorted(matches, sort.value, down);
     page = 0;
     show();
   }

@@ -1,8 +1,7 @@
 """The gallery: one page of NFTs, saved as a file or shown in a notebook cell.
 
-Notebooks that are not trusted, and sites that show them, take frames, styles and scripts out of
-an output. So the output holds both a frame with the page and a table: the frame is hidden until
-the style beside it shows it, and the table stands there until that style hides it.
+Untrusted notebooks and viewers such as GitHub remove frames, styles and scripts. The output
+therefore contains a table, too; only a style beside it hides the table and shows the frame.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from typing import Any, get_args
 from nftsync.notebooks.gallery_cards import (
     Cards,
     Column,
+    GalleryRows,
     Images,
-    Shown,
     WhichImages,
-    cards_of,
     clean,
     configured_images,
-    shown_of,
+    make_cards,
+    select_rows,
 )
 from nftsync.provider.images import origin
 from nftsync.store.contracts import short_address
@@ -37,58 +36,54 @@ from nftsync.whole_files import whole_file
 
 _TITLE = "NFTs"
 _MOST_PAGE_SIZE = 500
-#: NFTs in a notebook unless the caller says otherwise: the notebook keeps them, about 8 MB.
+#: Default limit in a notebook, which stores these NFTs in about 8 MB.
 _IN_NOTEBOOK = 200_000
 
 
 class Gallery:
-    """NFTs to look through: shown at the end of a notebook's cell, or saved as one HTML file.
+    """A page of NFTs: shown at the end of a notebook's cell, or saved as one HTML file.
 
     Attributes:
         title: the heading.
     """
 
-    def __init__(self, shown: Shown, *, title: str, page_size: int, limit: int | None) -> None:
+    def __init__(
+        self, shown: GalleryRows, *, title: str, page_size: int, limit: int | None
+    ) -> None:
         self.title = title
         self._shown = shown
         self._page_size = page_size
         self._limit = limit
 
     def __len__(self) -> int:
-        """NFTs that the saved page holds."""
+        """Number of NFTs on the saved page."""
         return len(self._shown.frame.iloc[: self._limit])
 
     def __repr__(self) -> str:
         total = len(self._shown.frame)
         rest = f" of {total:,}" if total > len(self) else ""
-        what = f"{len(self):,}{rest} {self._shown.noun}"
-        return f"<Gallery {self.title!r}: {what}; .save(path) makes a page>"
+        size = f"{len(self):,}{rest} {self._shown.noun}"
+        return f"<Gallery {self.title!r}: {size}; .save(path) writes a page>"
 
     @cached_property
     def html(self) -> str:
-        """The page, whole."""
-        cards = cards_of(self._shown, self._limit)
+        """The complete page."""
+        cards = make_cards(self._shown, self._limit)
         return page(cards, title=self.title, page_size=self._page_size)
 
     def _repr_html_(self) -> str:
-        cards = cards_of(self._shown, self._limit or _IN_NOTEBOOK)
+        cards = make_cards(self._shown, self._limit or _IN_NOTEBOOK)
         advice = ADVICE if self._limit else SAVE_ADVICE
         inside = page(cards, title=self.title, page_size=self._page_size, advice=advice)
         return output(inside, cards, title=self.title, advice=advice)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file, all of it or nothing; an older file is replaced.
+        """Write the page to a file that only its owner can read, and return its absolute path.
 
-        Like all files of nftsync it is its owner's only.
-
-        Args:
-            path: the file; its folder is made where it is missing.
-
-        Returns:
-            The file, absolute.
+        Replaces an existing file, and creates a missing folder.
 
         Raises:
-            StoreError: it cannot be written there.
+            StoreError: the file cannot be written.
         """
         target = Path(path).resolve()
         with whole_file(target, replace=True) as partial:
@@ -108,29 +103,29 @@ def gallery(
     base_url: str | None = None,
     images: WhichImages = "all",
 ) -> Gallery:
-    """Show NFTs: a page with search, sorting and pages, in a notebook or, saved, as a file.
+    """Show NFTs on a page with search, sorting and paging: in a notebook, or saved as a file.
 
-    Images are loaded by the browser that shows the page, from `https:` addresses, from IPFS
-    through a gateway, and from the provider's own origin; others are named, not loaded.
+    The browser loads images only from `https:` addresses, from IPFS through a gateway, and from the
+    provider's own origin. The server of an image, which the NFT's creator chooses, learns who
+    looks.
 
     Args:
-        holdings: a frame with `token_id` and any other column of `frames.holdings`, and
-            `collection`, if there is one, as the contract's name; or a database, as
-            `frames.holdings` takes it (None: the configured one).
+        holdings: a database as for `frames.holdings` (None: the configured one), or a frame with
+            `token_id` and any other column of `frames.holdings`; `collection` is the contract's
+            name.
         title: the heading.
         page_size: NFTs shown at a time, 1 to 500.
-        limit: NFTs that the page holds and searches at most, the first; it says so. None: all in a
-            saved page, the first 200,000 in a notebook.
+        limit: the most NFTs on the page, from the first. None: all in a file, 200,000 in a
+            notebook.
         hide_zero: leave out rows with an amount of 0.
-        pictures_first: show NFTs with a picture before others; None: unless the frame was sorted,
-            by which its index is no longer ascending.
-        ipfs_gateway: the URL that IPFS content is found behind; None: the configured one.
+        pictures_first: show NFTs with a picture first; None: unless the frame was sorted, so that
+            its index does not ascend.
+        ipfs_gateway: the URL before IPFS content; None: the configured one.
         base_url: the provider, whose origin may show images; None: the configured one.
-        images: `all`, those of the `provider`'s own origin, or `none`: whoever made an NFT has
-            chosen the server of its image, which learns who looks.
+        images: `all`, only the `provider`'s, or `none`.
 
     Returns:
-        The gallery; it shows itself at the end of a cell, and `.save(path)` writes the page.
+        The gallery, which shows itself at the end of a cell; `.save(path)` writes the page.
 
     Raises:
         InputError: an argument or the frame cannot be used.
@@ -155,24 +150,17 @@ def gallery(
         if url is not None:
             origin(url)
     frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
-    shown = shown_of(frame, allowed, hide_zero=hide_zero, pictures_first=pictures_first)
+    shown = select_rows(frame, allowed, hide_zero=hide_zero, pictures_first=pictures_first)
     heading = _TITLE if title is None else clean(title, 200) or _TITLE
     return Gallery(shown, title=heading, page_size=page_size, limit=limit)
 
 
 ADVICE = "filter the frame, or raise limit, to see others"
-SAVE_ADVICE = '.save("gallery.html") makes a page of all'
+SAVE_ADVICE = 'save all of them with .save("gallery.html")'
 
 
 def page(cards: Cards, *, title: str, page_size: int, advice: str = ADVICE) -> str:
-    """Write the page.
-
-    Args:
-        cards: what it shows.
-        title: its heading.
-        page_size: NFTs in the document at a time.
-        advice: how to see the NFTs that are left out, if any are.
-    """
+    """Return the page as HTML; `advice` says how to see the NFTs that are left out."""
     script, style = _part("gallery.js"), _part("gallery.css")
     data = {
         "count": len(cards),
@@ -180,34 +168,34 @@ def page(cards: Cards, *, title: str, page_size: int, advice: str = ADVICE) -> s
         "page_size": page_size,
         "columns": {name: _coded(values) for name, values in cards.columns.items()},
     }
-    said = "".join(f'<p class="notes">{escape(note)}</p>' for note in notes(cards, advice))
+    note_lines = "".join(f'<p class="notes">{escape(note)}</p>' for note in notes(cards, advice))
     return Template(_part("gallery.html")).substitute(
         policy=_policy(script, style, cards.of.images),
         title=escape(title),
         style=style,
-        notes=said,
-        order="pictures first" if cards.of.pictures_first else "as given",
+        notes=note_lines,
+        order="pictures first" if cards.of.pictures_first else "frame order",
         data=_packed(data),
         script=script,
     )
 
 
 def notes(cards: Cards, advice: str) -> list[str]:
-    """Say what was left out."""
-    said = []
+    """Return the notes on NFTs that are left out."""
+    lines = []
     if cards.total > len(cards):
-        said.append(
-            f"The first {len(cards):,} of {cards.total:,} {cards.of.noun}"
-            f" are here to search; {advice}."
+        lines.append(
+            f"This page contains the first {len(cards):,} of {cards.total:,}"
+            f" {cards.of.noun}; {advice}."
         )
     if cards.of.zeros:
-        said.append(f"{cards.of.zeros:,} with an amount of 0 left out.")
-    return said
+        lines.append(f"Left out: {cards.of.zeros:,} with an amount of 0.")
+    return lines
 
 
 def _policy(script: str, style: str, images: Images) -> str:
     own = [] if images.provider is None else [origin(images.provider)]
-    everywhere = {each for each in [origin(images.gateway), *own] if not each.startswith("https:")}
+    everywhere = {site for site in [origin(images.gateway), *own] if not site.startswith("https:")}
     allowed = {"all": ["https:", *sorted(everywhere)], "provider": own, "none": []}[images.which]
     return "; ".join(
         (
@@ -226,13 +214,13 @@ def _hash(text: str) -> str:
 
 
 def _coded(values: Column) -> dict[str, list[int] | Column]:
-    """List each distinct value once, and which of them is whose."""
+    """Encode a column as its distinct values and an index per row."""
     place = {value: number for number, value in enumerate(dict.fromkeys(values))}
     return {"of": list(place), "at": [place[value] for value in values]}
 
 
 def _packed(value: object) -> str:
-    """JSON, compressed, in letters that mean nothing to HTML; the same bytes each time."""
+    """Return compressed JSON in characters without meaning in HTML; deterministic."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
@@ -243,7 +231,7 @@ def _part(name: str) -> str:
 
 
 _HEIGHT = 720
-#: Of one without cards: what it says.
+#: Height of a page without cards, in pixels.
 _LOW = 240
 _ROWS = 24
 _MOST_NAME = 60
@@ -251,16 +239,9 @@ _HEADINGS = ("image", "name", "edition", "amount", "collection", "wallet")
 
 
 def output(page: str, cards: Cards, *, title: str, advice: str) -> str:
-    """Write the output of a cell.
-
-    Args:
-        page: the page, whole.
-        cards: what it shows.
-        title: its heading.
-        advice: how to see the NFTs that are left out, if any are.
-    """
+    """Return a cell's output as HTML; `page` is the complete page."""
     name = f"nftsync-gallery-{sha256(page.encode()).hexdigest()[:12]}"
-    # In single quotes: the page has fewer of them than double ones, which stay as they are.
+    # In single quotes, as the page has fewer of them to escape.
     document = page.replace("&", "&amp;").replace("'", "&#39;")
     return (
         f'<div id="{name}">\n<style>\n{_style(name)}</style>\n'
@@ -271,7 +252,7 @@ def output(page: str, cards: Cards, *, title: str, advice: str) -> str:
 
 
 def _style(name: str) -> str:
-    # A frame without an origin cannot ask what theme surrounds it; its color scheme tells it.
+    # A frame without an origin learns the surrounding theme only from its color scheme.
     return (
         f"#{name} > iframe {{ display: block; border: 0; color-scheme: light dark; }}\n"
         f"#{name} > section {{ display: none; }}\n"
@@ -284,13 +265,13 @@ def _table(cards: Cards, title: str, advice: str) -> str:
     shown = min(len(cards), _ROWS)
     rows = "".join(_row(cards, nft) for nft in range(shown))
     head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
-    said = "".join(f"<p>{escape(note)}</p>" for note in notes(cards, advice))
-    rest = f"The first {shown:,} of {len(cards):,}. " if len(cards) > shown else ""
+    note_lines = "".join(f"<p>{escape(note)}</p>" for note in notes(cards, advice))
+    rest = f"Showing the first {shown:,} of {len(cards):,}. " if len(cards) > shown else ""
     return (
-        # No heading element: JupyterLab would list it among the notebook's own.
-        f"<section><p><b><bdi>{escape(title)}</bdi></b></p>{said}"
+        # Not a heading element, which JupyterLab would list in the table of contents.
+        f"<section><p><b><bdi>{escape(title)}</bdi></b></p>{note_lines}"
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<p>{rest}Trust this notebook to search, sort and page through them.</p></section>"
+        f"<p>{rest}Trust this notebook to search, sort and page.</p></section>"
     )
 
 
@@ -325,9 +306,9 @@ def _picture(url: str | None, problem: str | None) -> str:
 
 
 def _edition(number: str | None, total: str | None) -> str | None:
-    if number is None:
-        return None if total is None else f"edition of {total}"
-    return f"#{number}" if total is None else f"#{number} of {total}"
+    if number in {None, "0"}:
+        return None
+    return number if total is None else f"{number} of {total}"
 
 
 def _own(text: str | None) -> str:

@@ -18,7 +18,7 @@ from nftsync.terminal import interruptible
 
 
 def shipped() -> list[Path]:
-    """The notebooks that come with nftsync, in their order.
+    """Return nftsync's notebooks, in order.
 
     Raises:
         NftsyncError: this installation has none.
@@ -26,37 +26,31 @@ def shipped() -> list[Path]:
     installed = Path(__file__).parent / "shipped"
     in_a_checkout = Path(__file__).parents[2] / "notebooks"
     for folder in (installed, in_a_checkout):
-        if found := sorted(folder.glob("[0-9]-*.ipynb")):
-            return found
-    raise NftsyncError("this installation of nftsync has no notebooks; install it again")
+        if notebooks := sorted(folder.glob("[0-9]-*.ipynb")):
+            return notebooks
+    raise NftsyncError("this installation of nftsync has no notebooks; reinstall nftsync")
 
 
 def copy_missing(directory: Path) -> list[Path]:
-    """Copy the notebooks that are not in a folder yet; those that are there stay as they are.
-
-    Args:
-        directory: the folder, made if need be.
-
-    Returns:
-        The copies that were made.
+    """Copy the notebooks that a folder lacks, and return the copies; existing files stay.
 
     Raises:
         NftsyncError: the folder cannot be written.
     """
-    made = []
+    copies = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for notebook in shipped():
             copy = directory / notebook.name
             with suppress(FileExistsError), copy.open("xb") as file:
                 file.write(notebook.read_bytes())
-                made.append(copy)
+                copies.append(copy)
     except OSError as error:
         raise NftsyncError(
             f"cannot copy the notebooks to {directory}: {error.strerror or error}; "
-            "name another folder: nftsync notebook DIRECTORY"
+            "choose another folder: nftsync notebook DIRECTORY"
         ) from error
-    return made
+    return copies
 
 
 def open_notebooks(
@@ -68,43 +62,30 @@ def open_notebooks(
     port: int | None,
     browser: bool,
 ) -> None:
-    """Copy the notebooks that are missing, and run JupyterLab on them until it is ended.
-
-    Args:
-        directory: where the notebooks are.
-        database: what they open, absolute.
-        config: the settings file that they read, or None.
-        tell: is told what happens, a line at a time.
-        port: see `run_jupyter`.
-        browser: see `run_jupyter`.
+    """Copy missing notebooks, and run JupyterLab on them; see `run_jupyter`.
 
     Raises:
-        NftsyncError: JupyterLab cannot be started, or the folder cannot be written.
+        NftsyncError: JupyterLab cannot start, or the folder cannot be written.
     """
     directory = directory.absolute()
-    if made := copy_missing(directory):
-        tell(f"Copied {', '.join(copy.name for copy in made)} to {directory}.")
+    if copies := copy_missing(directory):
+        tell(f"Copied {', '.join(copy.name for copy in copies)} to {directory}.")
     with notebook_environment(database, config, tell) as environment:
-        tell(f"JupyterLab starts on {directory}, with {database}; Ctrl-C ends it.")
+        tell(f"Starting JupyterLab in {directory} with {database}. Press Ctrl-C to stop it.")
         run_jupyter(directory, environment, port=port, browser=browser)
-    tell("JupyterLab has ended.")
+    tell("JupyterLab has stopped.")
 
 
 @contextmanager
 def notebook_environment(
     database: Path, config: Path | None, tell: Callable[[str], object]
 ) -> Iterator[dict[str, str]]:
-    """The environment of notebooks that open this database.
+    """Provide the environment for notebooks that open this database.
 
-    For the demo's, its provider runs during the block and is the only one that notebooks know:
-    no secret that is meant for another is sent there. The demo is not begun afresh during it.
-
-    Args:
-        database: absolute.
-        config: the settings file, or None for the nearest one to the notebooks.
-        tell: is told what does not work, a line at a time.
+    For a demo's database, the demo's provider runs during the block and is the only one configured,
+    so no other provider's secret reaches it. The demo cannot be recreated meanwhile.
     """
-    environment = {  # with absolute paths: notebooks have a working directory of their own
+    environment = {  # absolute paths, as notebooks have another working directory
         name: str(Path(value.strip()).absolute())
         if re.fullmatch("NFTSYNC_.*_FILE", name) and value.strip() not in {"", "-"}
         else value
@@ -116,22 +97,24 @@ def notebook_environment(
             environment["NFTSYNC_CONFIG"] = str(config)
         yield environment
         return
-    kept = {name: value for name, value in environment.items() if not name.startswith("NFTSYNC_")}
-    demo = {**kept, "NFTSYNC_DATABASE": str(database), "NFTSYNC_CONFIG": os.devnull}
+    inherited = {
+        name: value for name, value in environment.items() if not name.startswith("NFTSYNC_")
+    }
+    demo = {**inherited, "NFTSYNC_DATABASE": str(database), "NFTSYNC_CONFIG": os.devnull}
     with ExitStack() as stack:
         try:
             stack.enter_context(demo_in_use(database))
             demo["NFTSYNC_BASE_URL"] = stack.enter_context(stored_provider(database, tell))
-        except NftsyncError as error:  # notebooks still show what the database holds
-            tell(f"The demo's provider does not run, so there are no pictures: {error}")
+        except NftsyncError as error:  # notebooks still show the database
+            tell(f"The demo's provider is not running, so pictures are missing: {error}")
         yield demo
 
 
-_NEEDED = ("jupyterlab", "ipywidgets", "plotly")
-#: Seconds that JupyterLab gets to end its kernels.
-_PATIENCE = 15.0
-_LOOK_EVERY = 0.2
-#: It asks nothing, calls nobody, and prints only its address and what goes wrong.
+_REQUIRED = ("jupyterlab", "ipywidgets", "plotly")
+#: Time for JupyterLab to stop its kernels, in seconds.
+_STOP_SECONDS = 15.0
+_POLL_SECONDS = 0.2
+#: No questions and no network requests; prints only its address and problems.
 _QUIET = (
     "--log-level=WARN",
     "--LabApp.log_level=WARN",
@@ -142,12 +125,12 @@ _QUIET = (
 
 
 def require_notebook_extra() -> None:
-    """Make sure that what notebooks need is installed.
+    """Check that the packages for notebooks are installed.
 
     Raises:
-        NftsyncError: something is missing.
+        NftsyncError: a package is missing.
     """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         raise NftsyncError(f"notebooks need {', '.join(missing)}: pip install 'nftsync[notebook]'")
 
@@ -157,16 +140,16 @@ def run_jupyter(
 ) -> None:
     """Run JupyterLab on 127.0.0.1 until it ends, or until Ctrl-C, SIGTERM or SIGHUP.
 
-    Its own random token guards it; it prints the address that holds it.
+    JupyterLab prints its address, with the random token that protects it.
 
     Args:
         directory: the folder that it shows.
-        environment: the whole environment of it and its kernels.
-        port: where it listens, and nowhere else; None: 8888, or one of the next that is free.
-        browser: open it in a browser.
+        environment: the whole environment of JupyterLab and its kernels.
+        port: the only port to try; None: 8888, or one of the next if it is taken.
+        browser: whether to open a browser.
 
     Raises:
-        NftsyncError: it cannot be started, or ended by itself and not well.
+        NftsyncError: it cannot start, or it failed.
     """
     command = [
         sys.executable,
@@ -179,31 +162,31 @@ def run_jupyter(
     ]
     if port is not None:
         command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
-    if os.geteuid() == 0:  # a container; it listens on this machine alone, behind its token
+    if os.geteuid() == 0:  # in a container; it still listens only on this machine, with a token
         command.append("--ServerApp.allow_root=True")
-    with interruptible() as stopped, _hang_up_ends_it():
-        # A session of its own: Ctrl-C is for us alone, as JupyterLab would ask before it ends.
+    with interruptible() as stopped, _stop_on_hang_up():
+        # Its own session, so that Ctrl-C does not reach JupyterLab, which would ask to confirm.
         process = subprocess.Popen(  # noqa: S603 - our own interpreter
             command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
         )
         try:
-            while process.poll() is None and not stopped.wait(_LOOK_EVERY):
+            while process.poll() is None and not stopped.wait(_POLL_SECONDS):
                 pass
         finally:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE)
+                process.wait(_STOP_SECONDS)
             process.kill()
             process.wait()
     if process.returncode and not stopped.is_set():
         raise NftsyncError(
-            f"JupyterLab ended with exit code {process.returncode}; what it printed above says why"
+            f"JupyterLab failed with exit code {process.returncode}; see its output above"
         )
 
 
 @contextmanager
-def _hang_up_ends_it() -> Iterator[None]:
-    """A terminal that is closed ends JupyterLab too, which would not notice."""
+def _stop_on_hang_up() -> Iterator[None]:
+    """Stop JupyterLab when its terminal closes, which it would not notice."""
     before = signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     try:
         yield

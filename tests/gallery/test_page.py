@@ -36,7 +36,10 @@ def column(gallery: Gallery, name: str) -> list[str | None] | None:
     ("bad", "problem"),
     [
         ({"holdings": pd.DataFrame({"name": ["x"]})}, "needs the column token_id"),
-        ({"holdings": pd.DataFrame([["a", "b"]], columns=["token_id"] * 2)}, "of one name apart"),
+        (
+            {"holdings": pd.DataFrame([["a", "b"]], columns=["token_id"] * 2)},
+            "several columns of one name",
+        ),
         ({"holdings": 17}, "cannot read frames from a int"),
         *(({"limit": limit}, "not a whole number") for limit in (0, True, 1.5)),
         ({"page_size": 501}, "not a whole number"),
@@ -91,13 +94,13 @@ def test_what_was_left_out_is_told_and_token_ids_are_enough() -> None:
     zeros = frame([{"amount_text": text} for text in ("0", "000", "1", None, "")])
     gallery = nftsync.gallery(zeros)
     assert len(gallery) == 3
-    assert "2 with an amount of 0 left out." in gallery.html
+    assert "Left out: 2 with an amount of 0." in gallery.html
     assert len(nftsync.gallery(zeros, hide_zero=False)) == 5
     given = many(1_234)
     before = given.copy(deep=True)
     gallery = nftsync.gallery(given, limit=100)
     told = (
-        "The first 100 of 1,234 holdings are here to search;"
+        "This page contains the first 100 of 1,234 holdings;"
         " filter the frame, or raise limit, to see others."
     )
     assert len(gallery) == 100
@@ -239,7 +242,7 @@ def test_a_page_of_many_stays_small_and_a_part_says_that_it_is_one() -> None:
         description=[f"Number {number}: {'a long story. ' * 50}" for number in range(rows)],
     )
     shown = nftsync.gallery(given, limit=4_000)._repr_html_()
-    assert "The first 4,000 of 6,000 holdings are here to search" in shown
+    assert "This page contains the first 4,000 of 6,000 holdings" in shown
     assert len(json.dumps(shown)) < 480_000
     gallery = nftsync.gallery(given)
     saved = gallery.html

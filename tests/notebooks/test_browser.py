@@ -317,6 +317,6 @@ def _search(gallery: FrameLocator, database: Path) -> None:
     expect(gallery.locator("#status")).to_contain_text(f"{wanted} of {len(held)} holdings")
     gallery.get_by_role("searchbox").fill("no NFT says this")
     expect(gallery.locator("li.card")).to_have_count(0)
-    expect(gallery.get_by_text("Nothing found.")).to_be_visible()
+    expect(gallery.get_by_text("No matches.")).to_be_visible()
     gallery.get_by_role("searchbox").fill("")
     expect(gallery.locator("li.card")).not_to_have_count(0)

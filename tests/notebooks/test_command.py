@@ -144,7 +144,7 @@ def test_a_port_that_is_taken_is_told_of(empty: Path, tmp_path: Path) -> None:
         port = other.getsockname()[1]
         with started(tmp_path, "--database", empty, "--port", port) as session:
             assert session.process.wait(_PATIENCE) == 1
-    assert "nftsync: JupyterLab ended with exit code 1" in session.told
+    assert "nftsync: JupyterLab failed with exit code 1" in session.told
     assert str(port) in session.told
 
 

@@ -74,7 +74,7 @@ def test_on_the_demo_all_charts_are_drawn_and_the_wallets_read_again_when_told_t
     assert count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == syncs + 1
     report = list(chain(*(run.outputs[cell] for cell in run.outputs if cell.startswith("5-"))))
     assert not [output for output in report if output.output_type == "stream"]
-    assert "No database is named" in run.shown("5-report", "freshness")
+    assert "No database is configured" in run.shown("5-report", "freshness")
     assert "before the end of the first sync" not in "".join(map(text_of, report))
     assert_charts_say_what_tables_do(run)
 
