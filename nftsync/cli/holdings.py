@@ -83,6 +83,7 @@ _READ = (
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the filters of wallets and contracts."""
     for name, metavar, text in reversed(_FILTERS):
         command = click.option(name, metavar=metavar, help=text)(command)
     return command

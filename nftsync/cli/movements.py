@@ -83,7 +83,11 @@ def transfers(
 @time_option("--from", "end", "Time of the opening balance:", required=True)
 @time_option("--to", "end", "Time of the closing balance (default: now):")
 @click.option(
-    "--by", type=click.Choice(list(_GROUPS)), default="group", show_default=True, help="Rows."
+    "--by",
+    type=click.Choice(list(_GROUPS)),
+    default="group",
+    show_default=True,
+    help="One row for each of these.",
 )
 @filter_options
 @view_options("Print the statement as JSON.")
