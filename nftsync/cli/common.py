@@ -235,7 +235,7 @@ def frame_warnings() -> Iterator[list[str]]:
     def collect(warning: Warning) -> bool:
         if type(warning) is not NftsyncWarning:
             return False
-        line = one_line(str(warning))
+        line = utc_times(one_line(str(warning)))
         lines.append(line[:1].upper() + line[1:])
         return True
 

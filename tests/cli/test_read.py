@@ -73,10 +73,16 @@ def test_that_nothing_was_held_and_that_nobody_knows_are_told_apart(site, comman
     empty = site.world.add_wallet()
     site.sync(empty)
     for words, said in (
-        (("--as-of", "2000-01-01"), f"the first read that was stored is of {first}"),
-        (("--as-of", "2000-01-01", "--wallet", "Treasury"), "of wallet Treasury of 2000-01-01T"),
+        (
+            ("--as-of", "2000-01-01"),
+            f"the first stored read is from {first[:19].replace('T', ' ')} UTC",
+        ),
+        (
+            ("--as-of", "2000-01-01", "--wallet", "Treasury"),
+            "wallet Treasury at 2000-01-01 23:59:59 UTC",
+        ),
         (("--wallet", STRANGER), f"No data on wallet {STRANGER}"),
-        (("--contract", f"0x{0:040}"), f"No token that is known is of contract '0x{0:040}'"),
+        (("--contract", f"0x{0:040}"), f"No known token has the contract '0x{0:040}'"),
         (("--wallet", empty), "No holdings."),
     ):
         nothing = command("holdings", *words).tells(said, code=0)
