@@ -2,7 +2,7 @@
 
 `explain` describes each column of a frame. `brief` shortens a frame for display. `save` and `load`
 keep frames in files. `concentration`, `editions` and `overlap` take a frame or a database, `value`
-takes a frame, and the other analyses take a database.
+a frame, and other analyses a database.
 
 Shared parameters:
 

@@ -213,7 +213,7 @@ def _words(phrase: str) -> list[str]:
 def _counts(
     source: Source, kind: str, matches: Iterable[_Match]
 ) -> dict[str, tuple[int | None, int | None]]:
-    """Return holders and tokens by id, for the matches of one kind."""
+    """Return holders and tokens by id, for one kind."""
     ids = [match.id for match in matches if match.kind == kind]
     rows = source.rows(_COUNTS[kind], (json.dumps(ids),)) if ids else ()
     return {key: (holders, tokens) for key, holders, tokens in rows}
