@@ -160,7 +160,7 @@ def received_and_sent(transfers: pd.DataFrame) -> list[int]:
     return [int(transfers[side].notna().sum()) for side in ("to_wallet_id", "from_wallet_id")]
 
 
-@pytest.mark.filterwarnings("ignore:.* left out:nftsync.NftsyncWarning")
+@pytest.mark.filterwarnings("ignore:.* excluded:nftsync.NftsyncWarning")
 @settings(max_examples=20)
 @given(changes=CHANGES)
 def test_bars_of_a_frame_are_what_it_says_came_and_went(path, changes):

@@ -24,8 +24,9 @@ READERS: dict[str, Callable[[object], pd.DataFrame]] = {
     "find": lambda db: frames.find(db, "vault"),
     "freshness": lambda db: frames.freshness(db).drop(columns="age"),
     "holding_ages": lambda db: frames.holding_ages(db, at=at(99)),
+    "statement": lambda db: frames.statement(db, at(0)),
 }
-for name in ("brief", "explain", "load", "save"):
+for name in ("brief", "explain", "load", "save", "value"):
     del READERS[name]
 every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 
