@@ -61,7 +61,12 @@ PHRASES = {
     "US spelling": (r"(?:colour|behaviour|neutralis|organis|recognis|favour|licence|grey)\w*",),
 }
 #: Legitimate uses: the text around a phrase, and the reason.
-ALLOWED: dict[str, str] = {}
+ALLOWED = {
+    r"## Who holds": "headings of pages of questions",
+    r"\*\*what (?:an|it)|## what an organization": "headings that name a section",
+    r"who holds (?:it|both)": "questions that a notebook answers",
+    r"those of older hold": "a comparison, with its noun in the sentence",
+}
 VAGUE_NAMES = {"each", "found", "given", "held", "kept", "known", "said", "seen", "told", "what"}
 
 _GROUPS = "|".join(f"({'|'.join(patterns)})" for patterns in PHRASES.values())
