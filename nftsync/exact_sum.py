@@ -15,7 +15,7 @@ from pluggy import HookimplMarker
 _Value: TypeAlias = str | int | float | bytes | None
 
 _MAX_DIGITS = 100
-#: SQL condition on a text column `amount`: `exact` cannot read the amount.
+#: SQL condition on a text column `amount` for amounts that `exact` cannot read.
 NOT_EXACT = (
     "(length(amount) NOT BETWEEN 1 AND 100 OR amount GLOB '*[^0-9]*' OR instr(amount, char(0)))"
 )

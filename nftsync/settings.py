@@ -63,7 +63,7 @@ class RawValue:
     Attributes:
         source: its origin, for messages.
         base: directory for relative paths.
-        typed: numbers are not text, as in the file.
+        typed: it comes from the file, where values have types.
     """
 
     value: Any = field(repr=False)
@@ -402,7 +402,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _toml_problem(message: str, content: str) -> str:
-    """Return tomllib's message, without quotes that may contain secrets."""
+    """Return tomllib's message without quoting the file, which may contain secrets."""
     reason, _, place = message.rpartition(" (at ")
     match = _TOML_PLACE.match(place)
     where = match[0] if match else f"line {content.rstrip().count(chr(10)) + 1}, at the end"
@@ -516,7 +516,7 @@ def load(
 def isolated(
     flags: Mapping[str, object] | None = None, *, directory: Path | None = None
 ) -> Settings:
-    """Return defaults and flags, without environment and file."""
+    """Return the defaults, overridden by flags; environment and file are not read."""
     return _Sources(flags, {}, directory, has_file=False).settings()
 
 

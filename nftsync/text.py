@@ -163,7 +163,7 @@ _HARMLESS = frozenset(f"{string.ascii_letters}{string.digits}{{[") | {""}
 def neutralized(cell: str) -> str:
     """Put a quote before each place where a spreadsheet could start a formula.
 
-    Places are the start of the cell, and after a semicolon, tab or line break. To restore the text,
+    A formula can start the cell, or follow a semicolon, tab or line break. To restore the text,
     remove one quote per place.
     """
     if _SEPARATOR.search(cell):
@@ -198,7 +198,7 @@ def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
 
 
 def short_id(text: str, more: int = 0) -> str:
-    """Return the two ends of a long id: `8d1cc10a…66aa`, `0x8f4f…8e63`.
+    """Return the two ends of a long id (`8d1cc10a…66aa`, `0x8f4f…8e63`), or a short id whole.
 
     Each step of `more` lengthens both ends by four characters.
     """

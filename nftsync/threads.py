@@ -24,7 +24,7 @@ def start_thread(
         name: the thread's name in debuggers, without `nftsync-`.
         work: the function to run.
         on_failure: called in that thread with the exception that ends `work`. It must release all
-            waiting threads, and not fail. None only logs.
+            waiting threads, and must not fail. If None, the failure is only logged.
 
     Raises:
         RuntimeError: the system does not allow another thread.
@@ -45,7 +45,7 @@ def start_thread(
 
 
 class Failures:
-    """Failures of one owner's threads; `give_up` runs at each, in the failed thread."""
+    """Failures of one owner's threads; each calls `give_up` in its thread."""
 
     def __init__(self, give_up: Callable[[], object] = lambda: None) -> None:
         self._give_up = give_up

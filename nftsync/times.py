@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from nftsync.errors import InputError
 
-#: The edge that a bare date means.
+#: Edge of the day that a bare date means.
 Edge: TypeAlias = Literal["start", "end"]
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
@@ -29,7 +29,10 @@ def now() -> str:
 
 
 def format_time(moment: datetime) -> str:
-    """Return an aware time as `YYYY-MM-DDTHH:MM:SS.ffffffZ`; queries rely on the order."""
+    """Return an aware time as `YYYY-MM-DDTHH:MM:SS.ffffffZ`.
+
+    These texts sort as times, which queries rely on.
+    """
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
 
 

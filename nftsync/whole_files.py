@@ -143,7 +143,7 @@ def _refuse_in_use(directory: Path) -> None:
     if not directory.is_dir():
         raise InputError(f"{directory} already exists and is not a directory; name a new one")
     if directory == Path.cwd():
-        raise InputError("cannot export to the working directory; name a new one in it")
+        raise InputError("cannot export to the working directory; name a new directory in it")
     if any(directory.iterdir()):
         raise InputError(
             f"{directory} is not empty; name a new directory, so that no other export's files"

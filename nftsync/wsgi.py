@@ -38,8 +38,8 @@ _SENT_SECONDS = 2.0
 _HELD_IN_MEMORY = 128 * 1024
 #: Open files for the database, replay and syncs, in addition to two per connection.
 _OTHER_FILES = 200
-#: In bytes. Python parses no integer over 4,300 digits, so a longer Content-Length would end
-#: waitress's connection with a traceback in the log.
+#: In bytes. Python parses no integer over 4,300 digits, so a longer Content-Length would make
+#: waitress fail with a traceback in the log.
 _MAX_HEADER = 4_096
 
 
@@ -87,8 +87,8 @@ class HttpServer(AbstractContextManager["HttpServer"]):
         connections: concurrent clients. Reduced, with a warning, if the process may not open twice
             as many files.
         idle_seconds: how long a client may send nothing within a request.
-        largest_body: limit for bodies that reach the app. Others get 413, perhaps unread, as the
-            client still sends.
+        largest_body: largest body to accept, in bytes. A larger one gets 413, which a client that
+            still sends may miss.
         ident: the `Server` header.
         on_broken: called once, in the server's thread, if that ends unexpectedly.
 
@@ -230,7 +230,11 @@ def _as_descriptors_allow(connections: int) -> int:
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], int]]:
-    """Catch SIGTERM, SIGHUP and Ctrl-C; yield a function that waits for a signal's number."""
+    """Catch SIGTERM, SIGHUP and Ctrl-C; main thread only.
+
+    Yields:
+        A function that waits for one of them and returns its number.
+    """
     caught: list[int] = []
     # SIGINT too, because a shell ignores it for background processes. Not SIGHUP under `nohup`.
     numbers = [signal.SIGINT, signal.SIGTERM]
@@ -239,9 +243,9 @@ def stop_signals() -> Iterator[Callable[[], int]]:
     before: dict[int, Any] = {n: signal.signal(n, lambda n, _: caught.append(n)) for n in numbers}
 
     def wait() -> int:
-        while not caught:  # a wait for a lock would miss a signal just before it
+        while not caught:  # waiting for a lock could miss a signal
             time.sleep(0.1)
-        # A second signal must not interrupt the stop, until the process ends.
+        # Ignore further signals until the process ends, so that the stop is not interrupted.
         before.update({signal.SIGTERM: signal.SIG_IGN, signal.SIGHUP: signal.SIG_IGN})
         return caught[0]
 

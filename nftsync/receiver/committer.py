@@ -28,11 +28,11 @@ _log = logging.getLogger("nftsync.receiver")
 #: Outcome of a webhook; `not stored`: no space, no lock or no time.
 Outcome: TypeAlias = Stored | Literal["not stored"]
 
-#: Wait of a request in seconds; the provider allows 3 s for the whole reply (provider's document,
-#: section Events).
+#: Longest wait of a request in seconds; the provider allows 3 s for the whole reply (provider's
+#: document, section Events).
 _TIMEOUT = 2.0
-#: Wait of a request once the writer has been blocked for longer than `_TIMEOUT`: otherwise
-#: successive requests would hold the few threads for 2 s each.
+#: Longest wait once the writer has been blocked for longer than `_TIMEOUT`: otherwise successive
+#: requests would hold the few threads for 2 s each.
 _LEAST_TIMEOUT = 0.1
 _MAX_BATCH = 1_000
 #: Pause before another try for a lock. SQLite's own wait sleeps up to 0.1 s, so a busy writer would
@@ -122,7 +122,7 @@ class Committer:
         return self._thread.is_alive() and not self._closing
 
     def is_writable(self) -> bool:
-        """Return whether the last write, or a new one, succeeds."""
+        """Return whether a recent write succeeded, or else whether a new one does."""
         moment, good = self._last_write
         if time.monotonic() - moment < _WRITE_PROVES:
             return good and self.alive
@@ -139,7 +139,7 @@ class Committer:
         self._thread.join()
 
     def submit(self, delivery: Delivery | None) -> Outcome:
-        """Return when a webhook, or any write (None), is on disk or out of time."""
+        """Store a webhook (None: write anything); return when it is on disk or out of time."""
         if not self.alive:
             return "not stored"
         moment = time.monotonic()
@@ -178,7 +178,6 @@ class Committer:
         return [self._queue.popleft() for _ in range(min(len(self._queue), _MAX_BATCH))]
 
     def _gather(self) -> None:
-        """Queue incoming requests, and refuse late ones."""
         while self._incoming:
             self._queue.append(self._incoming.popleft())
         moment = time.monotonic()
@@ -195,7 +194,8 @@ class Committer:
                 self._abandon(error)
                 self._log_trouble(str(error))
 
-    def _abandon(self, error: Exception) -> None:  # an error that would repeat
+    def _abandon(self, error: Exception) -> None:
+        """Close the database after an error that would repeat."""
         kind = kind_of(error)
         if isinstance(error, DamagedDatabase) or kind in _DAMAGED:
             self.refuse_all(str(error))
@@ -240,7 +240,7 @@ class Committer:
             stored = iter(store(connection, deliveries, at) if deliveries else [])
             if len(deliveries) < len(batch):
                 connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
-        self._files.check()  # or the write went to a file that was moved away
+        self._files.check()  # if they were moved, the write is lost
         if self._observe_commit is not None and deliveries:
             self._observe_commit(time.perf_counter() - began)
         return ["stored" if x.delivery is None else next(stored) for x in batch]

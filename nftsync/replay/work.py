@@ -1,7 +1,7 @@
 """Jobs of a replay, the reads that each needs, and their outcomes.
 
-A read serves each waiting job whose webhooks were claimed before it started, by its sequence
-number.
+A read serves every waiting job whose webhooks were claimed before the read started. Sequence
+numbers show the order.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class TriggeredSync:
 class CircuitBreaker:
     """Pauses reads while the provider is down, and defers single objects that it refuses.
 
-    After a pause, one object tests the provider, at no cost of attempts.
+    After a pause, one object tests the provider. An outage uses up no attempts.
 
     Attributes:
         deferred: refused objects, and their number of further refusals.

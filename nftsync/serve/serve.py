@@ -20,7 +20,7 @@ from nftsync.serve.schedule import sync_periodically
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals, wake_main_thread
 
-_log = logging.getLogger("nftsync.daemon.serve")  # the name that log lines have
+_log = logging.getLogger("nftsync.daemon.serve")  # the logger's name in log lines
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # a repr would show the secrets
