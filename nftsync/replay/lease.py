@@ -110,7 +110,7 @@ class LeasedRun:
     # Claiming --------------------------------------------------------------------------------
 
     def claim(self, room: int, due: str | None) -> tuple[bool, list[Job]]:
-        """Claim webhooks of at most `room` objects, due by `due` or else now.
+        """Claim webhooks of at most `room` objects, due by `due` (default: now).
 
         Returns:
             Whether any webhook was due (another worker may have claimed it), and a job per object.

@@ -37,7 +37,7 @@ class Worker:
 
     Attributes:
         counts: webhooks by end state, and reads.
-        interrupted: the run ends before its work.
+        interrupted: the run ends before all its work is done.
         held: reads whose removals are held for review.
     """
 
@@ -95,7 +95,7 @@ class Worker:
     # A step, and the end ---------------------------------------------------------------------
 
     def step(self, due: str | None = None) -> bool:
-        """Claim webhooks due by `due` or else now, and apply reads; return whether any."""
+        """Claim webhooks due by `due` (default: now), and apply reads; return whether any."""
         if time.monotonic() >= self._renew_at:
             self._renew_at = time.monotonic() + self.timing.renew
             self._lease.renew()
@@ -214,7 +214,6 @@ class Worker:
             self._release(job, wait=self.timing.first_deferral)
 
     def _update_sync(self) -> None:
-        """Start a requested sync; settle its webhooks when it has ended."""
         outcome = self._sync.update()
         if outcome is None:
             return
@@ -258,7 +257,6 @@ class Worker:
         return refused
 
     def _release_staged(self) -> None:
-        """Decide on reads with removals, and apply them."""
         guard = self._lease.guard
         guard.decide(self._mirror.connection)
         while guard:
@@ -355,7 +353,7 @@ class Worker:
         )
 
     def _release_idle(self) -> None:
-        """Release objects without a read in flight."""
+        """Release the webhooks of objects without a read in flight."""
         for job in self._work.idle_jobs():
             self._work.drop(job)
             self._release(job)
@@ -373,7 +371,7 @@ def replay_once(
     *,
     progress: bool | None = None,
 ) -> ReplayResult:
-    """Process the due webhooks; `stopped` applies finished reads and releases the others.
+    """Process the due webhooks; once `stopped` is set, release the remaining ones.
 
     Raises:
         StoreError: the database cannot be written; unacknowledged webhooks are pending again.

@@ -170,7 +170,6 @@ def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> M
 
 
 def _gauge(name: str, text: str, value: float | None) -> Metric:
-    """Return a gauge, without a value if None."""
     family = GaugeMetricFamily(name, text)
     if value is not None:
         family.add_metric([], value)

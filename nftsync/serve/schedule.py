@@ -56,7 +56,7 @@ def replay_config(settings: Settings) -> ReplayConfig:
 
 
 def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
-    """Return a sync of all tracked wallets and of the wallets file, by shared `access`."""
+    """Return a function that syncs all tracked wallets, including the wallets file's."""
     client = client_config(settings)
 
     def run(stopped: threading.Event) -> SyncResult:
@@ -122,7 +122,6 @@ def sync_periodically(
 
 
 def _warn_once(text: str, logged: str | None) -> str:
-    """Log a warning unless it was the last one."""
     if text != logged:
         _log.warning("%s", text)
     return text

@@ -31,7 +31,7 @@ class ServeConfig:
         port: 0 takes any free one.
         path: URL path for webhooks.
         metrics_port: port for Prometheus on 127.0.0.1; None: no metrics server.
-        replay: None only stores webhooks.
+        replay: None: webhooks are only stored.
         sync_every: time between the starts of full syncs; None: no syncs.
     """
 
