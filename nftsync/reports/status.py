@@ -25,7 +25,7 @@ from nftsync.store.database import (
     explained,
     is_syncing,
     named_rows,
-    refuse_what_is_no_file,
+    refuse_non_file,
 )
 from nftsync.store.history import ahead_of
 from nftsync.store.inbox import webhooks_by_state
@@ -150,7 +150,7 @@ def check_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Check:
 
 
 def _inspect_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
-    refuse_what_is_no_file(path)
+    refuse_non_file(path)
     if not path.exists():
         nearest = next(folder for folder in path.absolute().parents if folder.exists())
         if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):

@@ -1,7 +1,7 @@
-"""Open a database for writing or reading, check its files while in use, checkpoint its log.
+"""Connections to a database, checks of its files while in use, and checkpoints of its log.
 
-Only Python's own `sqlite3` opens a live database: a second copy of SQLite in the same process
-would drop its file locks (https://sqlite.org/howtocorrupt.html, section 2.2.1).
+Open a live database only with Python's own `sqlite3`: a second copy of SQLite in the same process
+drops its file locks (https://sqlite.org/howtocorrupt.html, section 2.2.1).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from nftsync.errors import DamagedDatabase, StoreError, SyncRunning
 from nftsync.threads import start_thread
 from nftsync.whole_files import create_private
 
-#: How long a writer waits for another's transaction; each of ours ends within a fraction of this.
+#: Longest wait of a writer for another's transaction; ours last a fraction of this.
 BUSY_SECONDS = 30.0
 
-#: SQLite's own busy handler sleeps up to 100 ms between tries, and so misses the short room that
-#: one writer leaves the others.
+#: SQLite's own busy handler sleeps up to 100 ms between tries, and misses the short gaps between
+#: another writer's transactions.
 _TRY_EVERY = 0.003
 
 
@@ -39,23 +39,23 @@ _creating = threading.Lock()
 
 @contextmanager
 def explained(path: Path | str) -> Iterator[None]:
-    """Turn an error of SQLite or of the file system into one line that names the database.
+    """Turn errors of SQLite and the file system into one-line errors that name the database.
 
     Raises:
-        StoreError: what happened, to which file, and what to do next.
-        DamagedDatabase: SQLite finds the database damaged.
+        StoreError: SQLite or the file system reported an error.
+        DamagedDatabase: the database is damaged.
     """
     try:
         yield
     except sqlite3.Error as error:
         text = str(error)
         meaning = next(meaning for part, meaning in _MEANINGS.items() if part in text)
-        said = meaning.format(path=path, text=text, seconds=BUSY_SECONDS)
+        message = meaning.format(path=path, text=text, seconds=BUSY_SECONDS)
         damaged = kind_of(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-        raise (DamagedDatabase if damaged else StoreError)(said) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # what SQLite's check cannot see
-        said = _MEANINGS["malformed"].format(path=path, text=f"it holds what nobody wrote: {error}")
-        raise DamagedDatabase(said) from error
+        raise (DamagedDatabase if damaged else StoreError)(message) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # SQLite's check misses these
+        message = _MEANINGS["malformed"].format(path=path, text=f"unreadable content: {error}")
+        raise DamagedDatabase(message) from error
     except OSError as error:
         other = error.filename not in {None, path, str(path)}
         which = f" ({error.filename})" if other else ""
@@ -63,89 +63,89 @@ def explained(path: Path | str) -> Iterator[None]:
 
 
 def kind_of(error: Exception) -> int:
-    """SQLite's code of an error (`sqlite3.SQLITE_FULL`, ...), without its details; else -1."""
+    """Return SQLite's primary code of an error (`sqlite3.SQLITE_FULL`, …), or -1."""
     code = getattr(error, "sqlite_errorcode", None)
     return -1 if code is None else int(code) & 0xFF
 
 
-#: By a part of SQLite's message, what it means; the first that fits.
+#: Our message for each part of SQLite's message; the first match counts.
 _MEANINGS = {
     "not a database": "{path} is not a SQLite database; name another file with --database",
-    "malformed": "{path} is damaged ({text}); restore a copy, or begin afresh with another"
+    "malformed": "{path} is damaged ({text}); restore a backup, or start over with another"
     " --database",
-    "full": "no room left to write {path} ({text}); nothing of the last step was kept: make room"
-    " and run again",
-    "disk I/O": "the disk refused a write or read of {path} ({text}); is it full or failing?",
-    "readonly": "{path} cannot be written ({text}); check its permissions and its folder's",
-    "read-only": "{path} cannot be written ({text}); check its permissions and its folder's",
+    "full": "no room left to write {path} ({text}); the last step was rolled back: free some"
+    " space and run again",
+    "disk I/O": "the disk failed to read or write {path} ({text}); is it full or failing?",
+    "readonly": "{path} is not writable ({text}); check the permissions of file and folder",
+    "read-only": "{path} is not writable ({text}); check the permissions of file and folder",
     "locked": "{path} stayed locked by another program for {seconds:.0f} s; try again later",
-    "unable to open": "cannot open {path}; check that its folder exists and may be written",
+    "unable to open": "cannot open {path}; check that its folder exists and is writable",
     "": "{path}: {text}",
 }
 
 
 def create_private_file(path: Path) -> None:
-    """Create an empty file that only its owner may read, unless it is there already.
+    """Create an empty file that only its owner can read, unless the file exists.
 
-    SQLite gives the files beside it (WAL, shared memory) the same permissions. A database that is
-    there is not even opened: closing any descriptor of it would drop the locks that other
-    connections of this process hold (https://sqlite.org/howtocorrupt.html, section 2.2).
+    SQLite gives its other files (WAL, shared memory) the same permissions. An existing database is
+    never opened here: closing a descriptor would drop the locks of this process's connections
+    (https://sqlite.org/howtocorrupt.html, section 2.2).
     """
-    refuse_what_is_no_file(path)
-    with _creating:  # or another thread might connect before the descriptor here is closed
+    refuse_non_file(path)
+    with _creating:  # no other thread may connect before the descriptor is closed
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # another process has just made it
+            with suppress(FileExistsError):  # another process has just created it
                 create_private(path)
 
 
 def log_of(path: Path) -> Path:
-    """Where SQLite writes ahead what is not yet in a database: beside the file, not a link to it.
+    """Return the path of a database's write-ahead log, beside the file that links lead to.
 
     Raises:
-        OSError: nobody can tell, as with links that lead in a circle.
+        OSError: the path cannot be resolved, for example because of circular links.
     """
     real = path.resolve()
     return real.with_name(f"{real.name}-wal")
 
 
-def refuse_what_is_no_file(path: Path) -> None:
-    """Raise a StoreError where something else is, or a file was emptied under its log.
+def refuse_non_file(path: Path) -> None:
+    """Refuse a path that is not a regular file, and a file that was emptied while in use.
 
     Raises:
-        StoreError: it is a folder, a pipe or a device, which would be waited for or written into;
-            or SQLite would take the log away that is all that is left of it.
-        OSError: nobody can tell, as with links that lead in a circle.
+        StoreError: the path is a folder, a pipe or a device.
+        DamagedDatabase: the file is empty and its log is not; SQLite would delete the log.
+        OSError: the path cannot be resolved, for example because of circular links.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return
     with suppress(FileNotFoundError):
-        if found.st_size == 0 and stat.S_ISREG(found.st_mode) and log_of(path).stat().st_size > 0:
+        if status.st_size == 0 and stat.S_ISREG(status.st_mode) and log_of(path).stat().st_size > 0:
             log = log_of(path).name
             raise DamagedDatabase(
                 f"{path} is empty and {log} is not: it was emptied while it was in use; restore a"
                 f" copy, and keep {log} elsewhere: webhooks may be in it"
             )
-    if not stat.S_ISREG(found.st_mode):
-        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe or a device"
-        raise StoreError(f"{path} is {what}, not a database; name a file with --database")
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
+        raise StoreError(f"{path} is {kind}, not a database; name a file with --database")
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """Open a database to write it, in WAL mode, creating the file where it is missing.
+    """Open a database for writing, in WAL mode, and create a missing file.
 
-    The connection leaves transactions to its user (`isolation_level=None`) and may be handed from
-    one thread to another, but used by one at a time.
+    The caller controls transactions (`isolation_level=None`). Threads may share the connection, but
+    only one may use it at a time.
     """
     create_private_file(path)
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
-        # Synchronous normal: a commit survives the end of the process at once, and of the machine
-        # from the next checkpoint on; what a power cut takes from the mirror the next sync reads.
+        # Synchronous normal: a commit survives the death of the process. A power cut may undo
+        # commits since the last checkpoint; the next sync reads them again.
         connection.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
             " PRAGMA wal_autocheckpoint = 8000; PRAGMA journal_size_limit = 67108864;"
@@ -158,14 +158,10 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def begin_immediate(connection: sqlite3.Connection, patience: float = BUSY_SECONDS) -> None:
-    """Begin a write transaction as soon as another writer leaves room.
-
-    Args:
-        connection: not in a transaction.
-        patience: seconds to wait for the write lock.
+    """Begin a write transaction, waiting up to `patience` seconds for the write lock.
 
     Raises:
-        sqlite3.OperationalError: the database stayed locked, or cannot be written.
+        sqlite3.OperationalError: the database stayed locked, or is not writable.
     """
     deadline = time.monotonic() + patience
     connection.execute("PRAGMA busy_timeout = 0")
@@ -184,21 +180,17 @@ def begin_immediate(connection: sqlite3.Connection, patience: float = BUSY_SECON
 
 
 def connect_reader(path: Path | str) -> sqlite3.Connection:
-    """Open an existing database to read it; nothing is migrated or written, and no file stays.
-
-    Raises:
-        StoreError: there is no such file, or it cannot be read.
-    """
+    """Open an existing database for reading, without migrating it or leaving new files."""
     path = Path(path)
     with explained(path):
-        refuse_what_is_no_file(path)
+        refuse_non_file(path)
         if not path.exists():
             raise StoreError(
                 f"there is no database at {path.absolute()}; `nftsync sync` or `serve` makes one, "
                 "`--database` names another"
             )
-        # Whoever reads in WAL mode makes a log where there is none, and only one who may write
-        # takes it away again. A log that is there belongs to a writer, or is left by a killed one.
+        # A reader in WAL mode creates a missing log, and only a connection with write access can
+        # delete it. An existing log belongs to a writer, or to a killed one.
         mode = "ro" if log_of(path).exists() else "rw"
         connection = sqlite3.connect(
             f"file:{quote(str(path.absolute()))}?mode={mode}",
@@ -214,28 +206,28 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
             connection.close()
             if "unable to open" in str(error) and not os.access(path.parent, os.W_OK):
                 raise StoreError(
-                    f"{path} lies in a folder that cannot be written, which reading a live "
-                    "database needs; make a copy to read there with `nftsync snapshot`"
+                    f"{path} is in a read-only folder, and reading a live database needs write"
+                    " access to its folder; to read a copy there: `nftsync snapshot`"
                 ) from error
             raise
     return connection
 
 
-#: How SQLite looks at a database: the quick one does not compare tables with their indexes.
+#: SQLite's checks of a file; the quick one does not compare tables with their indexes.
 Check: TypeAlias = Literal["integrity_check", "quick_check"]
 
 
 def damage(
     path: Path, check: Check = "integrity_check", *, busy_seconds: float = BUSY_SECONDS
 ) -> str | None:
-    """What SQLite's own check finds wrong with a database, the first of it; None: it is whole.
+    """Return the first fault that SQLite's check reports, or None for an intact database.
 
-    Nothing is written. Others may write meanwhile: it looks at one moment.
+    The check reads one snapshot, so others may write meanwhile.
 
     Raises:
         sqlite3.OperationalError: the database cannot be opened, or stayed locked.
     """
-    # Not mode=ro: there SQLite's check passes over broken constraints.
+    # In mode=ro, SQLite's check ignores broken constraints.
     address = f"file:{quote(str(path.absolute()))}?mode=rw"
     with closing(
         sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None)
@@ -249,24 +241,20 @@ def damage(
     return None if report == "ok" else str(report)
 
 
-#: A look at whether a sync runs holds its lock for an instant, which a sync that begins waits for.
-_LOOK_SECONDS = 1.0
+#: `is_syncing` holds the lock for an instant, so a starting sync waits this long.
+_LOCK_SECONDS = 1.0
 
 
 @contextmanager
-def sync_lock(database: Path, patience: float = _LOOK_SECONDS) -> Iterator[None]:
-    """Hold the database's sync lock during a block.
-
-    Args:
-        database: the database.
-        patience: seconds to wait for the lock.
+def sync_lock(database: Path, patience: float = _LOCK_SECONDS) -> Iterator[None]:
+    """Hold the database's sync lock during a block, after waiting up to `patience` seconds.
 
     Raises:
-        SyncRunning: another sync holds it.
-        StoreError: the lock file beside the database cannot be written.
+        SyncRunning: another sync holds the lock.
+        StoreError: the lock file beside the database is not writable.
     """
     with explained(database):
-        refuse_what_is_no_file(database)
+        refuse_non_file(database)
         path = database.resolve()
         lock = filelock.FileLock(_sync_lock_of(path), timeout=patience, mode=0o600)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -275,7 +263,7 @@ def sync_lock(database: Path, patience: float = _LOOK_SECONDS) -> Iterator[None]
         except filelock.Timeout:
             if not Path(lock.lock_file).exists():
                 raise StoreError(
-                    f"cannot make {lock.lock_file}; name a --database where files may be made"
+                    f"cannot create {lock.lock_file}; choose a --database in a writable folder"
                 ) from None
             raise SyncRunning(
                 f"another sync holds {database}; wait for it to end, or use another --database"
@@ -287,7 +275,7 @@ def sync_lock(database: Path, patience: float = _LOOK_SECONDS) -> Iterator[None]
 
 
 def is_syncing(database: Path) -> bool:
-    """Whether a sync holds the database's lock; nothing is made.
+    """Return whether a sync holds the database's lock, without creating the lock file.
 
     Raises:
         StoreError: the lock file beside the database cannot be opened.
@@ -312,36 +300,36 @@ def over_keys(
 
     Args:
         connection: any connection.
-        query: finds the keys in `json_each(?1)`, in their order.
+        query: reads the keys from `json_each(?1)`.
         keys: numbers, texts, or tuples of them.
-        more: its further parameters, from `?2` on.
+        more: the parameters from `?2` on.
     """
     return connection.execute(query, (msgspec.json.encode(list(keys)).decode(), *more))
 
 
 def named_rows(cursor: sqlite3.Cursor) -> list[dict[str, Any]]:
-    """Return the rows of a query, each under the names of its columns."""
+    """Return the rows of a query as dictionaries by column name."""
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-#: Values per statement; SQLite takes 32,766, and the gain is had long before.
+#: Values per statement: SQLite accepts 32,766, with no further gain.
 _VALUES = 4_000
 
 
 def write_rows(connection: sqlite3.Connection, rows: Mapping[str, Sequence[Sequence[Any]]]) -> None:
-    """Run statements, each for all of its rows of values.
+    """Run statements, each for a list of rows.
 
     Args:
         connection: in a transaction.
-        rows: by statement; one that inserts ends before its `VALUES`.
+        rows: the rows by statement; an INSERT statement ends before its `VALUES`.
     """
     for statement, values in rows.items():
         if not statement.startswith("INSERT"):
             connection.executemany(statement, values)
             continue
-        # Many rows at once: for each statement the thread gives the interpreter's lock away and
-        # waits for it, and a row at a time, inserts took three times as long under load.
+        # Each statement releases the interpreter's lock and waits for it: one row at a time takes
+        # three times as long under load.
         step = max(1, _VALUES // len(values[0])) if values else 1
         for start in range(0, len(values), step):
             some = values[start : start + step]
@@ -353,28 +341,27 @@ def write_rows(connection: sqlite3.Connection, rows: Mapping[str, Sequence[Seque
 
 _log = logging.getLogger("nftsync.store")
 
-#: Rows that a writer changes before what it wrote is moved out of the log: some 60 MB in a database
-#: of millions, where many lie on a page of their own, and a tenth of that in a small one.
+#: Changed rows between two checkpoints: some 60 MB of log in a database of millions of rows, where
+#: most changes are on different pages, and 6 MB in a small one.
 _ROWS_BEFORE_CHECKPOINT = 32_000
 _ROWS_ON_A_SMALL_DISK = 64
-#: Bytes of a log that is called long.
+#: Bytes of a log that the warning calls long.
 LONG_LOG = 256_000_000
 _PAGE = 4_096
-#: Should the thread not keep up, the writer's commits move it all, as SQLite does it: 256 MB.
+#: At 256 MB, SQLite checkpoints within the writer's commit, in case the thread does not keep up.
 _MOST_PAGES = 64_000
 
 
 class FilesInUse:
-    """Which file is a database, and which its log, since somebody opened them; opens nothing.
+    """The identities of an open database's files, to detect that a file was moved or replaced.
 
-    SQLite goes on writing to a file that was moved or removed, where nobody finds what it writes.
-    Nor may another file be opened instead while this process has the first one open: the files
-    beside a database (log, shared memory) go by its name, so the two would share them
-    (https://sqlite.org/howtocorrupt.html, section 2.5). So nothing is written until the first file
-    is back at its path, or a new process begins with what is there.
+    SQLite would continue to write to the moved file. Opening the new file in the same process is no
+    remedy: both would share the log and the shared memory, which go by name
+    (https://sqlite.org/howtocorrupt.html, section 2.5). So writing stops until the file is back at
+    its path or the process restarts.
 
     Args:
-        path: the database, which is there.
+        path: an existing database.
     """
 
     def __init__(self, path: Path) -> None:
@@ -385,16 +372,16 @@ class FilesInUse:
         self._size = self._pages = 0
 
     def opened(self) -> None:
-        """Remember the log, too, now that a connection has read the database."""
+        """Remember the log, which exists once a connection has read the database."""
         self._log_file = _file_at(self._log)
 
     def closed(self) -> None:
-        """Forget the log: who closes a database last takes it away."""
+        """Forget the log, which the last connection deletes."""
         self._log_file = None
 
     @property
     def in_place(self) -> bool:
-        """Whether they are where they were."""
+        """Whether the files are still at their paths."""
         try:
             self.check()
         except StoreError:
@@ -402,62 +389,59 @@ class FilesInUse:
         return True
 
     def check(self, connection: sqlite3.Connection | None = None) -> None:
-        """Make sure that all files are where they were.
+        """Check that the files are still at their paths.
 
         Args:
-            connection: of the database; with it, also that the file was not cut off.
+            connection: a connection to the database, to check also that the file is not truncated.
 
         Raises:
             StoreError: the database was moved, removed or replaced.
-            DamagedDatabase: its log was, or the database was cut off.
+            DamagedDatabase: the log was moved or replaced, or the database truncated.
         """
         name = self._path.name
         if self._file is None or _file_at(self._path) != self._file:
             raise StoreError(
-                f"{self._path} was moved, removed or replaced while it was in use; put it back,"
-                f" or stop nftsync, move {name}-wal and {name}-shm away too, and start it again"
+                f"{self._path} was moved, removed or replaced while in use; put it back, or stop"
+                f" nftsync, move {name}-wal and {name}-shm away too, and start nftsync again"
             )
         if self._log_file is not None and _file_at(self._log) != self._log_file:
             raise DamagedDatabase(
-                f"{self._log} was moved, removed or replaced while it was in use; stop nftsync,"
-                " which saves what that held, and start it again"
+                f"{self._log} was moved, removed or replaced while in use; stop nftsync, which"
+                " saves the log's content, then start it again"
             )
         if connection is None:
             return
         size = self._path.stat().st_size
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        # VACUUM makes it smaller, too, but then it counts fewer pages.
+        # VACUUM shrinks the file, too, but reduces the page count with it.
         if size < self._size and pages >= self._pages:
             raise DamagedDatabase(
-                f"{self._path} is damaged (it was cut off while it was in use); restore a copy,"
-                " or begin afresh with another --database"
+                f"{self._path} is damaged (it was truncated while in use); restore a backup, or"
+                " start over with another --database"
             )
         self._size, self._pages = size, pages
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - a receiver asks this twice for each commit
+        status = os.stat(path)  # noqa: PTH116 - faster: a receiver calls this twice per commit
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 class Checkpoints:
-    """Moves what a busy writer's log holds into the database, mostly in a thread beside it.
+    """Checkpoints of a busy writer's log, mostly in a thread.
 
-    New rows lie all over the indexes of their ids, so in a database of millions a checkpoint moves
-    nearly as many pages as were written. It needs no write lock, yet the commit that sets it off
-    waits for it, and for the disk. A log begins anew only when all of it has been moved, and the
-    writer adds to it meanwhile: so a thread moves most, and the writer, between two transactions,
-    the little that is left.
+    A commit that starts SQLite's own checkpoint waits for it and for the disk. SQLite restarts a
+    log only after moving all of it, and the writer keeps adding. So a thread moves most pages, and
+    the writer moves the rest between two transactions.
 
     Args:
         path: the database.
-        writer: the connection that writes it.
-        rows: how many it changes between two checkpoints.
-        long_log: bytes that may wait in the log because others read an old state, before it is
-            said.
+        writer: the writing connection.
+        rows: changed rows between two checkpoints.
+        long_log: bytes in the log, blocked by readers of an old state, that cause a warning.
     """
 
     def __init__(
@@ -471,43 +455,43 @@ class Checkpoints:
         self._writer = writer
         self._rows = rows
         self._log = log_of(path)
-        # Opened now, while this name is surely the database that the writer has opened.
+        # Opened now, while the path certainly leads to the writer's file.
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._thread: threading.Thread | None = None  # noqa: TID251 - its type alone
+        self._thread: threading.Thread | None = None  # noqa: TID251 - only as a type
         self._moved = writer.total_changes
         self._long_log = long_log
         self._warned_at = long_log // 2
         writer.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
 
     def after_commit(self) -> None:
-        """Begin or complete a checkpoint where one is due."""
+        """Start or complete a checkpoint if one is due."""
         if self._thread is None:
             rows = self._writer.total_changes - self._moved
             if rows >= self._rows or (rows >= _ROWS_ON_A_SMALL_DISK and self._is_short_of_room()):
                 self._moved = self._writer.total_changes
-                with suppress(RuntimeError):  # no room for a thread: then SQLite does it, later
+                with suppress(RuntimeError):  # no thread available: SQLite does it later
                     self._thread = start_thread("checkpoint", self._move_most)
         elif not self._thread.is_alive():
             self._thread = None
             _checkpoint(self._writer)
 
     def _is_short_of_room(self) -> bool:
-        """Whether the database might find no room for what is in the log."""
+        """Return whether the disk may have less room than the log's content needs."""
         disk = os.statvfs(self._log)
         return disk.f_bavail * disk.f_frsize < self._log.stat().st_size
 
     def empty_log(self) -> None:
-        """Move all that the log holds into the file that was opened, and empty the log.
+        """Move the whole log into the opened file, and truncate the log.
 
-        Where that file was moved or replaced, its log stays behind under its old name, and would be
-        laid over what is put there. On a full disk it holds the room that its content needs.
+        SQLite would apply the log of a moved or replaced file to a new file at its path. On a full
+        disk, the log occupies the room that its content needs.
         """
-        with suppress(sqlite3.Error):  # what cannot be moved now is safe in the log
+        with suppress(sqlite3.Error):  # pages that cannot be moved now are safe in the log
             self._writer.execute("PRAGMA busy_timeout = 500")
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def close(self, *, empty_log: bool = False) -> None:
-        """Wait for the thread, and empty the log if told to; the writer's connection stays open."""
+        """Wait for the thread, and optionally empty the log; leave the writer's connection open."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -517,30 +501,30 @@ class Checkpoints:
 
     def _move_most(self) -> None:
         _checkpoint(self._connection)
-        self._warn(_checkpoint(self._connection))  # what came during the first
+        self._warn(_checkpoint(self._connection))  # pages added during the first
 
     def _warn(self, left: int) -> None:
-        """Say that the log grows, and again whenever it is twice as long."""
+        """Log a warning about a long log, and repeat it whenever the length has doubled."""
         if left < self._long_log:
             self._warned_at = self._long_log // 2
         elif left >= 2 * self._warned_at:
             self._warned_at = left
             _log.warning(
-                "the database's log grows, as a program reads an old state of it; end that",
+                "the database's log grows, because a program reads an old state: end the program",
                 extra={"log_bytes": left},
             )
 
 
 def _checkpoint(connection: sqlite3.Connection) -> int:
-    """Move what the log holds, without waiting for anybody; the bytes that stay there."""
-    with suppress(sqlite3.Error):  # what cannot be moved now is safe in the log
+    """Move the log into the database without waiting; return the bytes that stay in the log."""
+    with suppress(sqlite3.Error):  # pages that cannot be moved now are safe in the log
         _, pages, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         return int(pages - moved) * _PAGE
     return 0
 
 
 def log_bytes(path: Path) -> int:
-    """The size of the log's file: what is not yet in the database, and room to be used again."""
+    """Return the size of the log's file, including room for reuse."""
     try:
         return log_of(path).stat().st_size
     except OSError:

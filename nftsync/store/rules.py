@@ -1,6 +1,6 @@
-"""Rules that the mirror's tables keep, checked by SQL that is independent of the writer.
+"""Consistency checks of the database in SQL, independent of the code that writes it.
 
-None of the code that writes is asked. Memory is bounded by one wallet's history.
+Memory is bounded by one wallet's history.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from nftsync.store.schema import opened, reading
 from nftsync.store.tokens import Sources
 from nftsync.times import shifted
 
-#: What is told of each rule that is broken.
+#: Examples per broken rule.
 _EXAMPLES = 5
-#: Others renew their leases every few seconds; one that ended so long ago is nobody's.
+#: Workers renew their leases every few seconds, so a lease that expired this long ago is stuck.
 _STUCK = timedelta(seconds=-60)
 
 
 class Rule(msgspec.Struct):
-    """A rule of the mirror, and whether it holds.
+    """A consistency rule and the result of its check.
 
     Attributes:
-        rule: what must hold.
-        checked: how many rows were looked at.
-        broken: in how many places it does not hold.
-        examples: some of those, a line each.
+        rule: the condition, in words.
+        checked: the number of rows checked.
+        broken: the number of violations.
+        examples: the first violations, a line each.
     """
 
     rule: str
@@ -44,7 +44,7 @@ class Rule(msgspec.Struct):
     examples: list[str] = []
 
     def breaks(self, example: str, times: int = 1) -> None:
-        """Count what breaks it, and keep the first as examples."""
+        """Count violations, and keep the first examples."""
         self.broken += times
         if len(self.examples) < _EXAMPLES:
             self.examples.append(example)
@@ -54,17 +54,9 @@ _Checks: TypeAlias = Iterator[Rule]
 
 
 def check_rules(path: Path, at: str) -> _Checks:
-    """Look at each rule, all at one moment; one after the other, as each is done with.
-
-    Args:
-        path: the database; nothing is written.
-        at: the current time.
-
-    Raises:
-        StoreError: the database is missing, is not nftsync's or cannot be read.
-    """
-    whole = Rule("SQLite finds the file whole (integrity_check)", 1)
-    with opened(path), explained(path):  # or it would be SQLite that says what is missing
+    """Check the rules in one snapshot of the database, and yield each result as it is ready."""
+    whole = Rule("the file is intact (SQLite's integrity_check)", 1)
+    with opened(path), explained(path):  # so that a missing database gets our message
         report = damage(path)
     if report is not None:
         whole.breaks(report)
@@ -83,8 +75,8 @@ def check_rules(path: Path, at: str) -> _Checks:
         yield _index(connection)
 
 
-#: Of each wallet first its changes, in their order, then what it holds: SQLite reads both along
-#: their indexes and merges them, so nothing is sorted.
+#: For each wallet its changes in order, then its balances. SQLite merges the two indexes, so it
+#: sorts nothing.
 _ALONG = """
     SELECT wallet_no, 0, change_id, token_no, old_amount, new_amount, observed_at, NULL
     FROM balance_change_rows
@@ -96,49 +88,49 @@ _ALONG = """
 
 
 def _history(connection: sqlite3.Connection) -> _Checks:
-    chain = Rule("each change begins with the amount that the one before it ended with")
-    sums = Rule("the changes, replayed from the first, come to what is held")
-    dated = Rule("held_since, first_seen_at and updated_at are those of the changes")
+    chain = Rule("each change starts from the amount that the previous change left")
+    sums = Rule("the changes, replayed from the first, give the balances")
+    dated = Rule("held_since, first_seen_at and updated_at match the changes")
     for number, rows in groupby(connection.execute(_ALONG), itemgetter(0)):
-        held: dict[int, tuple[str, str | None, str, str]] = {}
+        balances: dict[int, tuple[str, str | None, str, str]] = {}
         for _, kind, place, token, *values in rows:
-            before = held.pop(token, None)
+            before = balances.pop(token, None)
             if kind:
                 sums.checked += 1
                 if before is None or before[0] != values[0]:
-                    what = f"token {token} of wallet {number}"
-                    sums.breaks(f"{what} is held, and its changes come to another amount")
+                    holding = f"token {token} of wallet {number}"
+                    sums.breaks(f"{holding} has a balance, and its changes give another amount")
                 elif before != tuple(values):
                     dated.breaks(f"token {token} of wallet {number} was held since {before[1]}")
                 continue
             old, new, at, _ = values
             chain.checked += 1
             if old == new or old != (before[0] if before else None):
-                chain.breaks(f"change {place} does not follow from what was known")
+                chain.breaks(f"change {place} does not follow from the previous one")
             if new is not None:
                 since = None if is_zero(new) else (before[1] if before else None) or at
-                held[token] = (new, since, before[2] if before else at, at)
-        for token in held:
-            sums.breaks(f"token {token} of wallet {number} is held by its changes alone")
+                balances[token] = (new, since, before[2] if before else at, at)
+        for token in balances:
+            sums.breaks(f"token {token} of wallet {number} has changes, and no balance")
     dated.checked = sums.checked
     yield from (chain, sums, dated)
 
 
 def _tokens(connection: sqlite3.Connection) -> Rule:
-    found = Rule("each token that was read by its id shows what its two sources come to")
+    rule = Rule("each token that was read by its id matches its two sources")
     columns = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
     rows = connection.execute(
         "SELECT t.token_id, s.list_sequence, s.list_fields, s.detail_sequence, s.detail_fields,"
         f" {columns} FROM tokens t LEFT JOIN token_sources s USING (token_no) WHERE t.detailed"
     )
     for token_id, *source in rows:
-        found.checked += 1
+        rule.checked += 1
         if source[1] is None or Sources.of(*source[:4]).content() != tuple(source[4:]):
-            found.breaks(f"token {token_id}")
-    return found
+            rule.breaks(f"token {token_id}")
+    return rule
 
 
-#: Which column of which table names a row of which other one, by its number or its id.
+#: References: table, column, referenced table, its key.
 _NAMED = (
     ("balance_rows", "wallet_no", "wallets", "wallet_no"),
     ("balance_rows", "token_no", "tokens", "token_no"),
@@ -161,21 +153,21 @@ _NAMED = (
 
 
 def _orphans(connection: sqlite3.Connection) -> Rule:
-    found = Rule("whatever names a wallet, token, run, webhook or state names one that is there")
+    rule = Rule("each wallet, token, run, webhook and state that a row names exists")
     for table, column, other, key in _NAMED:
-        broken, example = _looked_at(
-            found,
+        broken, example = _count_rows(
+            rule,
             connection,
             f"SELECT r.name, o.{key} IS NULL FROM (SELECT {column} AS name FROM {table}) r"
             f" LEFT JOIN {other} o ON o.{key} = r.name WHERE r.name IS NOT NULL",
         )
         if broken:
             where = f"{table}: {column} {example} is not in {other}"
-            found.breaks(f"{where}, nor {broken - 1:,} more" if broken > 1 else where, broken)
-    return found
+            rule.breaks(f"{where}, nor are {broken - 1:,} more" if broken > 1 else where, broken)
+    return rule
 
 
-#: The logs, and what orders them.
+#: The logs, and their keys.
 _LOGS = (
     ("balance_change_rows", "change_id"),
     ("token_change_rows", "change_id"),
@@ -184,31 +176,31 @@ _LOGS = (
 
 
 def _times(connection: sqlite3.Connection) -> Rule:
-    found = Rule("observed_at never decreases")
+    rule = Rule("observed_at never decreases")
     for table, key in _LOGS:
-        broken, example = _looked_at(
-            found,
+        broken, example = _count_rows(
+            rule,
             connection,
             f"SELECT {key}, observed_at < lag(observed_at) OVER (ORDER BY {key}) FROM {table}",
         )
         if broken:
-            found.breaks(f"{table}: {key} {example}", broken)
-    return found
+            rule.breaks(f"{table}: {key} {example}", broken)
+    return rule
 
 
-def _looked_at(found: Rule, connection: sqlite3.Connection, rows: str) -> tuple[int, str | int]:
-    """Look at rows of a name and whether it breaks a rule; return how many do, and the first."""
+def _count_rows(rule: Rule, connection: sqlite3.Connection, rows: str) -> tuple[int, str | int]:
+    """Count the rows (a name, whether it breaks a rule) that do; return also the first name."""
     checked, broken, example = connection.execute(
         f"WITH rows (name, breaks) AS ({rows})"
         " SELECT count(*), coalesce(sum(breaks), 0), min(iif(breaks, name, NULL)) FROM rows"
     ).fetchone()
-    found.checked += checked
+    rule.checked += checked
     return broken, example
 
 
 def _runs(connection: sqlite3.Connection) -> Rule:
-    found = Rule("runs count no more than is in the logs, and their sums are right")
-    # Removals that were approved later are in the change feed under the run that read them.
+    rule = Rule("runs count no more changes than the logs have, and their sums are right")
+    # The change feed has later approved removals under the run that read them.
     rows = connection.execute(
         "SELECT r.run_id, wallets_total = wallets_ok + wallets_failed"
         " AND wallets_unchanged <= wallets_ok"
@@ -221,26 +213,26 @@ def _runs(connection: sqlite3.Connection) -> Rule:
         " GROUP BY run_id) t USING (run_id)"
     )
     for run_id, right in rows:
-        found.checked += 1
+        rule.checked += 1
         if not right:
-            found.breaks(f"run {run_id}")
-    return found
+            rule.breaks(f"run {run_id}")
+    return rule
 
 
-#: What may be under way without anybody at work, of ?1, a time at which its lease would have ended,
-#: and ?2, whether a sync is running; and what to do.
+#: Stuck work, with the remedy. ?1: leases that expired before this time are stuck; ?2: whether a
+#: sync is running.
 _IDLE = {
-    "webhooks run under no lease: `nftsync replay` takes them back": """
+    "webhooks run under no lease; to return them to the queue: `nftsync replay`": """
         SELECT count(*) FROM webhooks WHERE state = 'running' AND coalesce(lease_no, 0) NOT IN live
         """,
-    "leases ran out: `nftsync replay` ends them": """
+    "leases have expired; to end them: `nftsync replay`": """
         SELECT count(*) FROM leases WHERE lease_no NOT IN live
         """,
-    "replays are said to be running": """
+    "replays are marked as running, and none is": """
         SELECT count(*) FROM sync_runs WHERE kind = 'replay' AND status = 'running'
         AND run_id NOT IN (SELECT run_id FROM leases WHERE lease_no IN live AND run_id IS NOT NULL)
         """,
-    "syncs were killed: `nftsync sync --resume` goes on": """
+    "syncs were killed; to resume: `nftsync sync --resume`": """
         SELECT count(*) FROM sync_runs, now WHERE NOT syncing AND kind = 'sync'
         AND status = 'running'
         """,
@@ -252,49 +244,47 @@ _WITH = """
 
 
 def _stuck(connection: sqlite3.Connection, at: str, *, syncing: bool) -> Rule:
-    found = Rule("nothing is under way that nobody works on")
-    (found.checked,) = connection.execute(
+    rule = Rule("no run, lease or webhook is stuck")
+    (rule.checked,) = connection.execute(
         "SELECT (SELECT count(*) FROM leases) + (SELECT count(*) FROM webhooks"
         " WHERE state = 'running') + (SELECT count(*) FROM sync_runs WHERE status = 'running')"
     ).fetchone()
-    _count(
-        found, connection, {k: _WITH + q for k, q in _IDLE.items()}, shifted(at, _STUCK), syncing
-    )
-    return found
+    _count(rule, connection, {k: _WITH + q for k, q in _IDLE.items()}, shifted(at, _STUCK), syncing)
+    return rule
 
 
 def _count(
-    found: Rule, connection: sqlite3.Connection, queries: Mapping[str, str], *given: object
+    rule: Rule, connection: sqlite3.Connection, queries: Mapping[str, str], *parameters: object
 ) -> None:
-    """Count what each query finds as breaking a rule."""
-    for what, query in queries.items():
-        (count,) = connection.execute(query, given).fetchone()
+    """Count the result of each query as violations of a rule."""
+    for problem, query in queries.items():
+        (count,) = connection.execute(query, parameters).fetchone()
         if count:
-            found.breaks(f"{count:,} {what}", count)
+            rule.breaks(f"{count:,} {problem}", count)
 
 
 def _numbers(connection: sqlite3.Connection) -> Rule:
-    found = Rule("no read is numbered beyond the greatest number")
-    greatest, found.checked, last = connection.execute(
+    rule = Rule("no sequence number is above the stored maximum")
+    greatest, rule.checked, last = connection.execute(
         "SELECT greatest_sequence, (SELECT count(*) FROM wallets),"
         " (SELECT max(sequence) FROM wallets) FROM mirror_state"
     ).fetchone()
     if last is not None and last > greatest:
-        found.breaks(f"a wallet has {last}, and the greatest is {greatest}")
-    return found
+        rule.breaks(f"a wallet has {last}, and the maximum is {greatest}")
+    return rule
 
 
-#: What may be wrong with the index, of ?1, the last token that it has taken in.
+#: Faults of the full-text index. ?1: the last indexed token.
 _UNINDEXED = {
-    "tokens are missing from it": """
+    "tokens are missing from the index": """
         SELECT count(*) FROM tokens WHERE token_no <= ?1
         AND token_no NOT IN (SELECT id FROM tokens_fts_docsize)
         """,
-    "entries are of no token": """
+    "index entries belong to no token": """
         SELECT count(*) FROM tokens_fts_docsize WHERE id > ?1
         OR id NOT IN (SELECT token_no FROM tokens)
         """,
-    "tokens wait for it: the next sync takes them in": """
+    "tokens are not indexed yet; the next sync adds them": """
         SELECT count(*) FROM tokens WHERE token_no > ?1
         AND NOT EXISTS (SELECT 1 FROM sync_runs WHERE status = 'running')
         """,
@@ -302,9 +292,9 @@ _UNINDEXED = {
 
 
 def _index(connection: sqlite3.Connection) -> Rule:
-    found = Rule("each token is in the full-text index, and nothing else is")
-    done, found.checked = connection.execute(
+    rule = Rule("the full-text index has each token, and nothing else")
+    done, rule.checked = connection.execute(
         "SELECT indexed_token_no, (SELECT count(*) FROM tokens) FROM mirror_state"
     ).fetchone()
-    _count(found, connection, _UNINDEXED, done)
-    return found
+    _count(rule, connection, _UNINDEXED, done)
+    return rule

@@ -1,4 +1,4 @@
-"""The schema: sqlite-utils applies the SQL files in `migrations`."""
+"""The schema, and its migrations with sqlite-utils from the SQL files in `migrations`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 
-#: The name under which sqlite-utils notes in `_sqlite_migrations` what has been applied.
+#: The name of our migrations in sqlite-utils' table `_sqlite_migrations`.
 _SET = "nftsync"
 
-#: In order, each in `migrations/NAME.sql`; a database that knows others is from a newer nftsync.
+#: In order, each in `migrations/NAME.sql`; a database with others is from a newer nftsync.
 _MIGRATIONS = (
     "first_tables",
     "inbox",
@@ -53,17 +53,17 @@ def _run_file(database: Database, name: str) -> None:
 
 
 def open_store(path: Path) -> sqlite3.Connection:
-    """Open the database to write it, and create or migrate it first where that is due.
+    """Open the database for writing, and create or migrate it if necessary.
 
-    Before an older database is migrated, a copy of it is left at `DATABASE.before-VERSION`.
+    A migration leaves a copy of the older database at `DATABASE.before-VERSION`.
 
     Raises:
         NewerDatabase: a newer nftsync has migrated it.
-        StoreError: it is no database of nftsync's, or cannot be opened or written.
+        StoreError: the file is not nftsync's, or cannot be opened or written.
     """
     with explained(path):
         if path.is_file() and path.stat().st_size > 0:
-            # Before the first pragma: WAL mode would be written into a file that isn't ours.
+            # Before the first pragma, which would write WAL mode into a foreign file.
             with closing(sqlite3.connect(path, timeout=10)) as connection:
                 check_schema(connection, path)
         connection = connect_writer(path)
@@ -77,11 +77,11 @@ def open_store(path: Path) -> sqlite3.Connection:
 
 
 def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
-    """Tell how many migrations a database has seen.
+    """Return the number of migrations applied to a database.
 
     Raises:
-        NewerDatabase: it has seen one that this nftsync does not know.
-        StoreError: it holds tables, but none of nftsync's.
+        NewerDatabase: one of them is unknown to this nftsync.
+        StoreError: the database has tables, but none of nftsync's.
     """
     cursor = connection.cursor()
     cursor.row_factory = None
@@ -103,7 +103,7 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
 
 
 def made_at(connection: sqlite3.Connection) -> str | None:
-    """When the database was made, in sqlite-utils' form of a time; None: it is empty."""
+    """Return when the database was created, in sqlite-utils' format, or None if it is empty."""
     made: str | None
     (made,) = connection.execute("SELECT min(applied_at) FROM _sqlite_migrations").fetchone()
     return made
@@ -113,7 +113,7 @@ def migrate(path: Path) -> Path | None:
     """Upgrade the database of an earlier version; return its copy, or None if it needs no upgrade.
 
     Raises:
-        StoreError: it is missing, empty, not nftsync's or cannot be written.
+        StoreError: the database is missing, empty, not nftsync's or not writable.
         NewerDatabase: a newer nftsync wrote it.
     """
     with opened_as_is(path) as connection, explained(path):
@@ -124,12 +124,12 @@ def migrate(path: Path) -> Path | None:
 
 
 def _copy_of(path: Path) -> Path:
-    """Return where the copy of a database is left that is about to be migrated."""
+    """Return the path of the copy that a migration leaves."""
     return path.with_name(f"{path.name}.before-{__version__}")
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    # Immediate, and looked at again inside: of two processes that start at once, one migrates.
+    # Checked again in the transaction: of two processes that start at once, only one migrates.
     with connection:
         begin_immediate(connection)
         if is_earlier(connection, path):
@@ -143,7 +143,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _apply_due(connection: sqlite3.Connection) -> None:
-    # They import pandas, which takes 0.3 s: only here, where it is known that a migration is due.
+    # Imported here because they import pandas, which takes 0.3 s.
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
@@ -155,9 +155,9 @@ def _apply_due(connection: sqlite3.Connection) -> None:
 
 
 def _refuse_empty(connection: sqlite3.Connection, path: Path | str) -> None:
-    """Raise a StoreError if a database has no tables yet, or none of nftsync's."""
+    """Raise a StoreError if a database has none of nftsync's tables."""
     if check_schema(connection, path) == 0:
-        raise StoreError(f"{path} is empty; `nftsync sync` makes its tables")
+        raise StoreError(f"{path} is empty; to create its tables: `nftsync sync`")
 
 
 def is_earlier(connection: sqlite3.Connection, path: Path | str) -> bool:
@@ -167,27 +167,25 @@ def is_earlier(connection: sqlite3.Connection, path: Path | str) -> bool:
 
 @contextmanager
 def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlite3.Connection]:
-    """Yield a connection to a database with the tables of this version.
+    """Yield a connection with the tables of this version, without changing the database.
 
-    For a database of this version, it is the given connection. For an earlier one, it is a
-    connection to a temporary copy, which is migrated, so that no query has to handle missing tables
-    and columns. The given connection is only read.
+    For the database of an earlier version, this is a connection to a migrated temporary copy, so
+    queries need not handle missing tables and columns.
 
     Args:
         connection: any connection.
         name: the database's name in messages.
 
     Raises:
-        StoreError: the database is empty or not nftsync's. Or it needs a copy, and there is no room
-            for one, or the connection has uncommitted changes.
+        StoreError: the database is empty or not nftsync's. Or a copy is impossible, because the
+            disk is full or the connection has uncommitted changes.
         NewerDatabase: a newer nftsync wrote the database.
     """
     _refuse_empty(connection, name)
     if not is_earlier(connection, name):
         yield connection
         return
-    # SQLite keeps a database without a name in memory and, if it is large, in a temporary file that
-    # ends with the connection.
+    # SQLite keeps a database without a name in memory or, if large, in a temporary file.
     with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as copy:
         try:
             lacking = _upgrade_copy(connection, copy, name)
@@ -195,16 +193,16 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
             if kind_of(error) != sqlite3.SQLITE_FULL:
                 raise
             raise StoreError(
-                f"{name} was made by an earlier version of nftsync, and the folder for temporary"
-                " files has no room for a copy to upgrade and read; make room there, name another"
-                " one with SQLITE_TMPDIR, or upgrade the database with `nftsync migrate`"
+                f"{name} was made by an earlier version of nftsync. To read it, nftsync upgrades a"
+                " temporary copy, and the folder for temporary files has no room. Free some space,"
+                " set SQLITE_TMPDIR to another folder, or run `nftsync migrate`"
             ) from error
         without = f" and lacks {', '.join(lacking)}" if lacking else ""
         warnings.warn(
             f"{name} was made by an earlier version of nftsync{without}; nftsync reads a temporary"
             " copy that it upgrades. To upgrade the file itself: `nftsync migrate`, or a sync",
             EarlierDatabase,
-            stacklevel=1,  # Python shows a text once for each line: here, once for each database
+            stacklevel=1,  # Python shows each text once per line, so once per database
         )
         yield copy
 
@@ -212,15 +210,14 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
 def _upgrade_copy(
     source: sqlite3.Connection, copy: sqlite3.Connection, name: Path | str
 ) -> list[str]:
-    """Copy a database and migrate the copy; return the tables and public columns it lacked."""
+    """Copy a database and migrate the copy; return the added tables and public columns."""
 
     def refuse_busy(status: int, _remaining: int, _pages: int) -> None:
-        # Python would retry without end, and the caller's own transaction cannot end meanwhile.
+        # Python would retry forever if the caller's own transaction holds the lock.
         if status in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
             raise StoreError(
-                f"{name} was made by an earlier version of nftsync and is being written, so it"
-                " cannot be copied and read; end the transaction, or upgrade it with"
-                " `nftsync migrate`"
+                f"{name} was made by an earlier version of nftsync and is being written, so nftsync"
+                " cannot read a copy of it; end the transaction, or run `nftsync migrate`"
             )
 
     copy.executescript(
@@ -241,7 +238,7 @@ def _upgrade_copy(
 
 
 def _names(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    """Return the tables and views, with each of their columns."""
+    """Return (table or view, column) pairs."""
     rows = connection.execute(
         "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_xinfo(m.name) c"
         " WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite_%'"
@@ -251,12 +248,7 @@ def _names(connection: sqlite3.Connection) -> set[tuple[str, str]]:
 
 @contextmanager
 def opened_as_is(path: Path | str) -> Iterator[sqlite3.Connection]:
-    """Open a database of this or an earlier version during a block, with the tables that it has.
-
-    Raises:
-        StoreError: it is missing, empty, not nftsync's or cannot be read.
-        NewerDatabase: a newer nftsync wrote it.
-    """
+    """Open a database of this or an earlier version for reading, during a block, unmigrated."""
     with explained(path):
         connection = connect_reader(path)
     with closing(connection):
@@ -267,15 +259,11 @@ def opened_as_is(path: Path | str) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def opened(path: Path | str, *, live: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open a database to read it during a block, with this version's tables; see `upgraded`.
+    """Open a database for reading, during a block, with this version's tables; see `upgraded`.
 
     Args:
         path: the database.
-        live: refuse a database of an earlier version, as a copy would not show later changes.
-
-    Raises:
-        StoreError: it is missing, empty, not nftsync's or cannot be read.
-        NewerDatabase: a newer nftsync wrote it.
+        live: refuse a database of an earlier version, because a copy would not show later changes.
     """
     with opened_as_is(path) as connection, ExitStack() as stack:
         with explained(path):
@@ -290,12 +278,7 @@ def opened(path: Path | str, *, live: bool = False) -> Iterator[sqlite3.Connecti
 
 @contextmanager
 def reading(path: Path | str) -> Iterator[sqlite3.Connection]:
-    """Open a database and read it at one moment, whatever is written beside.
-
-    Raises:
-        StoreError: it is missing, empty, not nftsync's or cannot be read.
-        NewerDatabase: a newer nftsync wrote it.
-    """
+    """Open a database during a block, and read one snapshot of it."""
     with opened(path) as connection, explained(path):
         connection.execute("BEGIN DEFERRED")
         yield connection

@@ -203,25 +203,25 @@ def test_where_nothing_was_ever_read_it_does_not_say_that_all_is_well(site, comm
 
 BREAKS = {
     "replayed": "DELETE FROM balance_change_rows WHERE change_id = 3",
-    "begins with the amount": "UPDATE balance_change_rows SET old_amount = '5' WHERE change_id = 3",
+    "starts from the amount": "UPDATE balance_change_rows SET old_amount = '5' WHERE change_id = 3",
     "held_since": "UPDATE balance_rows SET held_since = NULL",
-    "names one that is there": "DELETE FROM tokens WHERE token_no = 2",
+    "that a row names exists": "DELETE FROM tokens WHERE token_no = 2",
     "removal_rows: token_no 999": (
         "INSERT INTO removal_rows (wallet_no, token_no, emptied, held, observed_at, read_at)"
         " VALUES (0, 999, 1, 1, '2026', '2026')"
     ),
     "runs count": "UPDATE sync_runs SET balances_added = balances_added + 1",
     "observed_at never": "UPDATE balance_change_rows SET observed_at = '2999' WHERE change_id = 2",
-    "nobody works on": "UPDATE sync_runs SET status = 'running'",
+    "is stuck": "UPDATE sync_runs SET status = 'running'",
     "under no lease": (
         "INSERT INTO webhooks (webhook_id, received_at, state, lease_no)"
         " VALUES ('w', '2026', 'running', 9)"
     ),
-    "leases ran out": "INSERT INTO leases (expires_at) VALUES ('2001')",
-    "greatest number": "UPDATE mirror_state SET greatest_sequence = 1",
-    "missing from it": "DELETE FROM tokens_fts_docsize WHERE id = 1",
-    "of no token": "INSERT INTO tokens_fts_docsize VALUES (999, x'010101')",
-    "wait for it": "UPDATE mirror_state SET indexed_token_no = 3",
+    "leases have expired": "INSERT INTO leases (expires_at) VALUES ('2001')",
+    "stored maximum": "UPDATE mirror_state SET greatest_sequence = 1",
+    "missing from the index": "DELETE FROM tokens_fts_docsize WHERE id = 1",
+    "belong to no token": "INSERT INTO tokens_fts_docsize VALUES (999, x'010101')",
+    "not indexed yet": "UPDATE mirror_state SET indexed_token_no = 3",
     "two sources": "UPDATE tokens SET detailed = 1 WHERE token_no = 1",
     "integrity_check": "DELETE FROM sqlite_schema WHERE name = 'balance_rows_by_token'",
 }
