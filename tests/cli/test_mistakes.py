@@ -111,7 +111,7 @@ TYPED = [
     ("holdings -d text.db", 1, "is not a SQLite database"),
     ("holdings -d other.db", 1, "other.db"),
     ("holdings -d cut.db", 1, "damaged"),
-    (f"sync --base-url URL -d /proc/nfts.db {STRANGER}", 1, "name a --database"),
+    (f"sync --base-url URL -d /proc/nfts.db {STRANGER}", 1, "choose a --database"),
     ("holdings --as-of 2000-01-01", 0, "choose a time from then on"),
     (f"holdings --wallet {NEVER_NAMED}", 0, f"or read another with `nftsync sync {NEVER_NAMED}`"),
     (f"holdings --contract 0x{2:040}", 0, "list the known contracts with `nftsync collections`"),
