@@ -351,7 +351,7 @@ def test_what_is_in_use_is_left_alone_and_what_is_empty_or_missing_is_taken(site
     os.chdir(tmp_path / "here")
     for out, problem in (
         (tmp_path / "full", "is not empty"),
-        (tmp_path / "file", "no directory"),
+        (tmp_path / "file", "not a directory"),
         (Path(), "working directory"),
     ):
         with pytest.raises(InputError, match=problem):

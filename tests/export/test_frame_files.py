@@ -30,6 +30,7 @@ OF_DATABASE = {name: getattr(frames, name) for name in frames.__all__} | {
     "find": lambda database: frames.find(database, "o"),
     "statement": lambda database: frames.statement(database, at(2)),
     "explain": lambda _: frames.explain("holdings"),
+    "statement": lambda database: frames.statement(database, at(2)),
 }
 
 
