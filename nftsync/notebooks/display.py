@@ -90,10 +90,7 @@ _NO_BREAK = "; white-space: nowrap"
 def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> None:
     """Show the first rows of a frame as a table, and count the rest.
 
-    Args:
-        frame: any frame; cells are escaped. Ids are left out beside a column with names.
-        most: the most rows.
-        none: the text for an empty frame.
+    Leaves out ids beside a column with names. The text `none` replaces an empty table.
     """
     from nftsync.columnar.columns import IDS_NAMED
     from nftsync.frames import brief
@@ -235,12 +232,6 @@ def window_start(db: Path, start: str | None = None, *, days: int = 30) -> pd.Ti
         start: a time; a date means its end. None: `days` ago, or the end of the first sync if
             later.
         days: length of the period.
-
-    Returns:
-        The start; the current time if there is neither `start` nor a sync.
-
-    Raises:
-        InputError: `start` is not a time.
     """
     import pandas as pd
 

@@ -104,14 +104,7 @@ def configured_images() -> Images:
 
 @dataclass(frozen=True)
 class GalleryRows:
-    """The rows of a gallery, in order.
-
-    Attributes:
-        frame: the rows.
-        images: the allowed sources of images.
-        zeros: number of rows left out because their amount is 0.
-        pictures_first: whether rows with a picture come first.
-    """
+    """The rows of a gallery, in order, without `zeros` rows with an amount of 0."""
 
     frame: pd.DataFrame
     images: Images
@@ -126,12 +119,7 @@ class GalleryRows:
 
 @dataclass(frozen=True)
 class Cards:
-    """The cards of a gallery's page.
-
-    Attributes:
-        columns: page column to values of equal length; empty columns are left out.
-        of: the gallery's rows.
-    """
+    """The cards of a gallery's page: equally long columns, without empty ones."""
 
     columns: dict[str, Column]
     of: GalleryRows

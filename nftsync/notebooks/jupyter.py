@@ -18,11 +18,7 @@ from nftsync.terminal import interruptible
 
 
 def shipped() -> list[Path]:
-    """Return nftsync's notebooks, in order.
-
-    Raises:
-        NftsyncError: this installation has none.
-    """
+    """Return nftsync's notebooks, in order."""
     installed = Path(__file__).parent / "shipped"
     in_a_checkout = Path(__file__).parents[2] / "notebooks"
     for folder in (installed, in_a_checkout):
@@ -32,11 +28,7 @@ def shipped() -> list[Path]:
 
 
 def copy_missing(directory: Path) -> list[Path]:
-    """Copy the notebooks that a folder lacks, and return the copies; existing files stay.
-
-    Raises:
-        NftsyncError: the folder cannot be written.
-    """
+    """Copy the notebooks that a folder lacks, and return the copies; existing files stay."""
     copies = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -62,11 +54,7 @@ def open_notebooks(
     port: int | None,
     browser: bool,
 ) -> None:
-    """Copy missing notebooks, and run JupyterLab on them; see `run_jupyter`.
-
-    Raises:
-        NftsyncError: JupyterLab cannot start, or the folder cannot be written.
-    """
+    """Copy missing notebooks, and run JupyterLab on them; see `run_jupyter`."""
     directory = directory.absolute()
     if copies := copy_missing(directory):
         tell(f"Copied {', '.join(copy.name for copy in copies)} to {directory}.")
@@ -125,11 +113,7 @@ _QUIET = (
 
 
 def require_notebook_extra() -> None:
-    """Check that the packages for notebooks are installed.
-
-    Raises:
-        NftsyncError: a package is missing.
-    """
+    """Raise an error if the packages for notebooks are not installed."""
     missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         raise NftsyncError(f"notebooks need {', '.join(missing)}: pip install 'nftsync[notebook]'")

@@ -52,13 +52,7 @@ class Proxy(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The connection settings that all clients share.
-
-    Attributes:
-        base_url: the provider's base address.
-        proxy: the proxy, or None.
-        tls: made once, as loading certificates is slow.
-    """
+    """The connection settings of all clients; made once, as loading certificates is slow."""
 
     base_url: httpx.URL
     proxy: Proxy | None
@@ -66,13 +60,7 @@ class Network(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The objects that a provider's clients share in a process.
-
-    Attributes:
-        limiter: the rate limiter.
-        auth: the credentials.
-        network: the address, the proxy and the certificates.
-    """
+    """The objects that a provider's clients share: rate limiter, credentials and network."""
 
     limiter: RateLimiter
     auth: Auth
@@ -183,14 +171,7 @@ class _TooMuch(Exception):
 
 
 def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
-    """Run a command; if it is too slow or prints too much, kill its process group.
-
-    Raises:
-        OSError: the command cannot be run.
-        ValueError: the command contains a NUL.
-        TimeoutExpired: the command took too long.
-        _TooMuch: the command printed too much.
-    """
+    """Run a command; if it is too slow or prints too much, kill its process group."""
     ends_at = time.monotonic() + timeout
     with subprocess.Popen(  # noqa: S603 - the operator's own command
         command,

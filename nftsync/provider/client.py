@@ -40,7 +40,7 @@ _PATH = re.compile(r"/[!-~]*")
 _MOST_PAGES = 10_000
 #: The longest query, in characters; servers refuse longer URLs.
 _LONGEST_QUERY = 8_000
-#: RFC 9110, section 8.8.3; anything else, such as `*`, would match every response.
+#: RFC 9110, section 8.8.3; anything else, above all `*`, makes a meaningless condition.
 _ENTITY_TAG = re.compile(r'(?:W/)?"[!#-~]*"')
 _NEXT_LINK = re.compile(r';\s*rel\s*=\s*(?:"[^"]*)?(?<![\w-])next(?![\w-])', re.IGNORECASE)
 _RANGE = re.compile(r"\s*[\w-]+ ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})\s*")
@@ -71,14 +71,7 @@ class Client:
         urgent: bool = False,
         rule: GiveUpRule | None = None,
     ) -> None:
-        """Prepare to read.
-
-        Args:
-            config: the client options.
-            access: shared with other clients, or None.
-            urgent: whether its requests go before other clients'.
-            rule: when to give up, or None.
-        """
+        """Prepare to read; requests of `urgent` clients go before others that share the access."""
         # Imported late because httpx loads slowly, but not in threads: imports need descriptors.
         from nftsync.provider.access import access_to
         from nftsync.provider.retry import Exchange
@@ -131,11 +124,8 @@ class Client:
     ) -> Generator[float, None, WalletList]:
         """Read a wallet's balances (provider's document, GET .../nft-balances).
 
-        Args:
-            wallet_id: the wallet.
-            effort: counts the requests.
-            etag: the stored response's validator; unused with paging.
-            known_digest: the stored response's digest; the same body is not decoded again.
+        `etag` and `known_digest` belong to the stored response: if the body is the same, it is not
+        decoded. With paging, `etag` is not used.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
         if self._config.paging is not None:

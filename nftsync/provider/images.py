@@ -92,9 +92,6 @@ def image_address(
         text: `https://…`, `ipfs://CID/…`, a bare CID, or a URL of the provider.
         ipfs_gateway: the URL before a CID.
         provider: the provider's base URL; its origin may show images.
-
-    Raises:
-        InputError: the gateway or the provider is not an `http:` or `https:` URL.
     """
     own = None if provider is None else origin(provider)
     gateway = _gateway(ipfs_gateway)

@@ -45,13 +45,7 @@ HTTPS_HINT = "; base_url starts with http: does the server expect https?"
 
 
 class Response(NamedTuple):
-    """A complete response.
-
-    Attributes:
-        status: the HTTP status.
-        headers: lower-case names to values, joined by commas if repeated.
-        body: decompressed; empty for an error status.
-    """
+    """A complete response: the headers have lower-case names, and an error has no body."""
 
     status: int
     headers: Mapping[str, str]
@@ -110,8 +104,8 @@ class Transports:
 
         Args:
             network: the proxy and the certificates.
-            timeout: limit for a whole attempt, including connecting.
-            max_bytes: the largest decompressed body.
+            timeout: limit per attempt, including connecting.
+            max_bytes: limit per decompressed body.
             large: bounds the large responses in memory.
             stopped: once set, no request is sent.
         """
@@ -134,10 +128,8 @@ class Transports:
 
         Raises:
             NoConnection: no complete response came in time.
-            CutShort: the compressed body is truncated.
             ReadError: too many large responses arrived at once.
             UnusableResponse: the body is too large or cannot be decompressed.
-            Stopped: the stop event was set.
             Exception: the failure that ended the deadline thread.
         """
         link: _Link | None = getattr(self._local, "link", None)

@@ -38,21 +38,13 @@ _SHAPE = re.compile(r"[A-Za-z0-9+/]{43}=")
 
 
 class Accepted(NamedTuple):
-    """A valid signature.
-
-    Attributes:
-        secret_index: the position of the first matching secret.
-    """
+    """A valid signature, with the position of the matching secret."""
 
     secret_index: int
 
 
 class Refused(NamedTuple):
-    """An invalid signature.
-
-    Attributes:
-        reason: see `Reason`.
-    """
+    """An invalid signature."""
 
     reason: Reason
 
@@ -82,17 +74,7 @@ def _signature(secret: str, body: bytes) -> bytes:
 
 
 class Webhook(NamedTuple):
-    """The fields of a webhook; ids are UUIDs in lower case.
-
-    Attributes:
-        webhook_id: the webhook's id.
-        organization_id: the addressed organization.
-        action: the event.
-        resource_type: the kind of the object.
-        resource_id: the object's id.
-        created_at_utc: when the service made it, as sent.
-        changes: a JSON object exactly as sent, or None.
-    """
+    """The fields of a webhook; ids are UUIDs in lower case, and `changes` is JSON as sent."""
 
     webhook_id: str
     organization_id: str
@@ -104,12 +86,7 @@ class Webhook(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """A body that cannot be processed.
-
-    Attributes:
-        reason: one line, safe to store and show.
-        webhook: the fields, if readable.
-    """
+    """A body that cannot be processed: a one-line reason, safe to show, and any readable fields."""
 
     reason: str
     webhook: Webhook | None = None
@@ -347,7 +324,6 @@ def path_for(route: Route, resource_id: str) -> str:
 
     Raises:
         InputError: the id is not a UUID.
-        SettingsError: the route has no path.
     """
     if route.path is None:
         raise SettingsError('the route has no path; add one, as kind = "object" requires it')
