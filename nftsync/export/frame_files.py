@@ -109,7 +109,6 @@ _SURROGATE = "the frame has text with a lone surrogate (half a character)"
 
 
 def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with a named index as its first columns."""
     if any(name is not None for name in frame.index.names):
         return frame.reset_index(allow_duplicates=True)
     return frame

@@ -1,6 +1,6 @@
 """Reads in a child process, so that reading and writing use both cores.
 
-HTTP and SQLite each keep an interpreter busy, so a second process halves the time of a large sync.
+HTTP and SQLite each keep an interpreter busy, so a second process halves a large sync's time.
 One child is enough to keep the writer busy, and its threads share the rate limit and the pause
 after a 429.
 

@@ -131,7 +131,6 @@ class State:
             ) from error
 
     def _prepare(self) -> None:
-        """Check that the file is a state or empty, and lock it."""
         connection = self._connection
         # One sandbox at a time, without a file for shared memory.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -156,7 +156,7 @@ class World:
         self.state.run("INSERT OR REPLACE INTO tokens VALUES (?, ?)", token, _record(record))
 
     def transfer(self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str) -> None:
-        """Transfer up to the balance of a token; an empty balance leaves the list."""
+        """Transfer an amount within the balance; an empty balance leaves the list."""
         moved = _positive(amount)
         with self.state.transaction():
             source, target = self._find("wallet", from_wallet), self._find("wallet", to_wallet)

@@ -28,7 +28,6 @@ UINT256 = 2**256 - 1
 OF_DATABASE = {name: getattr(frames, name) for name in frames.__all__} | {
     "diff": lambda database: frames.diff(database, at(2)),
     "find": lambda database: frames.find(database, "o"),
-    "statement": lambda database: frames.statement(database, at(2)),
     "explain": lambda _: frames.explain("holdings"),
     "statement": lambda database: frames.statement(database, at(2)),
 }
