@@ -104,7 +104,7 @@ def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path, runs: bo
         first.enter_context(notebook_environment(copied, None, told.append))
         environment = second.enter_context(notebook_environment(copied, None, told.append))
         assert ("NFTSYNC_BASE_URL" in environment) == runs
-        assert ("no pictures" in told[0]) == (not runs)
+        assert ("pictures are missing" in told[0]) == (not runs)
         first.close()
         with pytest.raises(InputError, match="nftsync notebook"):
             remove_demo(copied)

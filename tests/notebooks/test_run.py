@@ -96,7 +96,7 @@ def test_on_an_empty_database_nothing_fails(empty: Path, monkeypatch: pytest.Mon
     run = Run(empty, monkeypatch)
     run.assert_quiet()
     for name in ("1-first-look", "3-collections-and-holders"):
-        assert "Nothing is known yet: no read has been stored;" in run.shown(name, "open")
+        assert "No data yet: no read has been stored;" in run.shown(name, "open")
     assert "Holdings: no data yet" in run.shown("5-report", "holdings")
     run.assert_draws(marked=False)
     assert run.without_a_value() == []
