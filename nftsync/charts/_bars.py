@@ -70,7 +70,7 @@ def _names(frame: pd.DataFrame, by: str) -> dict[str, str]:
     require_columns(frame, ["collection"])
     once = frame.drop_duplicates(by)
     named = zip(once[by], once["collection"], strict=True)
-    names = {contract_key(one): name for one, name in named if isinstance(one, str)}
+    names = {contract_key(key): name for key, name in named if isinstance(key, str)}
     return {
         contract: name
         for contract, name in names.items()

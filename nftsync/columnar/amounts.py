@@ -75,9 +75,6 @@ def amount_columns(columns: Mapping[str, Exact], kind: AmountKind) -> dict[str, 
     """Return a frame's exact amount columns, all as `Int64` or all as Python integers.
 
     By default, they are `Int64` if the sum of all fits 63 bits, so that no partial sum can wrap.
-
-    Raises:
-        InputError: `kind` is unknown, or it is "int64" and the sum does not fit.
     """
     if kind not in ("exact", "int64", None):
         raise InputError(f"amounts={shown(kind)} is unknown; use 'exact', 'int64' or None")

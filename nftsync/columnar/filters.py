@@ -66,7 +66,7 @@ def shown(value: object) -> str:
 
 
 def whole_number(name: str, value: SupportsIndex, most: int | None) -> int:
-    """Return a count from 1 to `most`, if there is a maximum."""
+    """Check a count: a whole number from 1, up to `most` if set."""
     with suppress(TypeError):
         number = operator.index(value)
         if not isinstance(value, bool) and 1 <= number <= (most or number):

@@ -115,7 +115,6 @@ def _totals(
 
 
 def _measures(of: Numbers, totals: npt.NDArray[np.object_], count: int) -> dict[str, Any]:
-    """Return the measures of groups from their holders' sums; a group may have none."""
     measures: dict[str, npt.NDArray[Any]] = {"amount": np.zeros(count, dtype=object)}
     for name in ("top1_share", "top10_share", "hhi", "gini"):
         measures[name] = np.full(count, np.nan)

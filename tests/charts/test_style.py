@@ -116,7 +116,7 @@ def test_figures_need_no_internet_and_stand_out_from_light_and_from_dark_pages(p
         plotly.io.templates.default = before
     layout = figure.layout.template.layout
     assert layout.paper_bgcolor == layout.plot_bgcolor == "rgba(0, 0, 0, 0)"
-    # No colour has 4.5 from both: white and #111 are only 18.9 apart, whose root is 4.34.
+    # No color has 4.5 from both: white and #111 are only 18.9 apart, whose root is 4.34.
     for color in (layout.font.color, layout.xaxis.color, layout.yaxis.color):
         assert min(contrast(color, WHITE), contrast(color, DARK)) > 4.3
     assert contrast(layout.hoverlabel.font.color, layout.hoverlabel.bgcolor) > 4.5
