@@ -128,13 +128,13 @@ def concentration(
         _curve(frame[places == place], f"{label}: Gini {ginis[place]:.3f}", hover, pen)
         for place, (label, hover, pen) in enumerate(zip(labels, hovers, _style.PENS, strict=False))
     ]
-    of = "all" if len(sizes) == len(shown) else f"most holders first: {len(shown):,} of"
+    of = "all" if len(sizes) == len(shown) else f"{len(shown):,} of"
     noun = "collections" if by in {"contract", "contract_address"} else f"{by.replace('_', ' ')}s"
     inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
     return _style.figure(
         [_equality(), *curves],
         _TITLE,
-        subtitle=f"{of} {len(sizes):,} {noun}",
+        subtitle=f"{of} {len(sizes):,} {noun}, most holders first",
         x={"title": {"text": "share of holders, smallest first (%)"}, "range": [0, 100]},
         y={"title": {"text": "share of the amount held (%)"}, "range": [0, 101]},
         height=520,
