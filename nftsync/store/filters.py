@@ -15,11 +15,11 @@ from nftsync.text import quoted
 
 @dataclass(frozen=True)
 class Filters:
-    """The rows to read; an attribute that is None excludes none.
+    """The rows to read; an attribute of None applies no condition.
 
     Attributes:
-        wallet_ids: only rows of these wallets, in the database or not.
-        contract: only rows of tokens of this contract, by its address.
+        wallet_ids: only rows of these wallets, which may be unknown.
+        contract: only rows of tokens with this contract address.
         since: only rows of this time or later, in the stored form.
         until: only rows of this time or earlier, in the stored form.
     """
@@ -35,10 +35,8 @@ class Filters:
         """Return a condition on rows, and the values of its placeholders.
 
         Args:
-            key: whether the rows name wallets and tokens by id (`wallet_id`) or by number
-                (`wallet_no`).
-            times: the columns with the last and the first time of a row; None leaves the span of
-                time out.
+            key: the rows' columns are `wallet_id` and `token_id`, or `wallet_no` and `token_no`.
+            times: the columns with a row's last and first time; None ignores `since` and `until`.
         """
         wallet, token = f"wallet_{key}", f"token_{key}"
         conditions: list[str] = []
@@ -50,7 +48,7 @@ class Filters:
             )
             values.append(msgspec.json.encode(self.wallet_ids).decode())
         if self.contract is not None:
-            # Rows of wallets are few; the plus keeps SQLite from looking up each token of each.
+            # A wallet has few rows; the plus stops SQLite from looking up each of its tokens.
             plus = "+" if conditions else ""
             of_contract = is_contract(self.contract)
             conditions.append(f"{plus}{token} IN (SELECT {token} FROM tokens WHERE {of_contract})")
@@ -83,8 +81,8 @@ def find_filters(
         until: a time in the stored form, or None.
 
     Raises:
-        InputError: the database has no such wallet label, group or contract, several have the
-            name, or `since` is after `until`.
+        InputError: the database has no such wallet label, group or contract, or several. Or `since`
+            is after `until`.
     """
     if since is not None and until is not None and since > until:
         raise InputError(f"since ({since}) is after until ({until}); give the earlier time first")
@@ -110,7 +108,7 @@ def has_names(database: Reader) -> bool:
 
 #: Addresses that an error lists.
 _LISTED = 5
-#: Whether an address is, or was, some token's; a contract is entered a while after its token.
+#: Whether a token has or had an address; contracts are stored some time after their tokens.
 _IS_TOKENS = """
     SELECT EXISTS (SELECT 1 FROM tokens WHERE contract_address = ?1) OR EXISTS (
         SELECT 1 FROM token_change_rows WHERE before ->> 'contract_address' = ?1)
@@ -123,7 +121,7 @@ def contract_named(database: Reader, named: object) -> str:
     An address of `0x` and 40 hex digits need not be in the database.
 
     Raises:
-        InputError: it is no text, or neither a known address nor the name of one collection.
+        InputError: the value is neither a known address nor the name of exactly one collection.
     """
     if not isinstance(named, str):
         raise InputError(f"{named!r} is not a contract; give its address or its name as text")
@@ -147,5 +145,5 @@ def contract_named(database: Reader, named: object) -> str:
     if database.execute(_IS_TOKENS, (named,)).fetchone()[0]:
         return named
     raise InputError(
-        f"there is no collection or contract {quoted(named)}{near_contracts(contracts, named)}"
+        f"unknown collection or contract {quoted(named)}{near_contracts(contracts, named)}"
     )

@@ -1,4 +1,4 @@
-"""The wallets in the database: which are read, and which a name or a group means."""
+"""Wallets: registration, tracking, and lookup by label or group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nftsync.times import now
 
 _STEP = 2_000
 
-#: Which day of a wallet's own a time is in; so that not all wallets' days begin at once.
+#: The day of a time, shifted per wallet so that not all wallets' days start at once.
 _OWN_DAY = "(CAST(strftime('%s', {}) AS INTEGER) + w.wallet_no * 7919) / 86400"
 _NOW = "'now'"
 #: The columns of a KnownWallet.
@@ -32,17 +32,17 @@ _KNOWN = (
     " w.body_sha256, w.sequence, w.status, w.tracked"
 )
 
-#: Of ?2, a time or NULL, and ?3, the current time. A read in the future had a wrong clock.
+#: Read before ?2 (a time or NULL), or with a wrong clock, after the current time ?3.
 _READ_BEFORE = "(?2 IS NULL OR synced_at IS NULL OR synced_at < ?2 OR synced_at > ?3)"
 
 
 class WalletLine(NamedTuple):
-    """A wallet as a user names it.
+    """A wallet from the wallets file or the command line.
 
     Attributes:
-        wallet_id: its id, lower case.
-        label: a name for people, or None to leave what is there.
-        group: a group for people, or None to leave what is there.
+        wallet_id: the id, in lower case.
+        label: the label, or None to keep the current one.
+        group: the group, or None to keep the current one.
     """
 
     wallet_id: str
@@ -51,16 +51,14 @@ class WalletLine(NamedTuple):
 
 
 class KnownWallet(NamedTuple):
-    """What a read of a wallet needs to know beforehand.
+    """A wallet's state before a read.
 
     Attributes:
-        wallet_id: its id.
-        etag: the validator of the answer that the mirror holds; None before the first read of
-            each day, so that a provider whose validators stay the same can freeze no wallet.
-        digest: that answer's digest.
-        sequence: of the last read that was applied.
-        status: of the last read.
-        tracked: whether it is read at all.
+        etag: the ETag of the stored response; None before the first read of each day, so that an
+            ETag that never changes cannot freeze a wallet.
+        digest: the digest of the stored response.
+        sequence: the sequence number of the last applied read.
+        status: the result of the last read.
     """
 
     wallet_id: str
@@ -74,16 +72,16 @@ class KnownWallet(NamedTuple):
 def register(
     connection: sqlite3.Connection, wallets: Sequence[WalletLine], at: str, *, track: bool = False
 ) -> int:
-    """Add wallets that are not known yet, and set labels and groups that are given.
+    """Add new wallets, and set the labels and groups that lines have.
 
     Args:
         connection: in a write transaction.
         wallets: the wallets.
         at: the current time, in the stored form.
-        track: track again those that were untracked.
+        track: track untracked wallets again.
 
     Returns:
-        How many were new.
+        The number of new wallets.
     """
     ids = [line.wallet_id for line in wallets]
     new = add_unknown(connection, ids, at)
@@ -103,7 +101,7 @@ def register(
 
 
 def add_unknown(connection: sqlite3.Connection, wallet_ids: Sequence[str], at: str) -> int:
-    """Add the wallets that are not known yet, in a write transaction; return how many were new."""
+    """Add the wallets that are not in the database; return their number."""
     return over_keys(
         connection,
         "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at)"
@@ -114,37 +112,35 @@ def add_unknown(connection: sqlite3.Connection, wallet_ids: Sequence[str], at: s
 
 
 def list_wallets(path: Path) -> list[dict[str, Any]]:
-    """All known wallets: the public columns of `wallets`, by their names.
-
-    Raises:
-        StoreError: there is no database, or it is not nftsync's.
-    """
+    """Return the public columns of all wallets."""
     with reading(path) as connection:
         return named_rows(connection.execute(TABLES["wallets"].select()))
 
 
 def labels_and_statuses(path: Path, wallet_ids: Sequence[str]) -> dict[str, tuple[str | None, str]]:
-    """What wallets are called, if anything, and how their last reads went."""
+    """Return the labels and the statuses of wallets, by id."""
     query = "SELECT wallet_id, label, status FROM json_each(?) JOIN wallets ON wallet_id = value"
     with reading(path) as connection:
         return {row[0]: row[1:] for row in over_keys(connection, query, wallet_ids)}
 
 
 def label_wallet(connection: sqlite3.Connection, wallet_id: str, label: str) -> None:
-    """Set a wallet's label; an empty one takes it away.
+    """Set a wallet's label; an empty one removes it.
 
     Raises:
-        InputError: the wallet is not known.
+        InputError: the wallet is not in the database.
     """
     done = connection.execute(
         "UPDATE wallets SET label = nullif(?, '') WHERE wallet_id = ?", (label, wallet_id)
     )
     if not done.rowcount:
-        raise InputError(f"wallet {wallet_id} is not known; add it with `nftsync wallets add`")
+        raise InputError(
+            f"wallet {wallet_id} is not in the database; to add it: `nftsync wallets add`"
+        )
 
 
 def forget_answers(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:
-    """Let the next reads of wallets look at the whole list, whatever its validator or digest."""
+    """Drop the ETags and digests of wallets, so that their next reads compare the whole list."""
     over_keys(
         connection,
         "UPDATE wallets SET etag = NULL, body_sha256 = NULL"
@@ -154,23 +150,23 @@ def forget_answers(connection: sqlite3.Connection, wallet_ids: Sequence[str]) ->
 
 
 def untrack(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:
-    """Stop reading wallets; their rows stay.
+    """Exclude wallets from syncs; their rows stay.
 
     Raises:
-        InputError: one of them is not known.
+        InputError: one of the wallets is not in the database.
     """
     for wallet_id in wallet_ids:
         done = connection.execute(
             "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", (wallet_id,)
         )
         if not done.rowcount:
-            raise InputError(f"wallet {wallet_id} is not known")
+            raise InputError(f"wallet {wallet_id} is not in the database")
 
 
 def tracked_numbers(
     connection: sqlite3.Connection, *, read_before: str | None = None
 ) -> array[int]:
-    """The numbers of the tracked wallets, only those last read before a time if one is given."""
+    """Return the numbers of the tracked wallets, or of those last read before a time."""
     rows = connection.execute(
         f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE} ORDER BY wallet_no",
         (None, read_before, now()),
@@ -179,7 +175,7 @@ def tracked_numbers(
 
 
 def has_all_tracked(connection: sqlite3.Connection, numbers: array[int]) -> bool:
-    """Whether each tracked wallet is among some numbers."""
+    """Return whether the numbers include all tracked wallets."""
     (count,) = connection.execute("SELECT count(*) FROM wallets WHERE tracked").fetchone()
     return len(numbers) >= count and set(numbers).issuperset(tracked_numbers(connection))
 
@@ -187,7 +183,7 @@ def has_all_tracked(connection: sqlite3.Connection, numbers: array[int]) -> bool
 def numbers_of(
     connection: sqlite3.Connection, wallet_ids: Iterable[str], *, read_before: str | None = None
 ) -> array[int]:
-    """The numbers of the named wallets, in their order, each once."""
+    """Return the numbers of wallets, in the order of their ids, without duplicates."""
     rows = over_keys(
         connection,
         "SELECT w.wallet_no FROM json_each(?1) k"
@@ -202,7 +198,7 @@ def numbers_of(
 def wallets_to_read(
     connection: sqlite3.Connection, numbers: Sequence[int]
 ) -> Iterator[KnownWallet]:
-    """Look up wallets a step at a time, as late as possible."""
+    """Yield wallets, looked up in steps and as late as possible."""
     for start in range(0, len(numbers), _STEP):
         yield from _known_wallets(connection, "wallet_no", numbers[start : start + _STEP])
 
@@ -210,9 +206,9 @@ def wallets_to_read(
 def wallets_by_id(
     connection: sqlite3.Connection, wallet_ids: Iterable[str]
 ) -> dict[str, KnownWallet]:
-    """Look up wallets by their ids; those that are not known are missing."""
-    known = _known_wallets(connection, "wallet_id", wallet_ids)
-    return {wallet.wallet_id: wallet for wallet in known}
+    """Return the wallets that the database has, by id."""
+    wallets = _known_wallets(connection, "wallet_id", wallet_ids)
+    return {wallet.wallet_id: wallet for wallet in wallets}
 
 
 def _known_wallets(
@@ -228,13 +224,13 @@ def _known_wallets(
 
 
 def known_tokens(connection: sqlite3.Connection, token_ids: Iterable[str]) -> set[str]:
-    """Those of some tokens that the mirror knows."""
+    """Return the tokens that the database has."""
     query = "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_id = k.value"
     return {row[0] for row in over_keys(connection, query, token_ids)}
 
 
 def holders_of(connection: sqlite3.Connection, token_ids: Iterable[str]) -> dict[str, list[str]]:
-    """The tracked wallets that are known to hold each of some tokens."""
+    """Return the tracked wallets that list each token, by token id."""
     rows = over_keys(
         connection,
         "SELECT t.token_id, w.wallet_id FROM json_each(?) k"
@@ -248,53 +244,52 @@ def holders_of(connection: sqlite3.Connection, token_ids: Iterable[str]) -> dict
     return holders
 
 
-# Wallets named by people ------------------------------------------------------------------
+# Wallets by label or group ----------------------------------------------------------------
 
-#: What reads a database whose rows are tuples.
+#: A connection or cursor whose rows are tuples.
 Reader: TypeAlias = sqlite3.Connection | sqlite3.Cursor
 
-#: A wallet, or several, each by its id or its label.
+#: One wallet or several, by id or label.
 WalletIds: TypeAlias = "str | UUID | Iterable[str | UUID]"
 
-#: A group of wallets, or several.
+#: One group of wallets or several.
 GroupNames: TypeAlias = "str | Iterable[str]"
 
-#: Wallets and their labels.
+#: Pairs of a wallet's id and its label.
 Labelled: TypeAlias = Iterable[tuple[str, str]]
 
-#: Reads them.
 _LABELLED = "SELECT wallet_id, label FROM wallets WHERE label IS NOT NULL"
 
-#: Ids that an error lists, and characters of a name that it repeats.
+#: In an error: the number of ids, and the characters of a value.
 _LISTED, _LONGEST = 5, 60
 
 
 def given_wallets(wallet: WalletIds) -> list[str]:
-    """What a caller names wallets by, without white space around it.
+    """Return a caller's ids and labels of wallets as a list, stripped of white space.
 
     Raises:
-        InputError: it is neither text, nor a UUID, nor several of these.
+        InputError: a value is neither text nor a UUID.
     """
-    given = [wallet] if isinstance(wallet, str | UUID) else wallet
-    if isinstance(given, Iterable):
-        names = list(given)
+    values = [wallet] if isinstance(wallet, str | UUID) else wallet
+    if isinstance(values, Iterable):
+        names = list(values)
         if all(isinstance(name, str | UUID) for name in names):
             return [str(name).strip() for name in names]
-    raise InputError(f"{wallet!r:.{_LONGEST}} is no wallet; give an id or a label, or several")
+    raise InputError(f"{wallet!r:.{_LONGEST}} does not name a wallet; pass ids or labels")
 
 
 def ids_named(names: Sequence[str], labelled: Callable[[], Labelled]) -> list[str]:
-    """Turn names of wallets into their ids.
+    """Return the ids of wallets that are named by id or label.
 
-    A UUID is an id, known or not. Anything else is a label: matched exactly, or if there is none
-    such, whatever its case.
+    A UUID counts as an id, even of an unknown wallet. A label matches exactly or, without an exact
+    match, in any case.
 
     Args:
-        names: as `given_wallets` returns them.
-        labelled: called for the wallets that have labels, if a name is no id.
+        names: the result of `given_wallets`.
+        labelled: returns the wallets with labels; called only if a name is not an id.
 
     Raises:
-        InputError: a label is of several wallets, whose ids are listed, or of none.
+        InputError: a label belongs to no wallet or to several.
     """
     if all(map(is_uuid, names)):
         return [name.lower() for name in names]
@@ -307,29 +302,29 @@ def ids_named(names: Sequence[str], labelled: Callable[[], Labelled]) -> list[st
     def one(name: str) -> str:
         if is_uuid(name):
             return name.lower()
-        found = exactly.get(name) or folded.get(name.casefold(), set())
-        if len(found) != 1:
-            raise InputError(_wrong(name, sorted(found), list(exactly)))
-        return next(iter(found))
+        ids = exactly.get(name) or folded.get(name.casefold(), set())
+        if len(ids) != 1:
+            raise InputError(_wrong(name, sorted(ids), list(exactly)))
+        return next(iter(ids))
 
     return [one(name) for name in names]
 
 
-def _wrong(name: str, found: list[str], labels: list[str]) -> str:
+def _wrong(name: str, ids: list[str], labels: list[str]) -> str:
     shown = quoted(name)
-    if found:
-        more = len(found) - _LISTED
-        ids = ", ".join(found[:_LISTED]) + f" and {more:,} more" * (more > 0)
-        return f"{len(found):,} wallets are called {shown}; name one by its id: {ids}"
-    of = {label.casefold(): label for label in labels}
-    near = [of[each] for each in get_close_matches(name.casefold(), of, n=3)]
+    if ids:
+        more = len(ids) - _LISTED
+        listed = ", ".join(ids[:_LISTED]) + f" and {more:,} more" * (more > 0)
+        return f"{len(ids):,} wallets are called {shown}; name one by its id: {listed}"
+    by_folded = {label.casefold(): label for label in labels}
+    near = [by_folded[key] for key in get_close_matches(name.casefold(), by_folded, n=3)]
     return f"{shown} is neither a wallet id (a UUID) nor the label of a wallet; " + (
-        f"near ones are {', '.join(map(repr, near))}" if near else "`nftsync wallets` lists them"
+        f"similar: {', '.join(map(repr, near))}" if near else "to list wallets: `nftsync wallets`"
     )
 
 
 def ids_in(database: Reader, names: WalletIds) -> list[str]:
-    """Return the ids of wallets that are named, by the labels of a database; see `ids_named`."""
+    """Return the ids of wallets, by id or by label in a database; see `ids_named`."""
     return ids_named(given_wallets(names), lambda: database.execute(_LABELLED).fetchall())
 
 
@@ -340,10 +335,10 @@ _GROUPS = 20
 def ids_in_groups(database: Reader, group: GroupNames) -> list[str]:
     """Return the ids of the wallets of one group or several.
 
-    A group's name is matched exactly, or if there is none such, whatever its case.
+    A name matches exactly or, without an exact match, in any case.
 
     Raises:
-        InputError: no wallet is in a group of such a name, or it is no text.
+        InputError: a group has no wallets, or its name is not text.
     """
     names = [group] if isinstance(group, str) else group
     names = list(names) if isinstance(names, Iterable) else [names]
@@ -353,8 +348,8 @@ def ids_in_groups(database: Reader, group: GroupNames) -> list[str]:
     for name in names:
         if not isinstance(name, str):
             raise InputError(f"{name!r:.{_LONGEST}} is not a group; give its name as text")
-        same = {each for each in groups if each == name} or {
-            each for each in groups if each.casefold() == name.casefold()
+        same = {other for other in groups if other == name} or {
+            other for other in groups if other.casefold() == name.casefold()
         }
         if not same:
             wallets = database.execute("SELECT count(*) FROM wallets").fetchone()[0]
@@ -376,7 +371,7 @@ def _no_group(name: str, wallets: int, groups: list[str]) -> str:
 
 
 def ids_from(path: Path, names: WalletIds) -> list[str]:
-    """The same, of a database that is opened only if a name is no id, and may not be there yet."""
+    """Return the ids of wallets; open the database, which may be missing, only for labels."""
 
     def labelled() -> Labelled:
         if not path.exists():

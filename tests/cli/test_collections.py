@@ -34,7 +34,7 @@ def test_a_label_shows_everywhere_until_it_is_taken_away(site, command, tmp_path
     exported = pd.read_parquet(tmp_path / "out" / "holdings.parquet")
     rows = exported[exported["contract"] == address.lower()]
     assert set(rows["collection"]) == {"Salt Harbours"}
-    command("holdings", "--contract", "Salt Harbour").tells("near ones are 'Salt Harbours'")
+    command("holdings", "--contract", "Salt Harbour").tells("similar: 'Salt Harbours'")
     assert command("collections", "label", address, "").code == 0
     pd.testing.assert_frame_equal(frames.collections(site.database), before)
 
@@ -52,7 +52,7 @@ def test_a_collection_is_labeled_by_its_name_as_well(site, command):
         given = [row["name"] for row in rows if row["name_source"] == "given"]
         assert given == ([name] if name else [])
     command("collections", "label", "Salt Harbours", "Harbours").says(
-        "there is no collection or contract 'Salt Harbours'", code=2
+        "unknown collection or contract 'Salt Harbours'", code=2
     )
 
 

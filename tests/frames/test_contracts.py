@@ -93,7 +93,7 @@ def test_a_collection_may_be_chosen_by_its_name_if_only_one_has_it(collections: 
         pd.testing.assert_frame_equal(frames.holdings(collections, contract=name), by_address)
         assert len(frames.holdings(collections, contract=name, as_of=at(9))) == 4
         assert len(frames.diff(collections, at(0), contract=name)) == 4
-    with pytest.raises(InputError, match="'Salt Harbour'; near ones are 'Salt Harbours'"):
+    with pytest.raises(InputError, match="'Salt Harbour'; similar: 'Salt Harbours'"):
         frames.holdings(collections, contract="Salt Harbour")
     with closing(sqlite3.connect(collections, isolation_level=None)) as connection:
         label_contract(connection, TWO, "SALT harbours")

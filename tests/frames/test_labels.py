@@ -35,7 +35,7 @@ def test_a_label_is_the_wallet_that_has_it(small_database: Path, name: str) -> N
     by_id = TAKEN[name](small_database, wallet_id(1))
     for who in ("Vault", "vAULT", " Vault ", ["Vault", wallet_id(1)]):
         pd.testing.assert_frame_equal(TAKEN[name](small_database, who), by_id)
-    with pytest.raises(InputError, match="'Volt' is neither a wallet id .*; near ones are 'Vault'"):
+    with pytest.raises(InputError, match="'Volt' is neither a wallet id .*; similar: 'Vault'"):
         TAKEN[name](small_database, "Volt")
 
 
