@@ -213,10 +213,10 @@ def _receiving(
         body = request.stream.read(_LARGEST_BODY + 1)
         if len(body) > _LARGEST_BODY:
             return refused("too large", body, 413, "body over 256 KiB")
-        verdict = webhooks.verify(body, request.headers.get(webhooks.HEADER), secrets)
-        if isinstance(verdict, webhooks.Refused):
-            return refused(verdict.reason, body, 401, "signature refused")
-        counts.accepted.labels("previous" if verdict.secret_index else "current").inc()
+        signature = webhooks.verify(body, request.headers.get(webhooks.HEADER), secrets)
+        if isinstance(signature, webhooks.Refused):
+            return refused(signature.reason, body, 401, "signature refused")
+        counts.accepted.labels("previous" if signature.secret_index else "current").inc()
         content = read_webhook(body, organization_id)
         outcome = committer.submit(Delivery(body, content))
         counts.outcomes[outcome].inc()
