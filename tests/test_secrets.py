@@ -128,6 +128,7 @@ def test_no_command_shows_or_stores_a_secret(
             "evidence": (first, "--at", "today"),
             "collections label": (contract, "Name"),
             "find": ("a",),
+            "statement": ("--from", "yesterday", "--to", "today"),
             "inbox show": (webhook(1),),
             "inbox requeue": (webhook(1),),
             "inbox prune": ("--older-than", "1s"),
