@@ -1,7 +1,7 @@
-"""Run `nftsync demo` on a terminal of its own, and draw what it printed as demo.svg.
+"""Run `nftsync demo` on a pseudo-terminal, and draw its output as demo.svg.
 
-Run it with `python docs/images/make_demo_svg.py` when the demo's output has changed. The progress
-bars are left out, and so is the folder that the database lies in; nothing else is touched.
+Run `python docs/images/make_demo_svg.py` when the demo's output has changed, with `nftsync` on the
+path. The picture leaves out progress bars and the database's folder.
 """
 
 from __future__ import annotations
@@ -26,29 +26,33 @@ _COLUMNS = 127
 _ROWS = 60
 
 _BAR = re.compile(r"\w+: +[0-9]+%\|")
-#: Rich gives a run of text a length by its characters, but a pictogram fills two columns, and text
-#: from right to left takes what follows with it: in a style of its own it is a run of its own, and
-#: what follows stands where it belongs.
+#: Rich measures text by characters, but a pictogram fills two columns, and right-to-left text moves
+#: the text after it. A separate style keeps the rest of the line in its place.
 _APART = re.compile(
     "[\u2600-\u27bf\U0001f000-\U0001faff]\ufe0f?|[\u0590-\u08ff]+(?: [\u0590-\u08ff]+)*"
 )
 
-#: Rich's SVG names a web font; a picture that is opened must fetch nothing.
+#: Rich's SVG names a web font, but the picture must not fetch anything.
 _FONT_RULES = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 _FONTS = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
 def capture(command: list[str], folder: str) -> str:
-    """Run a command on a pseudo-terminal and return what it printed there."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+    """Run a command on a pseudo-terminal and return its output."""
+    terminal, child_terminal = pty.openpty()
+    fcntl.ioctl(child_terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
     with subprocess.Popen(  # noqa: S603 - our own command
-        command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=child_terminal,
+        stdout=child_terminal,
+        stderr=child_terminal,
     ) as process:
-        os.close(theirs)
-        printed = b"".join(_chunks(ours))
-    os.close(ours)
+        os.close(child_terminal)
+        printed = b"".join(_chunks(terminal))
+    os.close(terminal)
     if process.returncode:
         sys.exit(f"{command} ended with exit code {process.returncode}")
     return printed.decode()
@@ -59,7 +63,7 @@ def _chunks(terminal: int) -> list[bytes]:
     while True:
         try:
             chunk = os.read(terminal, 65_536)
-        except OSError:  # the other end has gone
+        except OSError:  # the command has ended
             return chunks
         if not chunk:
             return chunks
@@ -67,7 +71,7 @@ def _chunks(terminal: int) -> list[bytes]:
 
 
 def shown(printed: str) -> str:
-    """What the terminal shows in the end, without the progress bars."""
+    """Return the final screen without progress bars."""
     lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in printed.split("\n")]
     return "\n".join(line for line in lines if not _BAR.match(line)).strip()
 
@@ -86,7 +90,7 @@ def draw(text: str) -> str:
 
 
 def main() -> None:
-    """Make the picture."""
+    """Write the picture."""
     with tempfile.TemporaryDirectory() as folder:
         here = str(Path(folder).resolve())
         nftsync = str(Path(sys.executable).with_name("nftsync"))

@@ -121,7 +121,7 @@ def test_the_picture_shows_what_the_demo_prints(demo):
     told = [line for line in printed.splitlines() if line.startswith(begins)]
     what_next = printed.partition("Next steps:")[2]
     for line in [*told, *changes.splitlines()[1:], *what_next.splitlines()]:
-        assert _essence(line) in drawn | {""}, "make it anew: python docs/images/make_demo_svg.py"
+        assert _essence(line) in drawn | {""}, "draw it again: python docs/images/make_demo_svg.py"
 
 
 def _essence(line: str) -> str:
