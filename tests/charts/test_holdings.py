@@ -1,4 +1,4 @@
-"""Charts of holdings: against the measures of frames, with amounts of any size."""
+"""Charts of holdings, compared with the measures of frames, with amounts of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all charts have in common: the look, empty databases, bad input, no internet."""
+"""Properties of all charts: style, empty databases, bad input, no internet access."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def path(tmp_path_factory):
 
 
 @pytest.mark.parametrize("draw", ALL)
-def test_a_chart_has_a_title_named_axes_and_a_hover_and_says_what_would_fill_it(
+def test_a_chart_has_a_title_axis_titles_and_hovers_and_an_empty_one_says_how_to_fill_it(
     path, draw, tmp_path
 ):
     figure = draw(path)
@@ -62,7 +62,7 @@ def test_a_chart_has_a_title_named_axes_and_a_hover_and_says_what_would_fill_it(
         (frames.webhooks, ["webhook_lag", "webhook_backlog"]),
     ],
 )
-def test_a_frame_gives_the_picture_of_its_database_and_is_not_changed(path, read, drawn):
+def test_a_frame_gives_the_chart_of_its_database_and_is_not_changed(path, read, drawn):
     frame = read(path)
     before = frame.copy()
     for name in drawn:
@@ -78,7 +78,7 @@ def test_a_frame_gives_the_picture_of_its_database_and_is_not_changed(path, read
 
 
 @pytest.mark.parametrize(
-    ("draw", "options", "said"),
+    ("draw", "options", "message"),
     [
         (charts.holders, {"measure": "amounts"}, "did you mean 'amount'"),
         (charts.concentration, {"by": "contract_adress"}, "contract_address"),
@@ -93,20 +93,20 @@ def test_a_frame_gives_the_picture_of_its_database_and_is_not_changed(path, read
         *((charts.holdings_over_time, {"by": by}, "contract_address") for by in ("", 3, "name")),
     ],
 )
-def test_bad_options_are_refused_with_the_near_ones(path, draw, options, said):
-    with pytest.raises(InputError, match=said):
+def test_bad_options_are_refused_with_suggestions(path, draw, options, message):
+    with pytest.raises(InputError, match=message):
         draw(path, **options)
 
 
 @pytest.mark.parametrize("draw", ALL)
-def test_figures_need_no_internet_and_stand_out_from_light_and_from_dark_pages(path, draw):
+def test_figures_need_no_internet_and_contrast_with_light_and_dark_pages(path, draw):
     import plotly.io
 
     before = plotly.io.templates.default
     text = draw(path).to_json()
     assert "http" not in text
     assert "//" not in text
-    # Changing a figure leaves the next one alone, and so do the user's own templates.
+    # A changed figure and the user's own templates do not affect the next figure.
     draw(path).update_layout(title_text="Mine", height=900).update_traces(opacity=0.5)
     try:
         plotly.io.templates.default = "plotly_dark"
@@ -140,7 +140,7 @@ def luminance(color: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def test_plotly_is_loaded_when_a_chart_is_drawn_and_said_to_be_missing(path):
+def test_plotly_loads_with_the_first_chart_and_its_absence_is_an_error(path):
     code = (
         "import sys, nftsync; print('pandas' in sys.modules)\n"
         "nftsync.charts.holders; print('plotly' in sys.modules)\n"

@@ -1,4 +1,4 @@
-"""Text from data acts on nothing in a figure, and two things stay two however they are called."""
+"""Text from data shows literally in figures, and equal labels stay distinct."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nftsync import charts
 from tests.charts.world import World, frame_of
 from tests.kit.database import at, wallet_id
 
-#: The tags that charts write themselves.
+#: Tags of the charts themselves.
 OURS = re.compile(r"</?(?:b|i|br|extra)>")
 FILLED_IN = re.compile(r"%\{(?:hovertext|[xy](?:[:|][^}]*)?)\}")
 DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -32,7 +32,7 @@ HOSTILE = (
 @given(text=st.text())
 @example(text="$" * 200)
 @example(text="\ud800<b>&#36;%{x}")
-def test_plotly_finds_nothing_to_act_on_in_text(text):
+def test_plotly_finds_no_markup_in_text(text):
     frame = frame_of({(1, 1): 1}).assign(wallet_label=pd.Series([text], dtype=object))
     (label,) = charts.holders(frame).layout.yaxis.ticktext
     assert not re.search(r"[<>$%\n\r\x00-\x1f\x7f-\x9f]", label)
@@ -41,12 +41,12 @@ def test_plotly_finds_nothing_to_act_on_in_text(text):
     shown = html.unescape(label)
     assert len(shown) <= 40
     label.encode()
-    # What it shows is what was sent, but for spaces and what cannot be seen.
+    # It shows the text as sent, except for spaces and invisible characters.
     if text.isascii() and text.isprintable() and len(text) <= 40 and text.strip():
         assert shown == " ".join(text.split())
 
 
-def test_a_label_that_is_no_text_is_none():
+def test_a_label_that_is_not_text_counts_as_missing():
     frame = frame_of({(1, 1): 1})
     (label,) = charts.holders(frame.drop(columns="wallet_label")).layout.yaxis.ticktext
     frame["wallet_label"] = pd.Series([5], dtype=object)
@@ -91,16 +91,16 @@ def test_no_chart_passes_markup_on(tmp_path, text):
         for shown in map(json.loads, re.findall(r'"(?:[^"\\]|\\.)*"', figure.to_json())):
             bare = OURS.sub("", shown)
             assert not re.search(r"[<>$]|&(?!amp;|lt;|gt;|#\d\d;)", bare), shown
-            # Plotly fills in only what charts ask for.
+            # Plotly fills in only the placeholders of charts.
             assert "%{" not in FILLED_IN.sub("", bare), shown
             assert not set(bare) & set(DIRECTIONS)
             assert not re.search(r"[\x00-\x1f]", bare)
             assert len(bare) < 1_000
 
 
-def test_holders_of_the_same_label_stay_two_and_can_be_told_apart():
+def test_holders_with_equal_labels_stay_distinct():
     frame = frame_of({(1, 1): 1, (2, 2): 1, (3, 3): 1})
-    # Two that differ only beyond what is shown.
+    # Two labels that differ only after the cut.
     frame["wallet_label"] = ["Vault " + "x" * 60 + "1", "Vault " + "x" * 60 + "2", "Other"]
     figure = charts.holders(frame)
     labels = figure.layout.yaxis.ticktext

@@ -1,4 +1,4 @@
-"""Holdings over time, arrivals and departures: against the history played in plain Python."""
+"""Holdings over time, arrivals and departures, compared with a replay in plain Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHANGES = st.lists(
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """Where a test makes its database, afresh."""
+    """Return the path of a new database."""
     return tmp_path_factory.mktemp("time") / "nftsync.db"
 
 
@@ -47,7 +47,7 @@ def test_the_line_is_exact_at_each_of_its_points(path, changes):
     line = figure.data[0]
     assert line.line.shape == "hv"
     assert [holdings_at(log, x) for x in line.x] == list(line.y)
-    # Each time at which something came or went is a point, as there are few.
+    # With few changes, each arrival or departure is a point.
     moved = set(log["at"][log["moved"] != 0])
     assert moved <= {pd.Timestamp(x, tz="UTC") for x in line.x}
 
@@ -74,7 +74,7 @@ def test_lines_end_at_the_last_read_and_start_at_since(path):
     (line, _) = charts.holdings_over_time(path).data
     assert (line.x[-1], line.y[-1]) == (at(500).rstrip("Z"), 2)
     (line,) = charts.holdings_over_time(path, since=at(50)).data
-    assert list(line.x) == [at(each).rstrip("Z") for each in (50, 100, 500)]
+    assert list(line.x) == [at(second).rstrip("Z") for second in (50, 100, 500)]
     assert list(line.y) == [1, 2, 2]
     later = charts.holdings_over_time(path, since=at(501))
     assert "since the given time" in later.layout.annotations[0].text
@@ -118,7 +118,7 @@ def test_a_long_history_has_at_most_2000_points_each_exact(path):
 
 @settings(max_examples=20)
 @given(changes=CHANGES, every=st.sampled_from(["1s", "1h", "1d", "7d", None]))
-def test_bars_count_what_came_and_went_in_each_period(path, changes, every):
+def test_bars_count_arrivals_and_departures_in_each_period(path, changes, every):
     if every == "1s":
         changes = [(min(wait, 59), *rest) for wait, *rest in changes[:12]]
     played(path, changes)
@@ -133,11 +133,11 @@ def test_bars_count_what_came_and_went_in_each_period(path, changes, every):
         if every is None:
             assert len(trace.x) <= 60
             continue
-        found = {
+        counts = {
             floored(pd.Timestamp(x, tz="UTC"), every): sign * y
             for x, y in zip(trace.x, trace.y, strict=True)
         }
-        assert found == Counter(floored(time, every) for time in times)
+        assert counts == Counter(floored(time, every) for time in times)
 
 
 def floored(time: pd.Timestamp, every: str) -> pd.Timestamp:
@@ -153,7 +153,7 @@ def arrived_and_left(diff: pd.DataFrame) -> list[int]:
         )
         for kind, old, new in zip(diff["kind"], diff["before"], diff["after"], strict=True)
     ]
-    return [sum(each > 0 for each in moved), sum(each < 0 for each in moved)]
+    return [sum(step > 0 for step in moved), sum(step < 0 for step in moved)]
 
 
 def received_and_sent(transfers: pd.DataFrame) -> list[int]:
@@ -163,7 +163,7 @@ def received_and_sent(transfers: pd.DataFrame) -> list[int]:
 @pytest.mark.filterwarnings("ignore:.* excluded:nftsync.NftsyncWarning")
 @settings(max_examples=20)
 @given(changes=CHANGES)
-def test_bars_of_a_frame_are_what_it_says_came_and_went(path, changes):
+def test_bars_of_a_frame_are_its_arrivals_and_departures(path, changes):
     played(path, changes)
     for frame, counted in (
         (frames.diff(path, at(-1)), arrived_and_left),
@@ -184,8 +184,8 @@ def test_bars_of_a_frame_are_what_it_says_came_and_went(path, changes):
         ([0, *range(0, 45 * DAY, DAY)], "one bar per day"),
     ],
 )
-def test_a_period_that_is_chosen_fits_what_there_is(path, times, period):
-    """The first read is a second before all else."""
+def test_the_chosen_period_fits_the_changes(path, times, period):
+    """The first read is a second before the other changes."""
     world = World.empty(path, wallets=1, tokens=len(times))
     for token, second in enumerate(times, start=1):
         world.change(1, token, "1", second + (token > 1))

@@ -1,4 +1,4 @@
-"""Lag and backlog of webhooks: against plain Python, on frames and on a database."""
+"""Lag and backlog of webhooks, compared with plain Python, on frames and on a database."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def frame_of(webhooks: list[tuple[int, int, int, str]]) -> pd.DataFrame:
 
 @settings(max_examples=25)
 @given(webhooks=WEBHOOKS)
-def test_lag_lines_are_the_share_that_took_at_most_so_long(webhooks):
+def test_lag_lines_are_cumulative_shares(webhooks):
     figure = charts.webhook_lag(frame_of(webhooks))
     arriving = sorted(lag / 1_000 for _, lag, _, _ in webhooks if lag >= 0)
     working = sorted(work / 1_000 for _, _, work, state in webhooks if state == "done")
@@ -59,7 +59,7 @@ def test_lag_lines_are_the_share_that_took_at_most_so_long(webhooks):
             [100 * rank / len(each) for rank in range(1, len(each) + 1)]
         )
         for share, x in zip((50, 90, 99), marks.x, strict=True):
-            # The least lag that so many kept.
+            # The shortest lag that this share did not exceed.
             kept = [lag for lag in each if max(lag, 0.001) <= x + 1e-9]
             assert len(kept) * 100 >= share * len(each)
             assert x == pytest.approx(max(min(kept[-1:]), 0.001))
@@ -71,7 +71,7 @@ def test_lag_lines_are_the_share_that_took_at_most_so_long(webhooks):
 
 @settings(max_examples=25)
 @given(webhooks=WEBHOOKS)
-def test_backlog_is_what_came_and_was_not_settled_yet(webhooks):
+def test_backlog_is_the_received_and_unsettled_webhooks(webhooks):
     figure = charts.webhook_backlog(frame_of(webhooks))
     if not webhooks:
         assert not figure.data

@@ -1,4 +1,4 @@
-"""Databases with a history, and frames of holdings as hypothesis makes them."""
+"""Databases with a history, and generated frames of holdings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUPS = ("cold", "hot", None)
 
 @dataclass
 class World:
-    """A history that grows."""
+    """A growing history."""
 
     build: Builder
     amounts: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class World:
         old = self.amounts.get((wallet, token))
         if old == new:
             return
-        # A first read finds what is listed; it takes nothing away and changes nothing.
+        # A first read only adds balances.
         first = self.first.setdefault(wallet, seen) == seen and old is None
         self.build.change(wallet, token, old, new, seen, baseline=int(first))
         if not (old is not None and old.strip("0")):
@@ -67,7 +67,7 @@ class World:
 
 
 def log_of(path: Path) -> pd.DataFrame:
-    """The change log: `at`, `pair`, `held` (afterwards), `moved` (1, 0 or -1) and `baseline`."""
+    """Return changes: `at`, `pair`, `held` (afterwards), `moved` (1, 0 or -1), `baseline`."""
     log = frames.changes(path)
     log["pair"] = log["wallet_id"] + log["token_id"]
     held = {name: log[f"{name}_amount_text"].fillna("0").ne("0") for name in ("old", "new")}
@@ -76,13 +76,13 @@ def log_of(path: Path) -> pd.DataFrame:
 
 
 def holdings_at(log: pd.DataFrame, plotted: str) -> int:
-    """How many holdings there are after all first reads, and all changes up to a time."""
+    """Return the number of holdings after all first reads and all changes up to a time."""
     before = log[log["baseline"] | (log["at"] <= pd.Timestamp(plotted, tz="UTC"))]
     return int(before["moved"].sum())
 
 
 def played(path: Path, changes: Iterable[tuple[int, int, int, str | None]]) -> Path:
-    """A database of changes: seconds since the last, wallet, token, amount afterwards."""
+    """Make a database of changes: seconds since the last one, wallet, token, amount afterwards."""
     world, now = World.empty(path), 0
     for wait, wallet, token, amount in changes:
         now += wait
@@ -99,7 +99,7 @@ HELD = st.dictionaries(st.tuples(st.integers(1, 6), st.integers(1, 8)), AMOUNTS,
 
 
 def spelled(token: int, wallet: int) -> str | None:
-    """The contract of a token; hex addresses by some in lower case."""
+    """Return the contract of a token; odd wallets spell hex addresses in lower case."""
     address = CONTRACTS[token % len(CONTRACTS)]
     if address is None or not address.startswith("0x"):
         return address

@@ -1,4 +1,4 @@
-"""Where frames read from, and that they only read."""
+"""Databases as sources of frames, which only read them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 
 
 @every_reader
-def test_every_way_in_shows_the_same(
+def test_every_kind_of_source_gives_the_same_frame(
     read: Callable[[object], pd.DataFrame],
     small_database: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -69,7 +69,7 @@ def test_reads_within_the_callers_transaction(small_database: Path) -> None:
     connection.close()
 
 
-def test_the_callers_open_cursor_goes_on(small_database: Path) -> None:
+def test_the_callers_open_cursor_continues(small_database: Path) -> None:
     connection = sqlite3.connect(small_database)
     cursor = connection.execute("SELECT change_id FROM balance_changes ORDER BY change_id")
     assert cursor.fetchone() == (1,)
@@ -88,7 +88,7 @@ def test_a_database_in_memory(small_database: Path) -> None:
 
 @every_reader
 def test_only_reads(read: Callable[[object], pd.DataFrame], small_database: Path) -> None:
-    # The last connection that closes may checkpoint; here there is nothing left to.
+    # The last connection to close may checkpoint; here, nothing is left to write.
     before = small_database.read_bytes(), small_database.stat().st_mtime_ns
     read(small_database)
     assert (small_database.read_bytes(), small_database.stat().st_mtime_ns) == before
@@ -99,20 +99,19 @@ def test_only_reads(read: Callable[[object], pd.DataFrame], small_database: Path
     }
     refused = []
 
-    def judge(action: int, first: str | None, second: str | None, *rest: object) -> int:
-        looks_only = action == sqlite3.SQLITE_PRAGMA and second is None
-        # json_each and the index are tables that SQLite makes when they are first named: the index
-        # as if it wrote them down, though nothing is created.
+    def authorize(action: int, first: str | None, second: str | None, *rest: object) -> int:
+        reads_only = action == sqlite3.SQLITE_PRAGMA and second is None
+        # SQLite makes json_each and the index tables on first use, the index as if it were written.
         first_named = second == "json_each" or (
             action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
         )
-        if action in harmless or looks_only or first_named:
+        if action in harmless or reads_only or first_named:
             return sqlite3.SQLITE_OK
         refused.append((action, first, second))
         return sqlite3.SQLITE_DENY
 
     connection = sqlite3.connect(small_database)
-    connection.set_authorizer(judge)
+    connection.set_authorizer(authorize)
     read(connection)
     connection.set_authorizer(None)
     assert connection.total_changes == 0
@@ -129,7 +128,7 @@ def test_a_missing_database_is_named(
     assert not (tmp_path / "there").exists()
 
 
-def test_what_is_no_database_of_nftsync(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_nftsync_database(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     connection = sqlite3.connect(other)
     connection.execute("CREATE TABLE holdings (a)")
@@ -174,7 +173,7 @@ def test_a_closed_connection_and_another_threads(small_database: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, object(), b"x.db", [], pd.DataFrame({"a": [1]})])
-def test_what_is_no_database(wrong: object) -> None:
+def test_an_argument_that_is_not_a_database(wrong: object) -> None:
     with pytest.raises(InputError, match=f"from a {type(wrong).__name__}; use a path"):
         frames.holdings(wrong)  # type: ignore[arg-type]
 
@@ -184,7 +183,7 @@ def test_a_name_with_odd_characters(tmp_path: Path) -> None:
     assert len(frames.holdings(path)) == 4
 
 
-def test_what_is_committed_while_a_frame_is_read_never_shows_half(build: Builder) -> None:
+def test_a_commit_during_a_read_never_shows_half(build: Builder) -> None:
     build.wallet(1)
     build.token(1, name="0")
     build.balance(1, 1, "0")
