@@ -187,6 +187,7 @@ READERS = {
     name: getattr(frames, name)
     for name in frames.__all__
     if next(iter(signature(getattr(frames, name)).parameters)) in {"db", "holdings"}
+    and name != "value"  # needs a table of prices
 }
 
 
