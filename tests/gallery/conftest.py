@@ -1,4 +1,4 @@
-"""What the gallery's tests share."""
+"""Fixtures of the gallery's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of NFTs, plain ones and ones that lie in wait."""
+"""Frames of NFTs, plain and hostile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 CID = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 
-#: What a script that runs does; each way can be seen from outside.
+#: The effects of a script that runs; each is visible from outside.
 RUN = "window.ran=1;console.log('ran');alert('ran')"
 
 HOSTILE_TEXTS = [

@@ -1,4 +1,4 @@
-"""What Chromium makes of the addresses that may be shown."""
+"""Chromium's interpretation of allowed image addresses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_chromium_reads_each_as_https_or_as_the_providers_origin(chromium: Brows
         shown = [url for url in urls if url is not None]
         for url, read in zip(shown, page.evaluate(_READ, shown), strict=True):
             if read is None:
-                # A label that only claims to be punycode: nothing is loaded.
+                # A label that is not valid punycode: Chromium loads nothing.
                 assert "xn--" in url
                 continue
             origin, user, same = read

@@ -1,4 +1,4 @@
-"""The gallery in real Chromium: what runs, what is asked for, and what a person can do."""
+"""The gallery in real Chromium: scripts, requests, and use by a person."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.kit.provider import Provider, reply
 
 Show = Callable[[Gallery], Page]
 
-#: The colours of a light and of a dark page.
+#: The colors of a light and of a dark page.
 COLOURS: dict[Literal["light", "dark"], str] = {
     "light": "rgb(255, 255, 255)",
     "dark": "rgb(17, 19, 23)",
@@ -103,7 +103,7 @@ def details(page: Page, number: int) -> Locator:
     return dialog
 
 
-# What runs ------------------------------------------------------------------------------------
+# Scripts --------------------------------------------------------------------------------------
 
 
 def ran(page: Page, record: Record) -> list[str]:
@@ -222,7 +222,7 @@ def test_images_off_the_page_or_far_below_wait_and_say_so_without_a_network(
         page.close()
 
 
-# What a person can do -------------------------------------------------------------------------
+# Use by a person ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -412,8 +412,8 @@ def test_nfts_with_pictures_come_first_unless_the_frame_was_sorted(saved: Show) 
     ):
         page = saved(nftsync.gallery(shown, pictures_first=first))
         assert " ".join(names(page)) == order
-        told = "frame order" if order in {"0 1 2 3", "3 2 1 0"} else "pictures first"
-        assert page.locator("#sort option").first.inner_text() == told
+        option = "frame order" if order in {"0 1 2 3", "3 2 1 0"} else "pictures first"
+        assert page.locator("#sort option").first.inner_text() == option
 
 
 def test_a_page_of_a_part_says_so_beside_each_result(opened: Callable[[str], Page]) -> None:

@@ -1,4 +1,4 @@
-"""docs/use/gallery.md says what is so."""
+"""Statements of docs/use/gallery.md."""
 
 from __future__ import annotations
 

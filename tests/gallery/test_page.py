@@ -1,4 +1,4 @@
-"""The gallery's page as text and as a file, and what it is made of."""
+"""The gallery's page as text and as a file, and its data."""
 
 from __future__ import annotations
 
@@ -96,18 +96,18 @@ def test_what_was_left_out_is_told_and_token_ids_are_enough() -> None:
     assert len(gallery) == 3
     assert "Left out: 2 with an amount of 0." in gallery.html
     assert len(nftsync.gallery(zeros, hide_zero=False)) == 5
-    given = many(1_234)
-    before = given.copy(deep=True)
-    gallery = nftsync.gallery(given, limit=100)
-    told = (
+    holdings = many(1_234)
+    before = holdings.copy(deep=True)
+    gallery = nftsync.gallery(holdings, limit=100)
+    note = (
         "This page contains the first 100 of 1,234 holdings;"
         " filter the frame, or raise limit, to see others."
     )
     assert len(gallery) == 100
-    assert told in gallery.html
-    assert gallery._repr_html_().count(told) == 2
+    assert note in gallery.html
+    assert gallery._repr_html_().count(note) == 2
     assert "100 of 1,234 holdings" in repr(gallery)
-    pd.testing.assert_frame_equal(given, before)
+    pd.testing.assert_frame_equal(holdings, before)
     for rows in (0, 2):
         gallery = nftsync.gallery(many(rows)[["token_id"]])
         assert len(gallery) == data_of(gallery.html)["count"] == rows
@@ -127,7 +127,7 @@ def test_an_address_that_stands_in_for_a_collections_name_is_no_name(tmp_path: P
     assert column(nftsync.gallery(held.assign(collection="Moons")), "collection") == ["Moons"] * 2
 
 
-#: What hides, turns, breaks or controls the text around it.
+#: Characters that hide, reverse, break or control the text around them.
 MARKS = "\u202a\u202e\u2066\u2069\u200f\u061c\u200b\ufeff\u00ad\x00\x1b\x85\n\u2028\ud800\udfff"
 
 
@@ -237,11 +237,11 @@ def test_saving_writes_the_whole_page_or_says_why_not_and_leaves_the_older(tmp_p
 
 def test_a_page_of_many_stays_small_and_a_part_says_that_it_is_one() -> None:
     rows = 6_000
-    given = many(rows).assign(
+    holdings = many(rows).assign(
         image=[f"https://images.example/collection/{number}.png" for number in range(rows)],
         description=[f"Number {number}: {'a long story. ' * 50}" for number in range(rows)],
     )
-    shown = nftsync.gallery(given, limit=4_000)._repr_html_()
+    shown = nftsync.gallery(holdings, limit=4_000)._repr_html_()
     assert "This page contains the first 4,000 of 6,000 holdings" in shown
     assert len(json.dumps(shown)) < 480_000
     gallery = nftsync.gallery(given)

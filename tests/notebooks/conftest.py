@@ -1,4 +1,4 @@
-"""The databases that notebooks are run on, and Chromium."""
+"""Databases for notebooks, and Chromium."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def chromium(outside: WayOut) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def context(chromium: Browser) -> Iterator[BrowserContext]:
     """A browser context; a module's windows share it, as JupyterLab takes long to load anew."""
-    # Playwright would pretend that every page is on a light screen, whatever is around it.
+    # By default, Playwright emulates a light color scheme in every page.
     context = chromium.new_context(viewport={"width": 1280, "height": 1200}, color_scheme="null")
     context.set_default_timeout(PATIENCE)
     yield context

@@ -1,4 +1,4 @@
-"""A world whose texts try to run scripts and to reach a server that nobody may reach."""
+"""A world whose texts try to run scripts and to contact a forbidden server."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from nftsync.store.wallets import WalletLine
 
-#: What a script that runs says on the console, as the window's name and in a dialog.
+#: The mark that a script leaves on the console, as the window's name and in a dialog.
 RAN = "a-script-ran"
 
-#: A server that nobody may ask, which scripts call when they run; the way out notes it.
+#: A forbidden server that scripts contact if they run; the outgoing proxy records it.
 TRAP = "http://trap.invalid"
 _HOST = "trap.invalid"
 
@@ -35,9 +35,9 @@ def script(path: str = "") -> str:
 _RUN = script()
 
 
-#: Names, labels and addresses, each an attack of another kind.
+#: Names, labels and addresses, each a different attack.
 _TEXTS = [
-    # Short enough to be whole where names are cut.
+    # Short enough not to be truncated.
     "<img src onerror=alert(1)>",
     "<svg/onload=alert(1)>",
     "<script>alert(1)</script>",
@@ -151,7 +151,7 @@ def _world_lines(url: str) -> list[dict[str, object]]:
     ]
 
 
-#: The wallets with labels and groups; the last one's read fails, with a text of its own.
+#: The wallets with labels and groups; the read of the last one fails with its own message.
 HOSTILE_WALLETS = [
     WalletLine(_id(number, 0xA), _TEXTS[number][:300], _TEXTS[number + 1][:300])
     for number in range(6)

@@ -1,4 +1,4 @@
-"""JupyterLab on loopback with a home of its own, and a notebook in a browser window."""
+"""JupyterLab on loopback with its own home folder, and a notebook in a browser window."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _FLAGS = (
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LabApp.news_url=None",
     "--LabApp.extension_manager=readonly",
-    # Commands can be called, and a kernel's state be read, from the page.
+    # The page can call commands and read a kernel's state.
     "--LabApp.expose_app_in_browser=True",
 )
 _SETTINGS = {
-    # No question whether to fetch news.
+    # Skip the question about news.
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-    # Every cell is drawn at once, whether or not it is in sight.
+    # Render every cell at once, even outside the visible area.
     "notebook-extension/tracker": {"windowingMode": "none"},
 }
 
@@ -99,7 +99,7 @@ def _url_once_it_answers(process: subprocess.Popen[bytes], home: Path, token: st
     deadline = time.monotonic() + PATIENCE / 1000
     while time.monotonic() < deadline and process.poll() is None:
         for file in (home / "runtime").glob("jpserver-*.json"):
-            # It may be half written, or nothing listens yet.
+            # The file may be incomplete, or the server not ready.
             with suppress(ValueError, OSError):
                 url = str(json.loads(file.read_text())["url"]).rstrip("/")
                 with urlopen(f"{url}/api/status?token={token}", timeout=10):

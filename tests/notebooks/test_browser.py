@@ -1,4 +1,4 @@
-"""Notebooks in real JupyterLab: plain data seen in both themes, and metadata that attacks."""
+"""Notebooks in real JupyterLab: plain data in both themes, and hostile metadata."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ for name in charts.__all__:
     "nftsync.sync(wallets=['<img src onerror=alert(1)> of nobody'])",
 )
 _GALLERY = 7
-#: A name and a contract, short enough to be shown whole.
+#: A name and a contract, too short to be truncated.
 _LITERAL = "<a href='https://a.invalid'>gift</a>"
-#: Every picture, whether or not it is in sight, has come or will not come.
+#: Every picture, visible or not, has loaded or failed.
 _LOAD_ALL = """(grid) => Promise.all([...grid.querySelectorAll('img')].map((image) => {
   image.loading = 'eager';
   return image.complete || new Promise((done) => {
@@ -64,10 +64,10 @@ _LOAD_ALL = """(grid) => Promise.all([...grid.querySelectorAll('img')].map((imag
     image.addEventListener('error', done);
   });
 }))"""
-#: All pictures have come or will not come, and some were drawn.
+#: All pictures have loaded or failed, and some were drawn.
 _DRAWN = """(images) => images.every((image) => image.complete)
   && images.some((image) => image.naturalWidth > 0)"""
-#: The provider has no such picture, and an image it refuses to be.
+#: A picture that the provider lacks, and one that it refuses.
 _KNOWN = (r"Failed to load resource: the server responded with a status of 404 .*/art/",)
 
 
@@ -119,7 +119,7 @@ def _hover_over_charts(notebook: LabPage) -> None:
             notebook.page.mouse.move(across, down)
 
 
-#: One after the other, each large.
+#: Shown enlarged, one after the other.
 _OPEN_ALL = "(all) => all.forEach((each) => { each.click(); })"
 
 
@@ -227,10 +227,10 @@ _PLAIN_CELLS = (
     "charts.overlap(holdings)",
     "nftsync.gallery(holdings)",
 )
-#: Background colours; a frame learns of its page's theme a moment after the page.
+#: Background colors; a frame adopts its page's theme a moment later.
 _DARK = re.compile(r"^rgb\((?:[0-7]?\d(?:, )?){3}\)$")
 _LIGHT = re.compile(r"^rgb\((?:2\d\d(?:, )?){3}\)$")
-#: Whether any mark of a chart has an area that can be seen.
+#: Whether any mark of a chart has a visible area.
 _LARGE = """(marks) => marks.some((mark) => {
   const {width, height} = mark.getBoundingClientRect();
   return width * height > 50;

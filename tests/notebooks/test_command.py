@@ -1,4 +1,4 @@
-"""`nftsync notebook`: JupyterLab as it is really started and ended."""
+"""`nftsync notebook` starts and stops the real JupyterLab."""
 
 from __future__ import annotations
 

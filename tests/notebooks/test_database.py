@@ -1,4 +1,4 @@
-"""Which database notebooks open, and the demo's provider beside it."""
+"""The database that notebooks open, and the demo's provider."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path, runs: bo
     if not runs:
         state_file(copied).unlink()
         address_file(copied).unlink()
-    told: list[str] = []
+    messages: list[str] = []
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(notebook_environment(copied, None, told.append))
-        environment = second.enter_context(notebook_environment(copied, None, told.append))
+        first.enter_context(notebook_environment(copied, None, messages.append))
+        environment = second.enter_context(notebook_environment(copied, None, messages.append))
         assert ("NFTSYNC_BASE_URL" in environment) == runs
-        assert ("pictures are missing" in told[0]) == (not runs)
+        assert ("pictures are missing" in messages[0]) == (not runs)
         first.close()
         with pytest.raises(InputError, match="nftsync notebook"):
             remove_demo(copied)

@@ -1,4 +1,4 @@
-"""What notebooks show: results, errors, tables, pictures, captions, and frames a line a row."""
+"""Display in notebooks: results, errors, tables, pictures, captions, and one-line rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sync and an error look like in a real kernel."""
+"""Display of a sync and of an error in a real kernel."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_sync_shows_bars_as_widgets_or_text_and_its_result_as_a_table(
     *bars, result = second
     assert {(output.output_type, output.name) for output in bars} == {("stream", "stderr")}
     shown = "".join(output.text for output in bars)
-    # A carriage return puts each state over the one before.
+    # A carriage return overwrites the previous state.
     last_states = [line.rpartition("\r")[2] for line in shown.split("\n") if line]
     assert [line[:12] for line in last_states] == ["wallets: 100", "tokens: 100%"]
     assert "arning" not in shown

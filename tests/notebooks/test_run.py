@@ -1,4 +1,4 @@
-"""Every notebook runs: on a database with history and webhooks, and on none."""
+"""Runs of every notebook: on a database with history and webhooks, and without one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.notebooks.worlds import NOTEBOOKS, PAGES, PLOTLY, Run, count, text_of
 
 #: A time to the microsecond, or with its offset.
 _LONG_TIME = re.compile(r"\d:\d\d\.\d|\+00:00")
-#: What the notebooks are for is in their tables: by notebook and cell, what is shown of the demo.
+#: Texts that the notebooks show for the demo, by notebook and cell.
 SHOWN = {
     ("1-first-look", "figures"): ["NFTs", "41"],
     ("1-first-look", "gallery"): ["Freshly Minted"],

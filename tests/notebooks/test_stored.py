@@ -1,4 +1,4 @@
-"""How the notebooks and their pages are kept, and that an installation has them."""
+"""The stored notebooks and their pages, also in an installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases for notebooks, and notebooks run on them from a clean kernel."""
+"""Databases for notebooks, and runs of notebooks in a clean kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]-*.ipynb"))
 PAGES = ROOT / "docs" / "use" / "notebooks"
 
-#: The cells that draw, by notebook.
+#: The cells with charts, by notebook.
 CHARTS = {
     "1-first-look": ["collections-chart", "holders"],
     "2-what-changed": ["arrivals", "over-time", "ages-chart"],
@@ -30,7 +30,7 @@ CHARTS = {
     "5-report": ["arrivals", "by-collection", "holders", "over-time"],
 }
 
-#: Seconds for a cell; what takes longer will not come.
+#: Limit for a cell, in seconds.
 _PATIENCE = 240
 
 
@@ -138,7 +138,7 @@ class Run:
         pages = {
             ident: text_of(output)
             for ident, outputs in self.outputs.items()
-            # Not everything has a unit, or is of an edition; pandas leaves a corner blank.
+            # Units and editions may be missing, and pandas leaves a corner blank.
             if not ident.endswith(("-explain", "-gallery", "-all-columns"))
             for output in outputs
         }
@@ -156,9 +156,9 @@ class Run:
         ]
 
 
-#: How Python and pandas show that a value is missing.
+#: Missing values, as Python and pandas show them.
 _MISSING = re.compile(r"\b(?:NaN|nan|None|NaT)\b(?!\.)|<NA>")
-#: Columns in which an id stands where there is no name.
+#: Columns with an id in place of a missing name.
 _NAMES = {"NFT", "wallet", "series", "collection"}
 
 

@@ -1,4 +1,4 @@
-"""A lying provider, and a client of it that waits little between its tries."""
+"""A faulty provider, and a client with short waits between attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the client does when the provider refuses, breaks off, drips, floods or says "not now"."""
+"""Faults of the provider: refusals, broken connections, slow and huge bodies, and `Retry-After`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def chunked(body: bytes, *, last: bytes = b"0\r\n\r\n", **headers: str) -> bytes
     return head("transfer-encoding: chunked", *lines) + b"%x\r\n%s\r\n%s" % (len(body), body, last)
 
 
-# What is tried again ----------------------------------------------------------------------------
+# Retried faults ---------------------------------------------------------------------------------
 
 BREAKS: dict[str, Sender] = {
     "closed before the answer": raw(),
@@ -138,7 +138,7 @@ def test_a_host_that_can_have_no_address_is_an_error_of_ours(make_client):
         )
 
 
-# What is not tried again ------------------------------------------------------------------------
+# Faults without retry ---------------------------------------------------------------------------
 
 
 def test_another_4xx_is_final(provider, make_client):
@@ -285,7 +285,7 @@ def test_the_status_of_a_refusal_counts_whatever_becomes_of_its_body(
     assert effort.requests == requests
 
 
-# "Not now" --------------------------------------------------------------------------------------
+# Retry-After --------------------------------------------------------------------------------------
 
 
 def date(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""When a run gives up, and sends no more requests."""
+"""The give-up rule: after which responses a run sends no more requests."""
 
 from __future__ import annotations
 

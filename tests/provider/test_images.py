@@ -1,4 +1,4 @@
-"""Which addresses of strangers may be shown as an image."""
+"""Image addresses in untrusted metadata: shown or refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ V0 = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 V1 = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
 PROVIDER = "http://127.0.0.1:8788/api"
 
-#: What addresses are made of, and what breaks readers of them.
+#: Parts of addresses, and characters that break parsers.
 PIECES = (
     *("https:", "HTTPS:", "http:", "ipfs:", "javascript:", "data:image/png;base64,AA", "//", "/"),
     *("\\", "@", ":", "?", "#", "..", "%2e%2E", "%", "%41", "[::1]", "[", "a.example", "127.1"),

@@ -1,4 +1,4 @@
-"""The way to the provider: through a company's proxy, with its own CA and client certificates."""
+"""Connections through a proxy, with a private CA and with client certificates."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_an_own_ca_is_trusted(secure, certificates, where, run):
     lines = f'base_url = "{secure.url}"\n'
     lines += f'ca_file = "{certificates.ca}"\n' if where == "file" else ""
     Path("nftsync.toml").write_text(lines)
-    # So many are read by another process.
+    # A sync of this many wallets reads in another process.
     count = 600 if where == "NFTSYNC_CA_FILE" else 1
     Path("wallets").write_text("\n".join(wallet(number) for number in range(count)))
     environ = {} if where == "file" else {where: certificates.ca}
@@ -416,7 +416,7 @@ def test_few_descriptors_end_a_sync_without_a_traceback(provider):
     assert "Too many open files" in ran.stdout + ran.stderr
 
 
-# Answers that nobody asked for ------------------------------------------------------------------
+# Unsolicited responses --------------------------------------------------------------------------
 
 
 def test_an_answer_that_came_before_it_was_asked_for_is_never_taken(provider, make_client):

@@ -1,4 +1,4 @@
-"""Reads of webhooks' objects, and which failures say that the provider itself is down."""
+"""Reads of webhooks' objects, and failures that mean the provider is down."""
 
 from __future__ import annotations
 

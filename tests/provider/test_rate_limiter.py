@@ -1,4 +1,4 @@
-"""One limiter for many clients: its spacing, its slots, who goes first, a pause and a stop."""
+"""The rate limiter: spacing, slots, priority, pauses and stops over many clients."""
 
 from __future__ import annotations
 

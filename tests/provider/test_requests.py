@@ -1,4 +1,4 @@
-"""What the client sends: its name, credentials, connections, conditions and bodies."""
+"""Requests: user agent, credentials, connections, conditions and bodies."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def everything_known_of(error: BaseException) -> str:
     return "\n".join([*seen, *traceback.format_exception(error)])
 
 
-# Who we are -------------------------------------------------------------------------------------
+# User agent -------------------------------------------------------------------------------------
 
 
 def test_a_read_asks_for_json_in_the_name_of_nftsync(provider, make_client):

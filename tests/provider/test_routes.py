@@ -1,4 +1,4 @@
-"""From a webhook's type to the read that follows, and from an object to the ids it names."""
+"""Routes from a webhook's type to its read, and the ids in an object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OBJECT_PATH = "/v1/transactions/{resourceId}"
 MINUTE = timedelta(minutes=1)
 
 
-# Which route ------------------------------------------------------------------------------------
+# Selection --------------------------------------------------------------------------------------
 
 
 OBJECT = Route(kind="object", path=OBJECT_PATH)
@@ -62,7 +62,7 @@ def test_the_star_stands_for_every_type_without_a_route_of_its_own(any_other):
     assert routes.find("Token") == TOKEN
 
 
-# What makes no sense ----------------------------------------------------------------------------
+# Invalid routes ---------------------------------------------------------------------------------
 
 WRONG: list[tuple[str, str, str, str]] = [
     ("A", "", 'routes.A has no kind; write kind = "token"', ""),

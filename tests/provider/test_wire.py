@@ -1,4 +1,4 @@
-"""From an answer's bytes to entries and content: nothing lost, nothing invented, one refusal."""
+"""Decoding of responses: no field lost or invented, and one message per refusal."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_an_unknown_top_level_field_is_named_until_it_is_known():
     assert decode_wallet(body, known_fields=["total", "next"]).doubt is None
     known = decode_wallet(body, known_fields=["total"], cursor_field="next")
     assert known == WalletList([])
-    # Those of an entry do not make the list a part.
+    # Unknown fields of an entry do not make the list incomplete.
     page = decode_wallet(wallet_body('{"id": null}', frozen="true"))
     assert page == WalletList([(ID, "1", (None,) * len(CONTENT_COLUMNS))])
 
