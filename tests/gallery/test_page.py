@@ -244,7 +244,7 @@ def test_a_page_of_many_stays_small_and_a_part_says_that_it_is_one() -> None:
     shown = nftsync.gallery(holdings, limit=4_000)._repr_html_()
     assert "This page contains the first 4,000 of 6,000 holdings" in shown
     assert len(json.dumps(shown)) < 480_000
-    gallery = nftsync.gallery(given)
+    gallery = nftsync.gallery(holdings)
     saved = gallery.html
     assert len(gallery) == data_of(saved)["count"] == rows
     assert len(saved) < 600_000
