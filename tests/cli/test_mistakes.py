@@ -87,7 +87,7 @@ TYPED = [
     ("status --max-age 6", 2, "6h"),
     ("find zzzzzz", 0, "zzzzzz"),
     ("collections label 0x12 Name", 2, "0x12"),
-    ("export .", 2, "name a new one in it"),
+    ("export .", 2, "name a new directory in it"),
     ("snapshot nfts.db", 2, "already exists; name a new file"),
     ("inbox show 1", 2, "'1' is not a webhook id"),
     ("inbox requeue", 2, "name webhooks by ID, or choose a state"),
