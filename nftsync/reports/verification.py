@@ -22,7 +22,7 @@ from nftsync.pull.reads import Pool, Read, Reader, Task, WalletTask
 from nftsync.pull.run import WORTH_A_PROCESS
 from nftsync.records import CONTENT_COLUMNS, Content, WalletRead
 from nftsync.store.database import is_syncing, over_keys
-from nftsync.store.mirror import numbers_known
+from nftsync.store.mirror import sequence_numbers
 from nftsync.store.rules import Rule, check_rules
 from nftsync.store.schema import opened, reading
 from nftsync.store.tokens import Fields, fields_of, listed_fields
@@ -115,7 +115,7 @@ def compare(
     """
     comparison = Comparison()
     with opened(database) as connection:
-        numbers, _ = numbers_known(connection)
+        numbers, _ = sequence_numbers(connection)
         reader: Reader[Task, Read]
         if len(wallets) >= WORTH_A_PROCESS:
             reader = Process(config, numbers, concurrency)

@@ -1,8 +1,8 @@
-"""Apply a batch of reads to balances: computed in memory, written set-based.
+"""Batches of reads applied to balances: computed in memory, written in bulk.
 
-Soundness of skipping. A wallet keeps the digest and ETag of its last answer only while the mirror
-says just what that answer said. So whenever a read changes a token, every other wallet that holds
-it loses both; and a read whose view of a token lost against a later one leaves its wallet without.
+A wallet has the digest and ETag of its last response only while the database agrees with that
+response, so unchanged responses can be skipped. When a read changes a token, all other wallets that
+list the token lose both. So does a wallet whose read lost against a later read of a token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXTEND_STATE = (
 
 
 class _Wallet(msgspec.Struct):
-    """A wallet's row, as far as applying a read needs it."""
+    """The columns of a wallet's row that applying a read needs."""
 
     no: int
     sequence: int
@@ -39,7 +39,7 @@ class _Wallet(msgspec.Struct):
 
 
 class Batch:
-    """Reads of different objects, applied together inside the caller's write transaction."""
+    """Reads of different objects, applied together in the caller's write transaction."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Batch:
             "SELECT coalesce(max(state_id), 0) FROM wallet_state_rows"
         ).fetchone()
         self._next_state_id: int = greatest + 1
-        # Rows to write, in the order of the columns of the statement that takes them.
+        # Rows to write, in the column order of their statements.
         self._added: list[tuple[Any, ...]] = []
         self._updated: list[tuple[Any, ...]] = []
         self._removed: list[tuple[int, int]] = []
@@ -73,7 +73,7 @@ class Batch:
         self._failures: list[tuple[Any, ...]] = []
 
     def apply(self, reads: Sequence[WalletRead | TokenRead]) -> list[Applied]:
-        """Apply reads of different objects, in the order in which they started."""
+        """Apply reads of different objects, given in the order of their sequence numbers."""
         self._load(reads)
         applied = [None if read.outcome == "unchanged" else self._apply(read) for read in reads]
         self._write()
@@ -85,7 +85,7 @@ class Batch:
             "UPDATE mirror_state SET greatest_sequence = ?1 WHERE greatest_sequence < ?1",
             (greatest,),
         )
-        return [next(unchanged) if each is None else each for each in applied]
+        return [next(unchanged) if result is None else result for result in applied]
 
     # Looking up ------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class Batch:
         self._load_wallets([read.wallet_id for read in reads if isinstance(read, WalletRead)])
         self._on_record.load([0, *(wallet.no for wallet in self._wallets.values())])
         token_ids: set[str] = set()
-        known: list[int] = []
+        known_wallets: list[int] = []
         for read in reads:
             if isinstance(read, TokenRead):
                 token_ids.add(read.token_id)
@@ -101,15 +101,15 @@ class Batch:
                 token_ids.update([entry[0] for entry in read.entries])
                 wallet = self._wallets[read.wallet_id]
                 if wallet.sequence:
-                    known.append(wallet.no)
+                    known_wallets.append(wallet.no)
         if token_ids:
             self._tokens.load(token_ids)
-        if known:
+        if known_wallets:
             rows = over_keys(
                 self._connection,
                 "SELECT b.wallet_no, b.token_no, b.amount, b.held_since"
                 " FROM json_each(?) k JOIN balance_rows b ON b.wallet_no = k.value",
-                known,
+                known_wallets,
             )
             for wallet_no, token_no, amount, held_since in rows:
                 self._held.setdefault(wallet_no, {})[token_no] = (amount, held_since)
@@ -149,17 +149,17 @@ class Batch:
             result, read = "held", self._less(read, gone)
         self._on_record.note(wallet.no, asked, gone, hold=result == "held")
         added, changed = len(self._tokens.new), len(self._tokens.changes)
-        seen, agreed = self._tokens.see(read)
-        balances = self._compare(read, wallet, seen)
+        listed, agreed = self._tokens.see(read)
+        balances = self._compare(read, wallet, listed)
         tokens = len(self._tokens.new) - added, len(self._tokens.changes) - changed
         applied = Applied(asked, result, *tokens, *balances, removals)
         ok = read.outcome == "ok"
         if ok:
-            self._state(read, wallet, seen, any(balances))
+            self._state(read, wallet, listed, any(balances))
             wallet.digest = read.digest if agreed else None
-        else:  # it vouches for less than the digest's answer did, and yet its number is the greater
+        else:  # an incomplete read confirms less than the response of the digest
             wallet.digest = None
-            if not applied.changed_nothing:  # that ends the present state, without a successor
+            if not applied.changed_nothing:  # the current state ends, without a successor
                 wallet.state_id = None
         error = None if ok else read.error
         outcome = (read.sequence, read.started_at if ok else None, read.outcome, error)
@@ -184,7 +184,7 @@ class Batch:
     # Removals --------------------------------------------------------------------------------
 
     def _gone(self, read: WalletRead, wallet: _Wallet) -> dict[int, Gone]:
-        """What a read removes, by the number of the token."""
+        """Return the removals of a wallet's read, by token number."""
         gone = self._gone_of_tokens(read)
         left = dict(self._held.get(wallet.no, {}))
         if not left:
@@ -203,14 +203,14 @@ class Batch:
         return gone
 
     def _gone_of_tokens(self, read: WalletRead | TokenRead) -> dict[int, Gone]:
-        """What a read removes of the tokens themselves."""
+        """Return emptied metadata and replaced names, by token number."""
         return {
             no: Gone(emptied=names is None, names=names)
             for no, names in self._tokens.removed_by(read)
         }
 
     def _fell_in_a_day(self, wallet_no: int, token_no: int, before: str, amount: str) -> bool:
-        """Whether an amount falls once more, and is now below half of what it was a day ago."""
+        """Return whether an amount falls below half of its value a day ago."""
         if (exact(amount) or 0) >= (exact(before) or 0):
             return False
         row = self._connection.execute(
@@ -225,19 +225,19 @@ class Batch:
         return first_change(self._connection, self._clock)
 
     def _gained(self, read: WalletRead, wallet: _Wallet) -> dict[str, tuple[str | None, str]]:
-        """The known tokens that a wallet has got since its last read, or got more of."""
-        held = self._held.get(wallet.no, {})
+        """Return the known tokens that are new in the wallet, or whose amount rose."""
+        balances = self._held.get(wallet.no, {})
         gained: dict[str, tuple[str | None, str]] = {}
         for token_id, amount, _ in read.entries:
             no = self._tokens.number_of(token_id)
-            before = held.get(no, (None,))[0]
+            before = balances.get(no, (None,))[0]
             is_now = exact(amount)
             if no and before != amount and (is_now is None or is_now > (exact(before) or 0)):
                 gained[token_id] = before, amount
         return gained
 
     def _less(self, read: WalletRead, gone: Mapping[int, Gone]) -> WalletRead:
-        """The read without its removals."""
+        """Return a read without its removals."""
         entries: list[Entry] = []
         for token_id, amount, content in read.entries:
             one = gone.get(self._tokens.number_of(token_id), Gone())
@@ -246,17 +246,17 @@ class Batch:
         return msgspec.structs.replace(read, outcome="incomplete", error=HELD_BACK, entries=entries)
 
     def _compare(
-        self, read: WalletRead, wallet: _Wallet, seen: list[Token]
+        self, read: WalletRead, wallet: _Wallet, listed: list[Token]
     ) -> tuple[int, int, int]:
-        """Compare a list with what is stored: how many were added, changed and removed."""
-        held = self._held.get(wallet.no, {})
+        """Compare a list with the balances; return the numbers added, changed and removed."""
+        missing = self._held.get(wallet.no, {})
         changes = self._balance_changes
         at, no = self._at, wallet.no
         tail = (at, int(wallet.sequence == 0), self._run_id, read.webhook_id)
         first = len(changes)
         added = 0
-        for token, (_, amount, _) in zip(seen, read.entries, strict=True):
-            before = held.pop(token.no, None) if held else None
+        for token, (_, amount, _) in zip(listed, read.entries, strict=True):
+            before = missing.pop(token.no, None) if missing else None
             if before is None:
                 added += 1
                 since = None if is_zero(amount) else at
@@ -267,21 +267,21 @@ class Batch:
                 self._updated.append((amount, None if is_zero(amount) else since, at, no, token.no))
                 changes.append((no, token.no, before[0], amount, *tail))
         changed = len(changes) - first - added
-        if read.outcome != "ok" or not held:
+        if read.outcome != "ok" or not missing:
             return added, changed, 0
-        for token_no, (amount, _) in held.items():
+        for token_no, (amount, _) in missing.items():
             self._removed.append((no, token_no))
             changes.append((no, token_no, amount, None, *tail))
-            # The wallet will no longer vouch for the token, so what it confirmed is noted there.
+            # The wallet's row no longer confirms the token's content, so the token's row does.
             self._tokens.confirmed.append((wallet.sequence, token_no))
-        return added, changed, len(held)
+        return added, changed, len(missing)
 
-    def _state(self, read: WalletRead, wallet: _Wallet, seen: list[Token], moved: bool) -> None:
-        """Extend the wallet's present state, or begin a new one where the read found another."""
+    def _state(self, read: WalletRead, wallet: _Wallet, listed: list[Token], moved: bool) -> None:
+        """Extend the wallet's current state, or start a new state if the read differs."""
         same = (
             wallet.state_id is not None
             and not moved
-            and all(token.changed_sequence <= wallet.sequence for token in seen)
+            and all(token.changed_sequence <= wallet.sequence for token in listed)
         )
         if same:
             self._same_states.append((read.started_at, wallet.state_id))
@@ -293,10 +293,10 @@ class Batch:
         self._new_states.append(state)
 
     def _apply_unchanged(self, reads: list[WalletRead]) -> Iterator[Applied]:
-        """Apply answers that were the very ones already applied, where that still holds."""
+        """Apply reads whose response did not change, unless the wallet has changed since."""
         if not reads:
             return iter(())
-        if self._tokens.stale:  # this batch has taken digests away since they were looked up
+        if self._tokens.stale:  # this batch has removed digests since the look-up
             self._load_wallets([read.wallet_id for read in reads])
         results: list[Applied] = []
         rows, states = [], []

@@ -13,18 +13,18 @@ from nftsync.records import CONTENT_COLUMNS, METADATA
 from nftsync.store.database import over_keys
 from nftsync.times import shifted, up_to_now
 
-#: The last times in the logs, in which they never decrease.
+#: The last time of each log; times never decrease.
 _OBSERVED = """
     SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),
         (SELECT observed_at FROM token_change_rows ORDER BY change_id DESC LIMIT 1),
         (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1)
 """
-#: Other times that were stored, of few rows.
+#: Other stored times, from small tables.
 _READ = "SELECT (SELECT max(finished_at) FROM sync_runs), (SELECT max(synced_at) FROM wallets)"
 
 
 def last_observed(database: sqlite3.Connection | sqlite3.Cursor) -> str | None:
-    """The last time in the logs, in the stored form; None: they are empty."""
+    """Return the last time in the logs, or None if they are empty."""
     return max((time for time in database.execute(_OBSERVED).fetchone() if time), default=None)
 
 
@@ -36,19 +36,17 @@ def first_row(
     later: bool,
     key: str = "change_id",
 ) -> int:
-    """Find where in a log a time begins: logs have no index by time.
-
-    Times never decrease from one row to the next, so this bisects over the key.
+    """Find the first row of a log from a time on, by bisection: logs have no index by time.
 
     Args:
-        database: an open one, whose rows are tuples.
+        database: an open database, whose rows are tuples.
         table: the log, of changes or of states.
         moment: a time in the stored form.
-        later: begin with the first row after the time, else with the first at or after it.
-        key: what numbers its rows.
+        later: start after the time instead of at the time.
+        key: the column that numbers the rows.
 
     Returns:
-        A number that all rows from that time on reach, and none before does.
+        The lowest key of rows from that time on; above all keys if there are none.
     """
     low, high = database.execute(
         # Two queries: SQLite looks both ends up in its tree, but scans for both in one.
@@ -60,8 +58,8 @@ def first_row(
     next_row = f"SELECT {key}, observed_at FROM {table} WHERE {key} >= ? ORDER BY {key} LIMIT 1"
     while low < high:
         middle = (low + high) // 2
-        number, seen = database.execute(next_row, (middle,)).fetchone()
-        if seen > moment or (seen == moment and not later):
+        number, time_of_row = database.execute(next_row, (middle,)).fetchone()
+        if time_of_row > moment or (time_of_row == moment and not later):
             high = middle
         else:
             low = number + 1
@@ -69,17 +67,17 @@ def first_row(
 
 
 def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> str:
-    """Make sure that a time is not still to come, by our clock or by that of what was stored.
+    """Refuse a time in the future, by our clock and by the stored times.
 
     Args:
-        database: an open one, whose rows are tuples.
-        moment: a time as `parse_time` returns it.
+        database: an open database, whose rows are tuples.
+        moment: the result of `parse_time`.
 
     Returns:
-        The time; of a day that has begun but not ended, the present in place of its end.
+        The time; for the end of the current day, the present.
 
     Raises:
-        InputError: it is still to come.
+        InputError: the time is in the future.
     """
 
     def latest() -> str | None:
@@ -89,35 +87,36 @@ def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> st
     return up_to_now(moment, latest)
 
 
-#: So far clocks may be apart without anything to be said.
+#: Difference of clocks that causes no warning.
 _CLOCKS_APART = timedelta(minutes=5)
 
 
 def ahead_of(database: sqlite3.Connection | sqlite3.Cursor, clock: str) -> str | None:
-    """What is to be said where stored times are ahead of the clock by some minutes; else None.
+    """Return a warning if stored times are ahead of the clock by some minutes, else None.
 
     Args:
-        database: an open one, whose rows are tuples.
+        database: an open database, whose rows are tuples.
         clock: the current time, in the stored form.
     """
     last = last_observed(database)
     if last is None or last <= shifted(clock, _CLOCKS_APART):
         return None
     return (
-        f"the last change is stored as of {last[:19]}Z, and this clock says {clock[:19]}Z: it is"
-        " behind, or the one that stored that was ahead. Times in the log never decrease, so until"
-        " then all changes are stored as of that one moment, and --as-of shows none of them for an"
-        " earlier one; what is held now is right. If this clock is right, begin afresh with another"
-        " --database, and keep this one for what was before"
+        f"the last change is stored as of {last[:19]}Z, but this clock says {clock[:19]}Z. This"
+        " clock is behind, or an earlier one was ahead. Times in the change feed never decrease."
+        " Until this clock reaches that time, all changes get that one time, and --as-of does not"
+        " show them for earlier times."
+        " Current holdings are correct. If this clock is right, start over with another --database,"
+        " and keep this one for its history"
     )
 
 
 # The last 24 hours -----------------------------------------------------------------------------
 
 
-#: What a removal is compared with is as old as this.
+#: The removal guard compares with the state this long ago.
 DAY = timedelta(hours=24)
-#: For so long, in seconds, the number of balances held 24 hours ago is not counted again.
+#: Seconds between two counts of the balances held 24 hours ago.
 _COUNTED_FOR = 600.0
 _METADATA_COLUMNS = CONTENT_COLUMNS[METADATA]
 
@@ -127,15 +126,10 @@ Feed = Literal["balance_change_rows", "token_change_rows"]
 def first_change(
     connection: sqlite3.Connection, at: str, feed: Feed = "balance_change_rows"
 ) -> int:
-    """Find the first change of the last 24 hours: the state before it is what reads compare with.
+    """Find the first change of the last 24 hours that was not approved.
 
-    Changes that were approved are older. If the writer's clock was ahead, the feed's times say
-    nothing until the clock has caught up; then the times of the runs decide.
-
-    Args:
-        connection: any connection.
-        at: the current time.
-        feed: which changes.
+    If the writer's clock was ahead, the feed's times mean nothing until the clock has caught up, so
+    the times of the runs decide.
     """
     since, ahead = shifted(at, -DAY), shifted(at, DAY)
     last, approved = connection.execute(
@@ -164,7 +158,7 @@ class Part(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of a balance; `at` is when it was stored, blank: it is not."""
+    """A change of a balance; `at` is the time of storage, blank for a change not stored."""
 
     wallet: str
     group: str | None
@@ -175,7 +169,7 @@ class Change(NamedTuple):
 
 
 class FirstRead(NamedTuple):
-    """A balance that a wallet's first read showed; `at` is when the run of that read started."""
+    """A balance from a wallet's first read; `at` is the start of that run."""
 
     wallet: str
     token: str
@@ -196,7 +190,7 @@ _NEW_WALLETS = "SELECT wallet_no FROM balance_change_rows WHERE change_id >= ? A
 
 
 def count_listed(connection: sqlite3.Connection, first: int) -> Counter[Part]:
-    """Count the balances other than 0 of the tracked wallets, given the first change of the day."""
+    """Count the holdings of tracked wallets, given the first change of the day."""
     rows = connection.execute(
         f"SELECT w.wallet_group, w.wallet_no IN ({_NEW_WALLETS}) AS is_new, count(*)"
         " FROM balance_rows b JOIN wallets w USING (wallet_no)"
@@ -207,9 +201,9 @@ def count_listed(connection: sqlite3.Connection, first: int) -> Counter[Part]:
 
 
 class LastDay:
-    """The last 24 hours of a database: its changes, and current holdings.
+    """The last 24 hours of a database: changes, and current holdings.
 
-    How many balances were held 24 hours ago is counted again every ten minutes.
+    The balances held 24 hours ago are counted every ten minutes.
 
     Attributes:
         at: the current time.
@@ -220,19 +214,14 @@ class LastDay:
         self._counted_at = -_COUNTED_FOR
 
     def begin(self, connection: sqlite3.Connection, at: str) -> None:
-        """Find where they begin.
-
-        Args:
-            connection: in no transaction, as counting balances may take a second.
-            at: the current time.
-        """
+        """Find the first change; `connection` is in no transaction, as counting takes a second."""
         self._connection = connection
         self.at = at
         self._first = first_change(connection, at)
         self._last_reads: dict[tuple[str, str], str | None] = {}
 
     def count_losses(self) -> tuple[int, int]:
-        """Count the changes that may lower an amount, and their wallets: no fewer."""
+        """Return upper bounds for the lowered amounts, and for their wallets."""
         rows, wallets = self._connection.execute(
             "SELECT count(*), count(DISTINCT wallet_no) FROM balance_change_rows"
             " WHERE change_id >= ? AND NOT baseline AND old_amount IS NOT NULL"
@@ -248,7 +237,7 @@ class LastDay:
         return changes_since(self._connection, self._first)
 
     def first_reads(self, tokens: Collection[str]) -> Iterator[FirstRead]:
-        """Return what first reads showed of tokens, except in the database's first run."""
+        """Return the balances of tokens from first reads, except in the database's first run."""
         rows = over_keys(
             self._connection,
             "SELECT w.wallet_id, t.token_id, c.new_amount, coalesce(r.started_at, c.observed_at)"
@@ -263,7 +252,7 @@ class LastDay:
         return (FirstRead(*row) for row in rows)
 
     def last_read(self, wallet: str, at: str) -> str | None:
-        """Return the start of a wallet's last read before a change; None: it was not read."""
+        """Return the start of a wallet's last read before a change, or None."""
         if (wallet, at) not in self._last_reads:
             row = self._connection.execute(
                 "SELECT last_read_at FROM wallet_state_rows WHERE wallet_no ="
@@ -282,7 +271,7 @@ class LastDay:
         return {wallet for (wallet,) in rows}
 
     def count_balances(self, more: Counter[Part]) -> Counter[Part]:
-        """Count the balances that each part held: the current ones, plus `more`."""
+        """Count the balances of each part: the current ones, plus `more`."""
         if time.monotonic() - self._counted_at >= _COUNTED_FOR:
             self._held = count_listed(self._connection, self._first)
             self._held.update(more)
@@ -290,7 +279,7 @@ class LastDay:
         return self._held.copy()
 
     def emptied(self) -> set[str]:
-        """Return the tokens whose metadata was emptied, and still is."""
+        """Return the tokens whose metadata was emptied and is still empty."""
         had = " OR ".join(f"c.before ->> '{column}' IS NOT NULL" for column in _METADATA_COLUMNS)
         none = " AND ".join(f"t.{column} IS NULL" for column in _METADATA_COLUMNS)
         rows = self._connection.execute(
@@ -301,7 +290,7 @@ class LastDay:
         return {token for (token,) in rows}
 
     def renames(self, waiting: Mapping[str, tuple[str | None, str, str]]) -> Iterator[Rename]:
-        """Return the tokens with a new name, stored or in a waiting read."""
+        """Return the tokens with a new name, stored or in a pending read."""
         rows = self._connection.execute(
             "SELECT t.token_id, t.contract, c.before ->> 'name' AS old, t.name"
             " FROM token_change_rows c JOIN tokens t USING (token_no) WHERE c.change_id IN"
@@ -327,13 +316,7 @@ class LastDay:
 def changes_since(
     connection: sqlite3.Connection, first: int, *, baseline: bool = False
 ) -> list[Change]:
-    """Find changes, oldest first: those of first reads, or the others.
-
-    Args:
-        connection: any connection.
-        first: the first change.
-        baseline: those of first reads.
-    """
+    """Return changes from `first` on, oldest first: only those of first reads, or all others."""
     rows = connection.execute(
         "SELECT w.wallet_id, w.wallet_group, t.token_id, c.old_amount, c.new_amount, c.observed_at"
         " FROM balance_change_rows c JOIN wallets w USING (wallet_no)"
@@ -345,7 +328,7 @@ def changes_since(
 
 
 def approve_all(connection: sqlite3.Connection) -> None:
-    """Let nothing that was removed so far count against later removals."""
+    """Exclude all removals so far from the removal guard's 24 hours."""
     connection.execute(
         "UPDATE mirror_state SET"
         " approved_balance_change = (SELECT coalesce(max(change_id), 0) FROM balance_change_rows),"

@@ -1,9 +1,8 @@
-"""The inbox: webhooks stored once, deliveries counted, claims, and final states.
+"""The inbox: storing webhooks, claiming them by object, and settling them.
 
-The receiver stores `pending` or `quarantined`; all other states are replay's. Webhooks are claimed
-by object, all that are due at once, and while some of an object are running no one claims more of
-it. So the running webhooks of an object under a lease are just those of one claim, and a webhook
-that comes meanwhile waits for a read of its own.
+The receiver stores webhooks as `pending` or `quarantined`; replay sets all other states. A claim
+takes all due webhooks of an object, unless some of that object are running. So a webhook that
+arrives during a read waits for the next read.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from nftsync.store.database import over_keys, write_rows
 from nftsync.store.runs import ROWS_AT_ONCE
 from nftsync.times import shifted
 
-#: `stored`: a new webhook waits for replay. `duplicate`: it was there, and is counted.
-#: `quarantined`: it is kept, but cannot be worked on.
+#: `stored`: a new webhook, pending. `duplicate`: a further delivery of a stored webhook, counted.
+#: `quarantined`: stored, but unusable.
 Stored: TypeAlias = Literal["stored", "duplicate", "quarantined"]
 
-_SEEN_OTHERWISE = "this id was seen with another body"
+_OTHER_BODY = "this id was seen with another body"
 
 _INTO = (
     "INSERT INTO webhooks (webhook_id, organization_id, action, resource_type, resource_id,"
@@ -39,37 +38,32 @@ _COUNT = "UPDATE webhooks SET deliveries = deliveries + ? WHERE webhook_id = ?"
 
 
 class Delivery(NamedTuple):
-    """A webhook as it came; its signature was right.
-
-    Attributes:
-        body: the raw bytes.
-        content: what was read from them.
-    """
+    """A received webhook with a valid signature: the raw body, and its parsed content."""
 
     body: bytes
     content: Webhook | Unusable
 
 
 def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: str) -> list[Stored]:
-    """Put webhooks into the inbox, inside the caller's transaction.
+    """Put webhooks into the inbox, inside the caller's write transaction.
 
-    A webhook that is there with the same body is counted, whatever became of it since. One whose
-    id is there with another body, and one that is unusable, is kept in quarantine under a name
-    made of its body, so that it cannot occupy an id.
+    A webhook with a stored id and body counts as a further delivery. A stored id with another body,
+    and an unusable webhook, go into quarantine under an id made from the body, so that they do not
+    occupy the id.
 
     Args:
-        connection: the database, with a write transaction open.
-        deliveries: the webhooks, in the order they came.
-        at: the time they are stored at.
+        connection: in a write transaction.
+        deliveries: the webhooks, in the order of arrival.
+        at: the time of storage.
 
     Returns:
-        What became of each, in their order.
+        The result for each delivery, in order.
     """
     digests = [hashlib.sha256(body).hexdigest() for body, _ in deliveries]
     webhooks = [x.webhook if isinstance(x, Unusable) else x for _, x in deliveries]
     names = [f"q-{digest}" for digest in digests]
     names += [webhook.webhook_id for webhook in webhooks if webhook is not None]
-    known: dict[str, str] = dict(
+    digest_by_id: dict[str, str] = dict(
         over_keys(
             connection,
             "SELECT webhook_id, body_sha256 FROM webhooks"
@@ -82,19 +76,19 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     results: list[Stored] = []
     for (body, content), webhook, digest in zip(deliveries, webhooks, digests, strict=True):
         name = None if webhook is None else webhook.webhook_id
-        seen = None if name is None else known.get(name)
+        stored = None if name is None else digest_by_id.get(name)
         problem = None
         if isinstance(content, Unusable):
             problem = content.reason
-        elif seen is not None:
-            problem = _SEEN_OTHERWISE
-        if name is None or (problem is not None and seen != digest):
+        elif stored is not None:
+            problem = _OTHER_BODY
+        if name is None or (problem is not None and stored != digest):
             name = f"q-{digest}"
-        if known.get(name) == digest:
+        if digest_by_id.get(name) == digest:
             again[name] += 1
             results.append("duplicate")
             continue
-        known[name] = digest
+        digest_by_id[name] = digest
         fields = (None,) * 6 if webhook is None else webhook[1:]
         settled = ("quarantined", None, problem, at) if problem else ("pending", at, None, None)
         rows.append((name, *fields, body, digest, at, *settled))
@@ -103,21 +97,18 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     return results
 
 
-#: All states but `done`: those webhooks only become more, and so would the time to count them.
+#: All states except `done`, whose ever growing number would take ever longer to count.
 UNFINISHED_STATES = tuple(state for state in STATES if state != "done")
 
 
 def webhooks_by_state(
     database: sqlite3.Connection | sqlite3.Cursor, states: Sequence[str] = STATES
 ) -> dict[str, tuple[int, str]]:
-    """Count the webhooks of each state, in the order of the states' names.
+    """Return the number of webhooks and the oldest receipt time by state, without empty states.
 
     Args:
-        database: an open one, whose rows are tuples.
-        states: only these.
-
-    Returns:
-        By state, if it has any: how many, and when the oldest of them was received.
+        database: an open database, whose rows are tuples.
+        states: the states to count.
     """
     rows = database.execute(
         "SELECT state, count(*), min(received_at) FROM webhooks"
@@ -129,57 +120,51 @@ def webhooks_by_state(
 
 # The queue --------------------------------------------------------------------------------------
 
-#: Attempts that count before a webhook is dead; the last comes about two hours after the first.
+#: Counted attempts before a webhook is dead; the last is about two hours after the first.
 MOST_ATTEMPTS = 8
-#: Seconds after the first that failed, four times as long after each further one; and the bound.
+#: Seconds after the first failed attempt, times four after each further one; and the maximum.
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 5.0, 3_600.0
 
-#: Rows of the queue that are looked at for objects to claim.
+#: Rows of the queue that one search for objects reads.
 _LOOKED_AT = 4_000
 
-#: Longer than any wait that is set. Of the webhook `q`, at the time ?2, and ?3 so much later: a
-#: clock that was wrong says when it is due, of the worker or of the receiver.
+#: Longer than any backoff. At time ?2, with ?3 this much later, the webhook `q` has a due time that
+#: only a wrong clock of the worker or the receiver can have set.
 _LONGEST_WAIT = timedelta(hours=2)
 _WRONGLY_LATE = (
     "(q.next_attempt_at > ?3 OR (q.received_at > ?2 AND q.next_attempt_at = q.received_at))"
 )
 
-#: After so long a recheck that was begun is taken for given up.
+#: A recheck that is not acknowledged within this time is due again.
 _RECHECK_LASTS = timedelta(seconds=60)
 
-#: A term that the partial index `webhooks_by_object` must find word for word.
+#: SQLite uses the partial index `webhooks_by_object` only for this exact term.
 _ACTIVE = "state IN ('pending', 'failed', 'running')"
 
-#: Of the webhook `q`, the lease under which its object is being worked on. All of an object's that
-#: are running are so under the same one.
+#: The lease of the running webhooks of `q`'s object; there is at most one.
 _RUNNING = (
     "SELECT coalesce(r.lease_no, -1) FROM webhooks r WHERE r.resource_id = q.resource_id"
     f" AND r.resource_type = q.resource_type AND r.{_ACTIVE} AND r.state = 'running'"
 )
 
-#: Of the webhook `q`: it is about an object (else someone wrote it by hand), which is idle.
+#: The webhook `q` names an object (it does not if written by hand), which has no running webhooks.
 _IDLE = f"q.resource_type IS NOT NULL AND q.resource_id IS NOT NULL AND NOT EXISTS ({_RUNNING})"
 
 
 class ObjectKey(NamedTuple):
-    """What webhooks are about.
-
-    Attributes:
-        resource_type: the type, as sent.
-        resource_id: the id, lower case.
-    """
+    """The object of a webhook: its type as sent, and its id in lower case."""
 
     resource_type: str
     resource_id: str
 
 
 class Claimed(NamedTuple):
-    """What one transaction took on.
+    """The result of one transaction of claims.
 
     Attributes:
-        claims: the objects, each with the newest of its webhooks that were taken on.
-        quarantined: webhooks of other organizations, which were put aside instead.
-        more: there may be more to claim of the same objects.
+        claims: the newest claimed webhook of each object.
+        quarantined: the number of webhooks of other organizations, quarantined instead.
+        more: the same objects may have more webhooks to claim.
     """
 
     claims: dict[ObjectKey, str]
@@ -188,17 +173,17 @@ class Claimed(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """What became of an object's claimed webhooks.
+    """The outcome for an object's claimed webhooks.
 
     Attributes:
         key: the object.
-        state: the state they get. `failed` counts as an attempt and becomes `dead` for those that
-            have had their last; `pending` gives them back, and counts none.
-        error: why, where it is not `done`; None leaves those given back the error that they had.
-        due_at: when those given back are due again; None: as before.
-        recheck: they are done; the object was read once more, and none of them is running.
-        webhook_id: one of them.
-        look_again_at: when the object is to be read once more, or None.
+        state: the new state. `failed` counts as an attempt, and becomes `dead` after the last
+            attempt; `pending` releases the webhooks without counting an attempt.
+        error: the reason; None keeps the last error of released webhooks.
+        due_at: the new due time of released webhooks; None keeps the old one.
+        recheck: the outcome is that of a recheck, so no webhooks are running.
+        webhook_id: one of the webhooks.
+        look_again_at: the time of the recheck, or None.
     """
 
     key: ObjectKey
@@ -216,18 +201,18 @@ class Settlement(NamedTuple):
 def due_objects(
     connection: sqlite3.Connection, due: str, at: str, count: int, *, late: bool = True
 ) -> list[ObjectKey]:
-    """Objects with webhooks that are due and none that are running, the longest due first.
+    """Return objects with due and without running webhooks, the longest due first.
 
     Args:
-        connection: any connection; nothing is written.
+        connection: any connection.
         due: webhooks due by this time.
         at: the current time.
-        count: how many objects at most.
-        late: what a clock that was wrong has made due much later is due too; looking for that
-            costs a little for each webhook that is not due.
+        count: maximum number of objects.
+        late: include webhooks whose due time a wrong clock set; the search reads all webhooks that
+            are not due.
     """
-    found: dict[ObjectKey, None] = {}
-    # SQLite merges the two as it goes along the index of each, and so can be stopped early.
+    keys: dict[ObjectKey, None] = {}
+    # SQLite merges the two index scans, so the query can stop early.
     in_state = (
         "SELECT q.resource_type, q.resource_id, q.next_attempt_at FROM webhooks q"
         f" WHERE q.state = '{{}}' AND q.next_attempt_at <= ?1 AND {_IDLE}"
@@ -235,22 +220,22 @@ def due_objects(
     query = " UNION ALL ".join(map(in_state.format, ("pending", "failed")))
     with closing(connection.execute(f"{query} ORDER BY 3 LIMIT ?2", (due, _LOOKED_AT))) as rows:
         for *key, _ in rows:
-            found[ObjectKey(*key)] = None
-            if len(found) == count:
+            keys[ObjectKey(*key)] = None
+            if len(keys) == count:
                 break
-    if late and len(found) < count:
+    if late and len(keys) < count:
         wrongly_late = connection.execute(
             "SELECT q.resource_type, q.resource_id FROM webhooks q"
             " WHERE q.state IN ('pending', 'failed') AND q.next_attempt_at > ?2"
             f" AND {_WRONGLY_LATE} AND {_IDLE} LIMIT ?1",
             (count, at, shifted(at, _LONGEST_WAIT)),
         )
-        found |= {ObjectKey(*row): None for row in wrongly_late}
-    return list(found)[:count]
+        keys |= {ObjectKey(*row): None for row in wrongly_late}
+    return list(keys)[:count]
 
 
 def count_due(connection: sqlite3.Connection, due: str) -> int:
-    """How many webhooks are due by a time."""
+    """Return the number of webhooks that are due by a time."""
     (count,) = connection.execute(
         "SELECT count(*) FROM webhooks WHERE state IN ('pending', 'failed')"
         " AND next_attempt_at <= ?",
@@ -270,7 +255,7 @@ def claim(
     going_on: bool = False,
     most: int = ROWS_AT_ONCE,
 ) -> Claimed:
-    """Take on the due webhooks of objects.
+    """Claim the due webhooks of objects.
 
     Args:
         connection: in a write transaction.
@@ -278,9 +263,10 @@ def claim(
         keys: the objects.
         due: webhooks due by this time.
         at: the current time.
-        organization_id: webhooks of others are quarantined: they were stored before it was set.
-        going_on: an earlier transaction took on some under this lease, and these are the rest.
-        most: webhooks that are taken on at most.
+        organization_id: webhooks of other organizations, stored before this was set, are
+            quarantined.
+        going_on: continue a claim of an earlier transaction under this lease.
+        most: maximum number of webhooks.
     """
     rows = over_keys(
         connection,
@@ -315,7 +301,7 @@ def claim(
 
 
 def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> None:
-    # Under the name that the receiver would have given it, so that it occupies no id.
+    # Under the id that the receiver gives a quarantined webhook.
     over_keys(
         connection,
         "UPDATE OR IGNORE webhooks SET webhook_id = 'q-' || body_sha256"
@@ -335,14 +321,9 @@ def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> 
 def due_rechecks(
     connection: sqlite3.Connection, at: str, count: int
 ) -> list[tuple[ObjectKey, str]]:
-    """Take the objects that are due to be read once more, with the webhooks that were done.
+    """Return up to `count` objects whose recheck is due, each with a finished webhook.
 
-    Until it is acknowledged, one is due again after a while, should the worker vanish.
-
-    Args:
-        connection: in a write transaction.
-        at: the current time.
-        count: how many at most.
+    A recheck is due again a minute later unless it is acknowledged, in case the worker dies.
     """
     rows = connection.execute(
         "UPDATE webhooks SET look_again_at = ?3 WHERE webhook_no IN (SELECT webhook_no"
@@ -356,7 +337,7 @@ def due_rechecks(
 # Acknowledging -------------------------------------------------------------------------------
 
 
-#: What webhooks get, all those with an equal one by one statement: state, when due, error.
+#: The new state, due time and error of webhooks.
 _Mark: TypeAlias = tuple[WebhookState, str | None, str | None]
 
 
@@ -377,31 +358,31 @@ def acknowledge(
     *,
     most: int = ROWS_AT_ONCE,
 ) -> tuple[dict[WebhookState, int], list[Settlement]]:
-    """Settle the webhooks of claims, as many as a transaction should mark.
+    """Settle the webhooks of claims, up to the limit of a transaction.
 
     Args:
         connection: in a write transaction.
         lease_no: a lease that was renewed in this transaction.
-        settlements: what became of them; each of a different object, but for rechecks.
+        settlements: the outcomes; at most one per object, not counting rechecks.
         at: the current time.
-        run_id: the run that worked on them.
-        most: webhooks, and settlements, that are marked at most.
+        run_id: the run that processed the webhooks.
+        most: maximum number of webhooks, and of settlements.
 
     Returns:
-        How many came to each state, and the settlements that are still to be made. One that is
-        made is not among them: its object may be claimed anew, and what is new is not done.
+        The number of webhooks by new state, and the remaining settlements. Repeat none of the
+        others: their objects may have been claimed again.
     """
     step = settlements[:most]
     connection.executemany(
         "UPDATE webhooks SET look_again_at = ?1 WHERE webhook_id = ?2"
         " AND (?4 OR (state = 'running' AND lease_no = ?3))",
         [
-            (each.look_again_at, each.webhook_id, lease_no, each.recheck)
-            for each in step
-            if each.recheck or each.look_again_at
+            (one.look_again_at, one.webhook_id, lease_no, one.recheck)
+            for one in step
+            if one.recheck or one.look_again_at
         ],
     )
-    keys = [None if each.recheck else each.key for each in step]
+    keys = [None if one.recheck else one.key for one in step]
     rows = over_keys(
         connection,
         "SELECT w.webhook_no, w.attempts, k.key FROM json_each(?1) k"
@@ -436,13 +417,7 @@ def _mark(settlement: Settlement, attempts: int, at: str) -> _Mark:
 
 
 def make_due(connection: sqlite3.Connection, keys: Sequence[ObjectKey], at: str) -> None:
-    """Make webhooks that were put off due at once.
-
-    Args:
-        connection: in a write transaction.
-        keys: their objects.
-        at: the current time.
-    """
+    """Make the postponed webhooks of objects due now."""
     connection.executemany(
         "UPDATE webhooks AS w SET next_attempt_at = ?1 WHERE resource_type = ?2"
         f" AND resource_id = ?3 AND {_ACTIVE} AND state = 'pending' AND next_attempt_at > ?1",

@@ -1,8 +1,10 @@
 """The mirror: the only writer of balances, tokens and their history.
 
-Sync and replay hand it reads; `Transaction.apply` makes a batch of them one set of changes. Its
-rules: a wallet's balances, changes, state and row change together; a read that started earlier
-than what is applied changes nothing; a failed or incomplete read removes nothing.
+`Transaction.apply` applies the reads of syncs and replays in batches:
+
+- A wallet's balances, changes, state and row change together.
+- A stale read changes nothing.
+- A failed or incomplete read removes nothing.
 """
 
 from __future__ import annotations
@@ -31,29 +33,28 @@ from nftsync.store.schema import open_store
 from nftsync.store.wallets import forget_answers
 from nftsync.times import now
 
-#: A write transaction of about this length leaves room for the webhooks' inbox beside it; some last
-#: twice as long.
+#: Target length of a write transaction, short enough for the inbox; some last twice as long.
 _TARGET_SECONDS = 0.12
 _FEWEST_ENTRIES = 200
 _MOST_ENTRIES = 8_000
 
 
 class BatchSize:
-    """Sizes the next write transaction so that it lasts about as long as it should.
+    """The size of the next write transaction, adapted to the target length.
 
     Attributes:
-        entries: list entries to write together next.
+        entries: list entries to write in the next transaction.
     """
 
     def __init__(self) -> None:
         self.entries = 1_000
 
     def learn(self, entries_written: int, seconds: float) -> None:
-        """Adjust to a transaction; one of much less than the asked size says nothing.
+        """Adapt the size to a transaction, unless that was much smaller.
 
         Args:
-            entries_written: list entries it wrote; a token or object counts as one.
-            seconds: how long it kept others from writing; waits for them say nothing about it.
+            entries_written: list entries written; a token or object counts as one.
+            seconds: the time that the transaction held the write lock.
         """
         if entries_written > self.entries // 2:
             factor = min(2.0, max(0.5, _TARGET_SECONDS / max(seconds, 0.001)))
@@ -61,14 +62,10 @@ class BatchSize:
 
 
 def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
-    """Keep what a read of an object returned, unless a later read was kept before.
-
-    Args:
-        connection: in a write transaction.
-        read: one whose outcome is `ok`.
+    """Store the response of a read with outcome `ok`, unless it is stale.
 
     Returns:
-        Whether the object is new, or other than it was.
+        Whether the object is new or changed.
     """
     before = connection.execute(
         "SELECT body, sequence FROM resources WHERE resource_type = ? AND resource_id = ?",
@@ -85,12 +82,10 @@ def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
     return before is None or before[0] != read.body
 
 
-#: Room that a writer leaves other writers between two of its transactions; back to back ones
-#: starve the inbox.
+#: Gap between two transactions; without gaps, a sync starves the inbox.
 WRITE_GAP_SECONDS = 0.01
 
-#: New tokens that one step of the full-text index takes in; about a tenth of a second in a database
-#: of millions.
+#: New tokens per step of the full-text index: a tenth of a second in a database of millions.
 _INDEX_STEP = 8_000
 
 
@@ -98,8 +93,8 @@ class Transaction:
     """An open write transaction of the mirror.
 
     Attributes:
-        connection: for what else must commit with it, the run's counts above all.
-        observed_at: the time of everything it stores; never earlier than any stored before.
+        connection: for other writes in the same commit, such as the run's counts.
+        observed_at: the time of all stored changes; never earlier than any stored time.
     """
 
     def __init__(self, connection: sqlite3.Connection, at: str, *, searchable: bool) -> None:
@@ -115,15 +110,12 @@ class Transaction:
         run_id: int | None = None,
         removals: OnRemovals = "apply",
     ) -> list[Applied]:
-        """Apply reads, and say of each what became of it.
+        """Apply reads, and return their results in the order of their sequence numbers.
 
         Args:
-            reads: any number, in any order; an object may be among them more than once.
-            run_id: the run that made them.
-            removals: what to do with those that have removals.
-
-        Returns:
-            An `Applied` for each, in the order in which they started.
+            reads: the reads, in any order; several may be of the same object.
+            run_id: the run that made the reads.
+            removals: how to treat reads with removals.
         """
         applied: list[Applied] = []
         for group in _each_object_once(sorted(reads, key=lambda read: read.sequence)):
@@ -132,13 +124,10 @@ class Transaction:
         return applied
 
     def index_tokens(self, most: int) -> bool:
-        """Take new tokens into the full-text index, and their contracts into the table of those.
-
-        Args:
-            most: how many at most.
+        """Add up to `most` tokens to the full-text index, and their contracts to `contracts`.
 
         Returns:
-            Whether there are more.
+            Whether more tokens are left.
         """
         if not self._searchable:
             return False
@@ -159,15 +148,14 @@ class Transaction:
 
 
 class Mirror:
-    """The mirror in one database, opened to be written by one thread at a time.
+    """A database open for writing, by one thread at a time.
 
     Attributes:
         connection: the writing connection.
         path: the database.
-        files: where they were when it was opened.
-        numbers: where each read takes its number.
-        lock_seconds: for how long the last transaction kept others from writing; what it waited
-            for them is no part of it.
+        files: the identities of the opened files.
+        numbers: the source of sequence numbers for reads.
+        lock_seconds: the time that the last transaction held the write lock.
     """
 
     def __init__(
@@ -182,12 +170,12 @@ class Mirror:
 
         Args:
             path: the database.
-            write_gap: seconds that other writers are left between two transactions.
-            busy_seconds: how long a transaction waits for other writers.
-            searchable: take tokens into the full-text index, and contracts into their table.
+            write_gap: seconds between two transactions, for other writers.
+            busy_seconds: maximum wait for other writers.
+            searchable: maintain the full-text index and the table of contracts.
 
         Raises:
-            StoreError: it cannot be opened, or is not nftsync's.
+            StoreError: the database cannot be opened, or is not nftsync's.
         """
         self.path = path
         self.connection = open_store(path)
@@ -216,21 +204,19 @@ class Mirror:
 
     @contextmanager
     def transaction(self, at: str | None = None) -> Iterator[Transaction]:
-        """Run a block in one write transaction, which an exception rolls back whole.
+        """Run a block in one write transaction, which an exception rolls back.
 
         Args:
-            at: the time of what it stores, in the stored form; None: the current one. The last
-                stored time takes its place where that is later.
+            at: the time of the stored changes; None means now. A later stored time replaces it.
 
         Raises:
-            StoreError: the database could not be written, or was moved; nothing of the block was
-                kept.
+            StoreError: the database is not writable or was moved; the block was rolled back.
         """
         time.sleep(max(0.0, self._free_at - time.monotonic()))
         self.files.check()
         with explained(self.path):
             if self._was_full:
-                self._checkpoints.empty_log()  # first, or the log takes whatever room was made
+                self._checkpoints.empty_log()  # first, or the log fills the freed room
             begin_immediate(self.connection, self._busy_seconds)
             began = time.monotonic()
             try:
@@ -247,13 +233,13 @@ class Mirror:
             self._checkpoints.after_commit()
 
     def accept_held(self, wallet_numbers: Sequence[int]) -> None:
-        """Apply the removals held for review of some wallets, in one transaction.
+        """Apply the held removals of wallets, in one transaction.
 
         Args:
-            wallet_numbers: the wallets; 0 stands for tokens that were read by their id.
+            wallet_numbers: the wallets; 0 for tokens that were read by their id.
 
         Raises:
-            StoreError: the database could not be written; nothing of them was applied.
+            StoreError: the database is not writable; no removals were applied.
         """
         with self.transaction() as transaction:
             connection = transaction.connection
@@ -264,10 +250,10 @@ class Mirror:
             for run_id, reads in by_run.items():
                 transaction.apply(reads, run_id=run_id)
                 wallets = [read.wallet_id for read in reads if isinstance(read, WalletRead)]
-                forget_answers(connection, wallets)  # nobody has compared one with this
+                forget_answers(connection, wallets)  # no response has been compared with this state
 
     def index_tokens(self) -> None:
-        """Bring the full-text index up to the newest token, in short transactions."""
+        """Add all new tokens to the full-text index, in short transactions."""
         more = True
         while more:
             with self.transaction() as transaction:
@@ -275,20 +261,20 @@ class Mirror:
 
 
 def _sequence_numbers(connection: sqlite3.Connection) -> SequenceNumbers:
-    """Agree on the offset of sequence numbers with the other processes that use this database."""
+    """Share the offset of sequence numbers with the database's other processes."""
     begin_immediate(connection)
     with connection:
-        numbers, new = numbers_known(connection)
+        numbers, new = sequence_numbers(connection)
         if new:
             connection.execute("UPDATE mirror_state SET sequence_offset = ?", (numbers.offset,))
     return numbers
 
 
-def numbers_known(connection: sqlite3.Connection) -> tuple[SequenceNumbers, bool]:
-    """The sequence numbers of a database, and whether their offset is made anew, which is written.
+def sequence_numbers(connection: sqlite3.Connection) -> tuple[SequenceNumbers, bool]:
+    """Return the sequence numbers of a database, and whether their offset is new.
 
-    That is so whenever the clock would fall behind the greatest number in the database (a restart,
-    another machine), so a clock can never freeze a wallet.
+    A new offset, which the caller stores, is necessary when the clock is behind the greatest stored
+    number, after a restart or on another machine. So no clock can freeze a wallet.
     """
     offset, greatest = connection.execute(
         "SELECT sequence_offset, greatest_sequence FROM mirror_state"
@@ -303,7 +289,7 @@ def numbers_known(connection: sqlite3.Connection) -> tuple[SequenceNumbers, bool
 def _each_object_once(
     reads: Sequence[WalletRead | TokenRead],
 ) -> Iterator[list[WalletRead | TokenRead]]:
-    """Cut a sequence so that no part reads the same object twice."""
+    """Split reads so that no part has two reads of the same object."""
     part: dict[tuple[type, str], WalletRead | TokenRead] = {}
     for read in reads:
         key = type(read), read.wallet_id if isinstance(read, WalletRead) else read.token_id

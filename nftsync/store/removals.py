@@ -1,8 +1,8 @@
 """The tables of the removal guard: removals per wallet, and reads held for review.
 
-A removal is a balance that disappears, an amount that falls below half of what it was, also of what
-it was 24 hours ago, or metadata that becomes empty. A name that replaces another name is noted with
-them, because a provider with a fault may give all tokens the same one.
+A removal is a missing balance, an amount below half of its last value or of its value 24 hours
+ago, or emptied metadata. Replaced names count, too, because a faulty provider may give all tokens
+the same name.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from nftsync.text import counted
 
 
 class Gone(NamedTuple):
-    """What a read removes of one token.
+    """The removals of one token in a read.
 
     Attributes:
-        before: the amount that is removed; None: the balance stays.
-        after: the amount that is left; None: the balance is no longer listed.
+        before: the old amount; None if the balance stays.
+        after: the lower amount; None if the balance is missing.
         emptied: the metadata becomes empty.
-        names: the contract of the token whose name is replaced, the name before and after.
+        names: for a replaced name: the contract, the old name and the new name.
     """
 
     before: str | None = None
@@ -52,30 +52,30 @@ def summed(
     ids: Mapping[int, str],
     gained: dict[str, tuple[str | None, str]],
 ) -> Removals | None:
-    """Sum up what a read removes, and what its wallet gained; None if it removes nothing.
+    """Return the removals and gains of a read, or None without removals.
 
     Args:
         wallet: its id and group; a blank id for a token that was read by its id.
-        gone: its removals, by the token's number.
+        gone: the removals, by token number.
         ids: the ids of these tokens.
-        gained: the amounts before and after of tokens of which the wallet has got more.
+        gained: the old and new amounts of tokens whose amount rose.
     """
     if not gone:
         return None
-    lost = [(ids[number], each) for number, each in gone.items() if each.before is not None]
+    lost = [(ids[number], loss) for number, loss in gone.items() if loss.before is not None]
     return Removals(
         *wallet,
         balances=[token for token, _ in lost],
-        before=[intern(each.before or "") for _, each in lost],
-        after={token: each.after for token, each in lost if each.after is not None},
+        before=[intern(loss.before or "") for _, loss in lost],
+        after={token: loss.after for token, loss in lost if loss.after is not None},
         gained=gained,
-        emptied=[ids[number] for number, each in gone.items() if each.emptied],
-        renamed={ids[number]: each.names for number, each in gone.items() if each.names},
+        emptied=[ids[number] for number, loss in gone.items() if loss.emptied],
+        renamed={ids[number]: loss.names for number, loss in gone.items() if loss.names},
     )
 
 
 class HeldRemovals:
-    """The removals held for review of the wallets in a batch of reads."""
+    """Updates to the removals held for review, for the wallets in a batch of reads."""
 
     def __init__(
         self, connection: sqlite3.Connection, observed_at: str, run_id: int | None
@@ -88,7 +88,7 @@ class HeldRemovals:
         self._over: list[tuple[int, int]] = []
 
     def load(self, wallet_numbers: Sequence[int]) -> None:
-        """Look up the rows of wallets; 0 stands for tokens that are read by their id."""
+        """Look up the rows of wallets; the number 0 is for tokens that are read by their id."""
         if self._connection.execute("SELECT 1 FROM removal_rows LIMIT 1").fetchone() is None:
             return
         rows = over_keys(
@@ -109,29 +109,29 @@ class HeldRemovals:
         hold: bool,
         token_no: int | None = None,
     ) -> None:
-        """Note a read's removals that are held, and clear those that it contradicts or applies.
+        """Add a read's held removals, and clear removals that it contradicts or applies.
 
         Args:
             wallet_no: the wallet's number, or 0.
-            read: the read as it came.
-            gone: its removals, by token.
-            hold: whether they are held, not applied.
-            token_no: the only token that the read is about.
+            read: the original read.
+            gone: its removals, by token number.
+            hold: whether the removals are held instead of applied.
+            token_no: the token, for a read of one token.
         """
-        held = gone if hold else {}
+        to_hold = gone if hold else {}
         digest = read.digest if isinstance(read, WalletRead) else None
         origin = (self._at, self._run_id, read.webhook_id, read.started_at, digest)
         self._new += [
             (wallet_no, number, *one[:3], True, *origin, one.names and one.names[2])
-            for number, one in held.items()
+            for number, one in to_hold.items()
         ]
-        over = self._known.get(wallet_no, set()) - held.keys()
-        if read.outcome != "ok":  # it shows nothing of what it does not list
+        over = self._known.get(wallet_no, set()) - to_hold.keys()
+        if read.outcome != "ok":  # tokens that it does not list may be on another page
             over &= gone.keys()
         self._over += [(wallet_no, number) for number in over if token_no in {None, number}]
 
     def clear(self, wallet_numbers: Sequence[int]) -> None:
-        """Clear all of wallets that were read and are as the database says."""
+        """Clear the held removals of wallets whose read showed no change."""
         over_keys(
             self._connection,
             "DELETE FROM removal_rows WHERE held AND wallet_no IN (SELECT value FROM json_each(?))",
@@ -139,7 +139,7 @@ class HeldRemovals:
         )
 
     def write(self) -> None:
-        """Write what was noted."""
+        """Write all additions and deletions."""
         rows: dict[str, Sequence[Sequence[Any]]] = {
             "DELETE FROM removal_rows WHERE wallet_no = ? AND token_no = ?": self._over,
             "INSERT OR REPLACE INTO removal_rows": self._new,
@@ -148,22 +148,22 @@ class HeldRemovals:
 
 
 def fell(before: str | None, after: str | None) -> bool:
-    """Tell whether an amount fell below half, or is no number any more."""
+    """Return whether an amount fell below half, or is not a number any more."""
     was, is_now = exact(before), exact(after)
     return bool(was) and (is_now is None or 2 * is_now < (was or 0))
 
 
 def has_metadata(content: Content) -> bool:
-    """Tell whether any metadata of a token is known."""
+    """Return whether content has any metadata."""
     return content[NAME] is not None or any(x is not None for x in content[METADATA])
 
 
 def without_metadata(content: Content) -> Content:
-    """Return content with its metadata emptied; `extra` may hold more of it, and goes too."""
+    """Return content without metadata and without `extra`, which may contain metadata."""
     return (*content[: METADATA.start], *(None for _ in content[METADATA]), None)
 
 
-#: Why a wallet or token is not complete.
+#: The error of a wallet or token with held removals.
 HELD_BACK = "removals held for review, as too many came within 24 hours"
 
 
@@ -171,10 +171,10 @@ class Held(msgspec.Struct, frozen=True):
     """Counts of removals held for review.
 
     Attributes:
-        wallets: the wallets that have any.
-        balances: tokens that are no longer listed, and amounts that fell.
-        emptied: tokens whose metadata was emptied, or whose name was replaced.
-        since: when the first was read; None: there are none.
+        wallets: wallets with held removals.
+        balances: missing balances, and lowered amounts.
+        emptied: tokens with emptied metadata or a replaced name.
+        since: time of the first such read, or None.
     """
 
     wallets: int
@@ -191,7 +191,7 @@ class Held(msgspec.Struct, frozen=True):
         return " and ".join(gone) or "nothing"
 
     def summary(self, share: float) -> str:
-        """Return one line on them, given their share of all holdings."""
+        """Return a one-line summary, given the share of all holdings."""
         number = counted(self.balances + self.emptied, "removal")
         of = f" ({share:.0%} of holdings)".replace("%", " %") if self.balances else ""
         return f"{number} held for review{of}"
@@ -203,13 +203,13 @@ def held(connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
         "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"
         " count(DISTINCT iif(emptied OR new_name IS NOT NULL, token_no, NULL)), min(observed_at)"
         f" FROM removal_rows r WHERE {_HELD}",
-        _given(wallet_ids),
+        _encoded(wallet_ids),
     ).fetchone()
     return Held(*row)
 
 
 def share_held(connection: sqlite3.Connection, held: Held) -> float:
-    """Return the share of all holdings whose removal is held."""
+    """Return the share of all holdings with held removals."""
     if not held.balances:
         return 0.0
     (balances,) = connection.execute(
@@ -218,21 +218,21 @@ def share_held(connection: sqlite3.Connection, held: Held) -> float:
     return float(held.balances / max(held.balances, balances))
 
 
-#: The row `r` is held, of one of the wallets ?1, or of any if that is null.
+#: The row `r` is held and belongs to one of the wallets ?1; null means any wallet.
 _HELD = (
     "r.held AND (?1 = 'null' OR r.wallet_no IN"
     " (SELECT wallet_no FROM wallets WHERE wallet_id IN (SELECT value FROM json_each(?1))))"
 )
 
 
-def _given(wallet_ids: Sequence[str] | None) -> tuple[str]:
+def _encoded(wallet_ids: Sequence[str] | None) -> tuple[str]:
     return (msgspec.json.encode(wallet_ids).decode(),)
 
 
 def held_rows(
     connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Find the removals held for review: a row per wallet and token, with the public columns."""
+    """Return the removals held for review: a row per wallet and token."""
     rows = connection.execute(
         "SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group, t.token_id, t.name,"
         " t.contract_address, coalesce(c.collection, t.contract_short) AS collection,"
@@ -244,7 +244,7 @@ def held_rows(
         " FROM removal_rows r JOIN tokens t USING (token_no) LEFT JOIN wallets w USING (wallet_no)"
         " LEFT JOIN contracts c ON c.contract = t.contract"
         f" WHERE {_HELD} ORDER BY r.observed_at, r.wallet_no, r.token_no",
-        _given(wallet_ids),
+        _encoded(wallet_ids),
     )
     return named_rows(rows)
 
@@ -252,16 +252,16 @@ def held_rows(
 def numbers_held(
     connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
 ) -> list[int]:
-    """Find the numbers of the wallets with removals held for review, all or some of them.
+    """Return the numbers of wallets with removals held for review.
 
-    Of all, 0 is among them if there are removals of tokens that were read by their id.
+    Without `wallet_ids`, 0 is included if tokens that were read by their id have held removals.
     """
     query = f"SELECT DISTINCT r.wallet_no FROM removal_rows r WHERE {_HELD}"
-    return [row[0] for row in connection.execute(query, _given(wallet_ids))]
+    return [row[0] for row in connection.execute(query, _encoded(wallet_ids))]
 
 
 def _shown(content: Content, *, emptied: bool, new_name: str | None) -> Content | None:
-    """Return a token's content as a held read showed it; None: it is as it was."""
+    """Return a token's content from a held read, or None if it did not change."""
     if emptied:
         return without_metadata(content)
     return None if new_name is None else (*content[:NAME], new_name, *content[NAME + 1 :])
@@ -270,12 +270,12 @@ def _shown(content: Content, *, emptied: bool, new_name: str | None) -> Content 
 def reads_of_held(
     connection: sqlite3.Connection, numbers: SequenceNumbers, wallet_no: int
 ) -> Iterator[tuple[int | None, WalletRead | TokenRead]]:
-    """Make the read that applies a wallet's held removals; with the run that made it.
+    """Yield reads that apply a wallet's held removals, each with the run that read them.
 
     Args:
-        connection: in the write transaction that applies it.
-        numbers: a number to take before it is applied.
-        wallet_no: the wallet; 0 for the tokens that were read by their id.
+        connection: in the write transaction that applies the reads.
+        numbers: the source of sequence numbers.
+        wallet_no: the wallet; 0 for tokens that were read by their id.
     """
     columns = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
     rows = connection.execute(
@@ -284,17 +284,17 @@ def reads_of_held(
         " FROM removal_rows r JOIN tokens t USING (token_no) WHERE r.held AND r.wallet_no = ?",
         (wallet_no,),
     ).fetchall()
-    held = connection.execute(
+    balances = connection.execute(
         "SELECT w.wallet_id, t.token_id, b.amount FROM wallets w LEFT JOIN balance_rows b"
         " USING (wallet_no) LEFT JOIN tokens t USING (token_no) WHERE wallet_no = ?",
         (wallet_no,),
     ).fetchall()
-    entries: dict[str, Entry] = {token: (token, amount, None) for _, token, amount in held if token}
+    entries: dict[str, Entry] = {x: (x, amount, None) for _, x, amount in balances if x}
 
     def asked(webhook_id: str | None, read_at: str) -> dict[str, Any]:
         number = numbers.take()
-        given = {"sequence": number, "started_at": read_at, "webhook_id": webhook_id}
-        return {"outcome": "ok", **given}
+        origin = {"sequence": number, "started_at": read_at, "webhook_id": webhook_id}
+        return {"outcome": "ok", **origin}
 
     for run_id, webhook_id, read_at, _, token, amount, removed, emptied, name, *content in rows:
         shown = _shown(tuple(content), emptied=emptied, new_name=name)
@@ -306,5 +306,9 @@ def reads_of_held(
             entries[token] = (token, entries[token][1] if amount is None else amount, shown)
     if wallet_no and rows:
         run_id, webhook_id, read_at, digest, *_ = rows[0]
-        shown_by = {"wallet_id": held[0][0], "entries": list(entries.values()), "digest": digest}
+        shown_by = {
+            "wallet_id": balances[0][0],
+            "entries": list(entries.values()),
+            "digest": digest,
+        }
         yield run_id, WalletRead(**shown_by, **asked(webhook_id, read_at))

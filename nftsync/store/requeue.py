@@ -1,8 +1,7 @@
-"""Operators' changes to the inbox: webhooks back to pending, bodies erased.
+"""Requeuing webhooks, and pruning their bodies.
 
-Both work through a list of rows that was taken beforehand, a short transaction at a time, and look
-at each row again inside its transaction. So a live `serve` goes on beside them, and a webhook that
-moved on meanwhile is left alone.
+Both process a list of rows in short transactions and check each row again in its transaction. So
+`serve` may run meanwhile, and webhooks that changed their state in between are skipped.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
     from nftsync.store.mirror import Mirror
 
 
-#: What one transaction takes on at most, however quick it is: bytes of bodies or columns that it
-#: writes or frees, and webhooks from the quarantine.
+#: Limits of one transaction: bytes written or freed, and quarantined webhooks.
 _STEP_BYTES = 8_000_000
 _STEP = 1_000
 
-#: As if the webhook had just come in; a worker that still held it would find its lease gone.
+#: Reset a webhook as if new; a worker that still processes it finds its lease gone.
 _AFRESH = (
     "state = 'pending', attempts = 0, next_attempt_at = ?2, last_error = NULL,"
     " finished_at = NULL, lease_no = NULL, look_again_at = NULL"
@@ -37,12 +35,12 @@ _AFRESH = (
 
 
 class Requeued(NamedTuple):
-    """What one step of `requeue` came to.
+    """The result of one step of `requeue`.
 
     Attributes:
-        put_back: webhooks that are pending again.
-        already: webhooks that were pending.
-        refused: webhooks that stay as they are, each with the reason, for a person.
+        put_back: the number of requeued webhooks.
+        already: the number of webhooks that were pending already.
+        refused: unchanged webhooks, each with a reason for the user.
     """
 
     put_back: int
@@ -51,12 +49,12 @@ class Requeued(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """What one step of `prune` came to.
+    """The result of one step of `prune`.
 
     Attributes:
-        seen: webhooks of the list that it dealt with.
-        webhooks: those among them whose bodies it emptied.
-        size: of those bodies, in bytes.
+        seen: the number of processed webhooks.
+        webhooks: the number of pruned bodies.
+        size: their bytes.
     """
 
     seen: int
@@ -65,10 +63,10 @@ class Pruned(NamedTuple):
 
 
 def normalize_webhook_id(value: str) -> str:
-    """Check a webhook's id and lower-case it: a UUID, or `q-` and the SHA-256 of a body.
+    """Return a webhook's id, a UUID or `q-` and a SHA-256, in lower case.
 
     Raises:
-        InputError: it is neither.
+        InputError: the value is neither.
     """
     if re.fullmatch("q-[0-9a-f]{64}", value.lower()):
         return value.lower()
@@ -79,10 +77,10 @@ def normalize_webhook_id(value: str) -> str:
 
 
 def numbers_of_ids(connection: sqlite3.Connection, webhook_ids: Iterable[str]) -> array[int]:
-    """The numbers of the named webhooks, in their order, each once.
+    """Return the numbers of webhooks, in the order of their ids, without duplicates.
 
     Raises:
-        InputError: one of them is not in the inbox.
+        InputError: a webhook is not in the inbox.
     """
     rows = over_keys(
         connection,
@@ -97,7 +95,7 @@ def numbers_of_ids(connection: sqlite3.Connection, webhook_ids: Iterable[str]) -
 
 
 def numbers_in_state(connection: sqlite3.Connection, state: str) -> array[int]:
-    """The numbers of all webhooks in a state, the oldest first."""
+    """Return the numbers of all webhooks in a state, the oldest first."""
     rows = connection.execute("SELECT webhook_no FROM webhooks WHERE state = ?", (state,))
     return array("q", sorted(row[0] for row in rows))
 
@@ -105,15 +103,15 @@ def numbers_in_state(connection: sqlite3.Connection, state: str) -> array[int]:
 def prunable(
     connection: sqlite3.Connection, before: str, state: str = "done"
 ) -> list[tuple[int, int]]:
-    """The webhooks that came to a state before a time and still have a body, the oldest first.
+    """Return the webhooks with a body and a state from before a time, the oldest first.
 
     Args:
-        connection: the database.
-        before: in the stored form.
+        connection: any connection.
+        before: the time, in the stored form.
         state: `done` or `quarantined`.
 
     Returns:
-        Of each its `webhook_no` and its body's size in bytes.
+        Pairs of `webhook_no` and the body's size in bytes.
     """
     return connection.execute(
         "SELECT webhook_no, length(body) FROM webhooks NOT INDEXED"
@@ -122,7 +120,7 @@ def prunable(
     ).fetchall()
 
 
-# Putting back --------------------------------------------------------------------------------
+# Requeuing -----------------------------------------------------------------------------------
 
 
 def requeue(
@@ -132,16 +130,16 @@ def requeue(
     *,
     only: str | None = None,
 ) -> Iterator[Requeued]:
-    """Put webhooks back to pending with fresh attempts, a short transaction at a time.
+    """Set webhooks to pending, with no attempts, in short transactions.
 
-    A quarantined one goes back if its body can be read now; its columns are then filled in, and it
-    keeps its id.
+    A quarantined webhook is requeued if its body is usable now. It gets its columns, and keeps its
+    id.
 
     Args:
         mirror: the database.
         numbers: the webhooks.
-        read: reads a body as the receiver does.
-        only: leave alone, without a word, those that are no longer in this state.
+        read: parses a body as the receiver does.
+        only: skip webhooks that have left this state, without reporting them.
     """
     size = BatchSize()
     start = 0
@@ -156,13 +154,13 @@ def requeue(
 def _put_back(
     mirror: Mirror, numbers: Sequence[int], only: str | None, size: BatchSize
 ) -> tuple[Requeued, list[tuple[int, str]]]:
-    """One step: the result, and the quarantined webhooks, which are still to be read."""
+    """Requeue one step; return its result, and the quarantined webhooks to be parsed."""
     with mirror.transaction() as transaction:
         at = now()
         rows = over_keys(
             transaction.connection,
             "SELECT w.webhook_no, w.webhook_id,"
-            # One that waits for its time is put back like one that failed.
+            # A pending webhook that is not due yet counts as failed.
             " iif(w.state = 'pending' AND w.next_attempt_at > ?3, 'failed', w.state)"
             " FROM json_each(?1) k"
             " JOIN webhooks w ON w.webhook_no = k.value WHERE ?2 IS NULL OR w.state = ?2"
@@ -181,7 +179,7 @@ def _put_back(
     size.learn(len(back), mirror.lock_seconds)
     quarantined = [(n, webhook_id) for n, webhook_id, state in rows if state == "quarantined"]
     already = sum(state == "pending" for _, _, state in rows)
-    busy = "it is being worked on; try again in a moment"
+    busy = "it is being processed; try again in a moment"
     refused = [(webhook_id, busy) for _, webhook_id, state in rows if state == "running"]
     return Requeued(len(back), already, refused), quarantined
 
@@ -199,7 +197,7 @@ def _read_again(
         body = mirror.connection.execute(
             "SELECT body FROM webhooks WHERE webhook_no = ?", (number,)
         ).fetchone()[0]
-        webhook = Unusable("its body was emptied") if body is None else read(body)
+        webhook = Unusable("its body was pruned") if body is None else read(body)
         if isinstance(webhook, Unusable):
             yield Requeued(0, 0, [(webhook_id, f"still unusable: {webhook.reason}")])
             continue
@@ -225,19 +223,19 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
         return Requeued(done.rowcount, 0, [])
 
 
-# Emptying bodies -----------------------------------------------------------------------------
+# Pruning -------------------------------------------------------------------------------------
 
 
 def prune(
     mirror: Mirror, rows: Iterable[tuple[int, int]], before: str, state: str = "done"
 ) -> Iterator[Pruned]:
-    """Empty the bodies of webhooks, a short transaction at a time; all else of them stays.
+    """Delete the bodies of webhooks, in short transactions, and keep the rows.
 
     Args:
         mirror: the database.
-        rows: what `prunable` found.
-        before: leave alone those that are no longer in the state since before this time.
-        state: as `prunable` was given it.
+        rows: the result of `prunable`.
+        before: the argument of `prunable`; webhooks that changed their state since are skipped.
+        state: the argument of `prunable`.
     """
     size = BatchSize()
     for step in _steps(rows, size):

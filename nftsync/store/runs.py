@@ -1,11 +1,11 @@
-"""The tables of runs (syncs and replays) and of replay workers' leases.
+"""Runs (syncs and replays), and the leases of replay workers.
 
-The ledger says what each run was to read, what it came to, and which one was cut off.
+A run's row has its plan, its counts and its status, so an interrupted run can be resumed.
 
-A lease is a worker's right to the webhooks that it has claimed. A worker holds one, which it
-renews; its number is the fencing token. What it claims is `running` under that number, and can be
-acknowledged only while that number is in `leases`. A lease that was not renewed in time is taken
-away by whoever claims next, and its webhooks go back to `pending`.
+A lease is a worker's right to its claimed webhooks. Its number is the fencing token: claimed
+webhooks are `running` under that number, and only a worker whose number is in `leases` may
+acknowledge them. The next worker to claim removes expired leases and returns their webhooks to
+`pending`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RunStatus: TypeAlias = Literal["running", "ok", "partial", "failed", "interrupte
 
 
 class Counts(msgspec.Struct):
-    """What a run came to so far; the columns of `sync_runs` have the same names."""
+    """The counts of a run so far, named like the columns of `sync_runs`."""
 
     wallets_ok: int = 0
     wallets_unchanged: int = 0
@@ -40,7 +40,7 @@ class Counts(msgspec.Struct):
     seconds: float = 0.0
 
     def with_applied(self, all_applied: Iterable[Applied]) -> Counts:
-        """These counts and what became of some more reads; stale ones cost requests only."""
+        """Return these counts plus applied reads; stale reads add only to the requests."""
         sums = msgspec.structs.replace(self)
         for applied in all_applied:
             sums.requests += applied.read.effort.requests
@@ -60,20 +60,18 @@ class Counts(msgspec.Struct):
         return sums
 
     def add_unchanged(self, wallets: int) -> None:
-        """Count wallets that need no read; fewer than none, where some are to be read again."""
+        """Count wallets that need no read; a negative number subtracts wallets to be read again."""
         self.wallets_ok += wallets
         self.wallets_unchanged = max(0, self.wallets_unchanged + wallets)
 
 
 class Run(msgspec.Struct):
-    """A run under way.
+    """A run in progress.
 
     Attributes:
-        run_id: its number.
-        plan: the numbers of the wallets it is to read.
-        first_sequence: reads from this sequence number on belong to it or are newer.
-        with_tokens: whether it also reads each held token by its id.
-        counts: what it came to.
+        plan: the numbers of the wallets to read.
+        first_sequence: reads from this sequence number on are this run's or newer.
+        with_tokens: the run also reads each held token by its id.
     """
 
     run_id: int
@@ -96,16 +94,16 @@ def start_run(
     with_tokens: bool = False,
     reads_all: bool = False,
 ) -> Run:
-    """Enter a new run into the ledger.
+    """Insert a new run.
 
     Args:
         connection: in a write transaction.
-        kind: what it is.
+        kind: the run's kind.
         first_sequence: see `Run`.
         started_at: a time before the plan was made.
-        plan: see `Run`; None: what it reads is not known beforehand.
+        plan: see `Run`; None for a replay, which has no plan.
         with_tokens: see `Run`.
-        reads_all: each wallet that was tracked then is in the plan.
+        reads_all: the plan has all tracked wallets.
     """
     stored = None if plan is None else plan.tobytes()
     run_id = connection.execute(
@@ -118,7 +116,7 @@ def start_run(
 
 
 def reopen(connection: sqlite3.Connection, run: Run) -> None:
-    """Mark a run as under way again that was cut off, or that others took for dead."""
+    """Mark a run as running again that was interrupted or taken for dead."""
     connection.execute(
         "UPDATE sync_runs SET status = 'running', finished_at = NULL, error = NULL"
         " WHERE run_id = ?",
@@ -128,15 +126,7 @@ def reopen(connection: sqlite3.Connection, run: Run) -> None:
 
 
 def last_full_sync_began(connection: sqlite3.Connection, since: str) -> str | None:
-    """When the newest sync began that read all wallets tracked then, and went well.
-
-    Args:
-        connection: any connection.
-        since: syncs that began before this time are not looked at.
-
-    Returns:
-        The time, or None: there is none.
-    """
+    """Return the start of the last successful sync of all tracked wallets after a time."""
     row = connection.execute(
         "SELECT started_at FROM sync_runs WHERE reads_all AND started_at > ?"
         " AND status IN ('ok', 'partial') ORDER BY started_at DESC LIMIT 1",
@@ -146,7 +136,7 @@ def last_full_sync_began(connection: sqlite3.Connection, since: str) -> str | No
 
 
 def all_read_since_webhook(connection: sqlite3.Connection, webhook_id: str) -> bool:
-    """Whether a sync of all tracked wallets has begun since a webhook came, and gone well."""
+    """Return whether a sync of all tracked wallets has succeeded since a webhook arrived."""
     (received_at,) = connection.execute(
         "SELECT received_at FROM webhooks WHERE webhook_id = ?", (webhook_id,)
     ).fetchone()
@@ -154,9 +144,9 @@ def all_read_since_webhook(connection: sqlite3.Connection, webhook_id: str) -> b
 
 
 def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
-    """The newest sync that can be resumed, and whether any sync came after it.
+    """Return the newest resumable sync, and whether a later sync exists.
 
-    The caller holds the sync lock, so a run that says `running` is one that was killed.
+    The caller holds the sync lock, so a run marked as `running` was killed.
     """
     connection.execute(
         "UPDATE sync_runs SET status = 'interrupted' WHERE kind = 'sync' AND status = 'running'"
@@ -173,12 +163,12 @@ def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
     run_id, plan, first_sequence, with_tokens, followed, *counts = row
     numbers = array("q", plan)
     sums = Counts(*counts)
-    sums.wallets_failed = 0  # those will be read again
+    sums.wallets_failed = 0  # the resumed run reads failed wallets again
     return Run(run_id, numbers, first_sequence, bool(with_tokens), sums), bool(followed)
 
 
 def save_counts(connection: sqlite3.Connection, run_id: int, counts: Counts) -> None:
-    """Write a run's counts, in the transaction that commits what they count."""
+    """Write a run's counts, in the transaction that commits the counted changes."""
     assignments = ", ".join(f"{column} = ?" for column in _COLUMNS)
     connection.execute(
         f"UPDATE sync_runs SET {assignments}, wallets_total = ? WHERE run_id = ?",
@@ -195,15 +185,15 @@ def finish_run(
     resumable: bool = False,
     at: str | None = None,
 ) -> None:
-    """Close a run; its plan is kept only while it can still be resumed.
+    """End a run.
 
     Args:
         connection: in a write transaction.
         run: the run, with its counts.
-        status: how it ended.
-        error: why it stopped early.
-        resumable: it can be gone on with.
-        at: when it ended, in the stored form; None: now.
+        status: the final status.
+        error: why the run ended early, or None.
+        resumable: keep the plan, so that the run can be resumed.
+        at: the time of the end; None means now.
     """
     save_counts(connection, run.run_id, run.counts)
     connection.execute(
@@ -215,17 +205,16 @@ def finish_run(
 
 # Leases --------------------------------------------------------------------------------------
 
-#: How long a lease lasts without being renewed.
+#: Time until a lease expires unless renewed.
 _LASTS = timedelta(seconds=20)
 
-#: Rows that one transaction marks at most; about 50 ms.
+#: Maximum rows that one transaction marks; about 50 ms.
 ROWS_AT_ONCE = 4_000
 
-#: Of ?1, the current time, and ?2, later than any lease lasts: one that does was given by a clock
-#: that was wrong.
+#: Expired at the current time ?1, or expiring after ?2, later than any lease: set by a wrong clock.
 _EXPIRED = "(expires_at < ?1 OR expires_at > ?2)"
 
-#: Webhooks that are running under a lease that is no more.
+#: Running webhooks whose lease has ended.
 _LEFT_BEHIND = (
     "SELECT webhook_no FROM webhooks WHERE state = 'running'"
     " AND coalesce(lease_no, 0) NOT IN (SELECT lease_no FROM leases)"
@@ -233,7 +222,7 @@ _LEFT_BEHIND = (
 
 
 def take_lease(connection: sqlite3.Connection, at: str) -> int:
-    """Begin a lease; returns its number, the fencing token."""
+    """Start a lease; return its number, the fencing token."""
     row = connection.execute("INSERT INTO leases (expires_at) VALUES (?)", (shifted(at, _LASTS),))
     return row.lastrowid or 0
 
@@ -241,13 +230,13 @@ def take_lease(connection: sqlite3.Connection, at: str) -> int:
 def renew_lease(
     connection: sqlite3.Connection, lease_no: int, at: str, *, run_id: int | None = None
 ) -> bool:
-    """Make a lease last from now on; False when it has been taken away.
+    """Renew a lease; return False if it has expired and been removed.
 
     Args:
         connection: in a write transaction.
         lease_no: the lease.
         at: the current time.
-        run_id: the run under way, to be closed as interrupted should the worker vanish.
+        run_id: the worker's run, which is marked as interrupted if the lease expires.
     """
     done = connection.execute(
         "UPDATE leases SET expires_at = ?, run_id = ? WHERE lease_no = ?",
@@ -257,29 +246,29 @@ def renew_lease(
 
 
 def end_lease(connection: sqlite3.Connection, lease_no: int, *, most: int = ROWS_AT_ONCE) -> bool:
-    """Give a lease up, and back what is still running under it.
+    """End a lease, and release its running webhooks.
 
     Returns:
-        Whether there may be more to give back, with `take_back_expired`.
+        Whether `take_back_expired` may have more webhooks to release.
     """
     connection.execute("DELETE FROM leases WHERE lease_no = ?", (lease_no,))
     return _release(connection, most) == most
 
 
 def has_expired(connection: sqlite3.Connection, at: str) -> bool:
-    """Tell, without writing, whether there is something to take back."""
-    (found,) = connection.execute(
+    """Return whether `take_back_expired` has work to do, without writing."""
+    (expired,) = connection.execute(
         f"SELECT EXISTS (SELECT 1 FROM leases WHERE {_EXPIRED}) OR EXISTS ({_LEFT_BEHIND})",
         (at, shifted(at, 2 * _LASTS)),
     ).fetchone()
-    return bool(found)
+    return bool(expired)
 
 
 def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = ROWS_AT_ONCE) -> int:
-    """End the leases of workers that have vanished, and close their runs.
+    """Remove expired leases, interrupt their runs, and release their webhooks.
 
     Returns:
-        How many webhooks wait again; as many as `most` means that there may be more.
+        The number of released webhooks; `most` means that there may be more.
     """
     expired = connection.execute(
         f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id", (at, shifted(at, 2 * _LASTS))
@@ -293,12 +282,7 @@ def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = RO
 
 
 def end_all_work(connection: sqlite3.Connection, at: str) -> None:
-    """End all runs and leases in a copy of a database, which nobody works on.
-
-    Args:
-        connection: to the copy, which may be of an earlier version.
-        at: the current time.
-    """
+    """End all runs and leases in a copy of a database, possibly of an earlier version."""
     connection.execute(
         "UPDATE sync_runs SET status = 'interrupted', finished_at = ? WHERE status = 'running'",
         (at,),

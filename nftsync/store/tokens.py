@@ -1,9 +1,8 @@
-"""Merge a token's content from wallets' responses and from reads of the token itself.
+"""Tokens: content merged from wallets' lists and from reads of the token itself.
 
-For most tokens only lists speak, and the token's row is what they say. Once a token has been read
-by its id, both sources are kept beside the row (`token_sources`) as fields with a value each, and
-the row is their sum: a field that only one source shows is that source's; where both show it, the
-newer wins.
+The content of most tokens comes from lists alone. After a read of a token by its id, the table
+`token_sources` has the fields of both sources, and the token's row merges them. If both sources
+have a field, the newer value wins.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from nftsync.store.contracts import contract_key, count_names
 from nftsync.store.database import over_keys, write_rows
 from nftsync.store.removals import has_metadata
 
-#: A source's fields: a column's name, or `extra/NAME` and `metadata/NAME`, with the JSON value.
+#: A source's JSON values by column name, `extra/NAME` or `metadata/NAME`.
 Fields: TypeAlias = dict[str, msgspec.Raw]
 
 _EXTRA = len(CONTENT_COLUMNS) - 1
@@ -27,7 +26,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def fields_of(content: Content) -> Fields:
-    """Take content apart into the fields it shows."""
+    """Split content into its fields."""
     fields = {
         column: msgspec.Raw(msgspec.json.encode(value))
         for column, value in zip(CONTENT_COLUMNS[:_EXTRA], content, strict=False)
@@ -45,7 +44,7 @@ def fields_of(content: Content) -> Fields:
 
 
 def compose(fields: Mapping[str, msgspec.Raw]) -> Content:
-    """Put fields together again."""
+    """Build content from fields."""
     extra: dict[str, Any] = {}
     metadata: dict[str, msgspec.Raw] = {}
     for name, raw in fields.items():
@@ -65,12 +64,12 @@ def compose(fields: Mapping[str, msgspec.Raw]) -> Content:
 
 
 def _pack(fields: Fields) -> str:
-    """Write fields as JSON, the same text for the same fields."""
+    """Encode fields as JSON in a canonical order."""
     return msgspec.json.encode(fields, order="sorted").decode()
 
 
 def _changed_columns(before: Content, after: Content) -> tuple[str, str]:
-    """Two JSON objects of just the columns that differ: as they were, and as they are."""
+    """Return the old and new values of the changed columns, as JSON objects."""
     differ = [place for place, value in enumerate(before) if value != after[place]]
 
     def shown(content: Content) -> str:
@@ -81,7 +80,7 @@ def _changed_columns(before: Content, after: Content) -> tuple[str, str]:
 
 _CONTENT = ", ".join(CONTENT_COLUMNS)
 _EMPTY: Content = (None,) * len(CONTENT_COLUMNS)
-#: The columns of the full-text index, and where they stand in content.
+#: The columns of the full-text index, and their positions in content.
 _INDEXED = ("name", "description", "creator_name")
 _INDEXED_AT = tuple(CONTENT_COLUMNS.index(name) for name in _INDEXED)
 _ADDRESS = CONTENT_COLUMNS.index("contract_address")
@@ -89,10 +88,7 @@ _NAMED_AT = tuple(CONTENT_COLUMNS.index(name) for name in ("contract_address", "
 
 
 class Token(msgspec.Struct):
-    """A token's row, as far as applying a read needs it.
-
-    `stored` keeps the content that the full-text index knows.
-    """
+    """A token's row; `stored` is the content in the full-text index."""
 
     no: int
     sequence: int
@@ -103,7 +99,7 @@ class Token(msgspec.Struct):
 
 
 class Sources(NamedTuple):
-    """What lists and detail reads say of one token, each with the sequence number that said it."""
+    """A token's fields from lists and from detail reads, each with its sequence number."""
 
     list_sequence: int
     list_fields: Fields
@@ -114,35 +110,35 @@ class Sources(NamedTuple):
     def of(
         cls, list_sequence: int, list_fields: str, detail_sequence: int, detail_fields: str
     ) -> Sources:
-        """Read a row of `token_sources`."""
+        """Decode a row of `token_sources`."""
         listed, detailed = _object.decode(list_fields), _object.decode(detail_fields)
         return cls(list_sequence, listed, detail_sequence, detailed)
 
     def content(self) -> Content:
-        """The sum of both: where both show a field, the one read later wins."""
+        """Merge both sources; the newer value of a field wins."""
         if self.list_sequence > self.detail_sequence:
             return compose({**self.detail_fields, **self.list_fields})
         return compose({**self.list_fields, **self.detail_fields})
 
     def differ(self) -> bool:
-        """Both sources show a field, with different values."""
+        """Return whether a field has different values in the two sources."""
         mine, other = self.list_fields, self.detail_fields
         return any(name in other and bytes(other[name]) != bytes(mine[name]) for name in mine)
 
 
 def listed_fields(packed: str) -> Fields:
-    """What lists have said of a token, as a row of `token_sources` has it."""
+    """Decode the list fields of a row of `token_sources`."""
     return _object.decode(packed)
 
 
 class TokenBatch:
-    """The tokens that a batch of reads touches.
+    """The tokens in a batch of reads.
 
     Attributes:
-        new: the rows of tokens seen for the first time so far.
-        changes: the rows of the changes of content found so far.
-        stale: sequence and token number where other wallets' digests do not know of the change.
-        confirmed: sequence and token number where a wallet's read vouches for the token's content.
+        new: the rows of new tokens.
+        changes: the rows of changed content.
+        stale: sequence and token number of changes that make other wallets' digests outdated.
+        confirmed: sequence and token number of wallets' reads that confirm the content.
     """
 
     def __init__(
@@ -164,7 +160,7 @@ class TokenBatch:
         self._changed_sources: dict[int, Sources] = {}
 
     def load(self, token_ids: Iterable[str]) -> None:
-        """Look up the rows of tokens, and both sources of those that have been read by their id."""
+        """Look up tokens, and the sources of tokens that have been read by their id."""
         rows = over_keys(
             self._connection,
             f"SELECT t.token_id, t.token_no, t.sequence, t.changed_sequence, t.detailed, {_CONTENT}"
@@ -183,13 +179,13 @@ class TokenBatch:
         self._sources |= {no: Sources.of(*source) for no, *source in rows}
 
     def see(self, read: WalletRead) -> tuple[list[Token], bool]:
-        """Take in what a wallet's list shows of tokens.
+        """Apply the content of tokens in a wallet's list.
 
         Returns:
-            The tokens in the list's order, and whether the mirror now says what the list says.
+            The tokens in the list's order, and whether the database now agrees with the list.
         """
         tokens = self._tokens
-        seen: list[Token] = []
+        listed: list[Token] = []
         agreed = True
         for token_id, _, content in read.entries:
             token = tokens.get(token_id)
@@ -197,16 +193,16 @@ class TokenBatch:
                 token = self._add(token_id, content or _EMPTY, read, detailed=False)
             elif content is not None and (token.detailed or content != token.content):
                 agreed &= self._see_again(token, content, read)
-            seen.append(token)
-        return seen, agreed
+            listed.append(token)
+        return listed, agreed
 
     def number_of(self, token_id: str) -> int:
-        """A token's number; 0: it is not known so far."""
+        """Return a token's number, or 0 for a new token."""
         token = self._tokens.get(token_id)
         return 0 if token is None else token.no
 
     def ids_of(self, numbers: Collection[int]) -> dict[int, str]:
-        """The ids of tokens by their numbers: of stored ones, and of new ones of this batch."""
+        """Return the ids of stored tokens, and of this batch's new tokens, by number."""
         if not numbers:
             return {}
         rows = over_keys(
@@ -225,8 +221,8 @@ class TokenBatch:
         """Find the tokens whose metadata the read empties, or whose name it replaces.
 
         Yields:
-            The token's number, and its contract, the name before and the name after; None: the
-            metadata is emptied.
+            The token's number, and for a replaced name the contract, the old and the new name; None
+            for emptied metadata.
         """
         entries = (
             read.entries if isinstance(read, WalletRead) else [(read.token_id, "", read.content)]
@@ -242,18 +238,18 @@ class TokenBatch:
             emptied = after is None and has_metadata(token.content) and not has_metadata(content)
             if not (renamed or emptied):
                 continue
-            said = self._said_by_source_of(read, token)
-            if said is None:
+            earlier = self._earlier_content(read, token)
+            if earlier is None:
                 continue
-            if renamed and said[NAME] != after:
+            if renamed and earlier[NAME] != after:
                 address = token.content[_ADDRESS]
                 contract = contract_key(address) if isinstance(address, str) else None
                 yield token.no, (contract, str(before), str(after))
-            elif emptied and has_metadata(said):
+            elif emptied and has_metadata(earlier):
                 yield token.no, None
 
-    def _said_by_source_of(self, read: WalletRead | TokenRead, token: Token) -> Content | None:
-        """What such reads have said of a token so far; None: this one is stale."""
+    def _earlier_content(self, read: WalletRead | TokenRead, token: Token) -> Content | None:
+        """Return a token's content from earlier reads of the same source; None: `read` is stale."""
         by_id, source = isinstance(read, TokenRead), self._sources.get(token.no)
         if source is None:
             return _EMPTY if by_id else token.content
@@ -262,7 +258,7 @@ class TokenBatch:
         return compose(source.detail_fields if by_id else source.list_fields)
 
     def apply(self, read: TokenRead) -> Applied:
-        """Take in the read of a single token."""
+        """Apply the read of a single token."""
         if read.outcome == "failed" or read.content is None:
             return Applied(read, "failed")
         fields = fields_of(read.content)
@@ -271,10 +267,10 @@ class TokenBatch:
             token = self._add(read.token_id, read.content, read, detailed=True)
             self._keep(token, Sources(0, {}, read.sequence, fields))
             return Applied(read, "ok", tokens_added=1)
-        known = self._sources.get(token.no)
-        if known is not None and read.sequence <= known.detail_sequence:
+        sources = self._sources.get(token.no)
+        if sources is not None and read.sequence <= sources.detail_sequence:
             return Applied(read, "stale")
-        in_list = fields_of(token.content) if known is None else known.list_fields
+        in_list = fields_of(token.content) if sources is None else sources.list_fields
         source = Sources(0, in_list, read.sequence, fields)
         if source.differ():
             source = source._replace(list_sequence=self._list_sequence(token))
@@ -293,7 +289,7 @@ class TokenBatch:
     ) -> Token:
         no = self._next_no
         self._next_no += 1
-        # A list that shows no record of the token has no say in its content.
+        # A list without the token's content does not determine it.
         sequence = 0 if detailed or content is _EMPTY else read.sequence
         token = Token(no, sequence, read.sequence, detailed, content, content)
         self._tokens[token_id] = token
@@ -303,7 +299,7 @@ class TokenBatch:
         return token
 
     def _list_sequence(self, token: Token) -> int:
-        """The greatest sequence number of a wallet's read that confirmed or changed this token."""
+        """Return the greatest sequence number of lists that confirmed or changed a token."""
         row = self._connection.execute(
             "SELECT max(w.sequence) FROM balance_rows b JOIN wallets w USING (wallet_no)"
             " WHERE b.token_no = ?",
@@ -312,22 +308,22 @@ class TokenBatch:
         return max(token.sequence, row[0] or 0)
 
     def _see_again(self, token: Token, content: Content, read: WalletRead) -> bool:
-        """Take in a list's content of a known token; False where a later read has the say."""
-        known = self._sources.get(token.no)
-        if known is None:
+        """Apply a list's content of a known token; return False if a later read wins."""
+        sources = self._sources.get(token.no)
+        if sources is None:
             if read.sequence < self._list_sequence(token):
                 return False
             self._change(token, content, read)
         else:
-            source = known._replace(list_sequence=read.sequence, list_fields=fields_of(content))
-            agreed = read.sequence > known.detail_sequence or not source.differ()
+            source = sources._replace(list_sequence=read.sequence, list_fields=fields_of(content))
+            agreed = read.sequence > sources.detail_sequence or not source.differ()
             merged = source.content()
-            if merged == token.content and _pack(source.list_fields) == _pack(known.list_fields):
+            if merged == token.content and _pack(source.list_fields) == _pack(sources.list_fields):
                 return agreed
             if read.sequence < self._list_sequence(token):
                 return False
             self._keep(token, source)
-            if merged == token.content:  # but it may not be once the token is read by its id
+            if merged == token.content:  # the next detail read may make them differ
                 self.stale.append((read.sequence, token.no))
                 return agreed
             self._change(token, merged, read)
@@ -353,7 +349,7 @@ class TokenBatch:
         self._changed[token.no] = token
 
     def write(self) -> None:
-        """Write what was taken in."""
+        """Write all changes."""
         changed = list(self._changed.values())
         if changed:
             self._index(changed)
@@ -382,7 +378,7 @@ class TokenBatch:
         write_rows(self._connection, rows)
 
     def _index(self, changed: list[Token]) -> None:
-        """Bring the full-text index and what contracts are called along, for tokens taken in."""
+        """Update the full-text index and the contracts' names for changed, indexed tokens."""
         (done,) = self._connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
         columns = ", ".join(_INDEXED)
         gone, come = [], []

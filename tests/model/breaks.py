@@ -44,8 +44,8 @@ BREAKS = [
     Break(
         _BALANCES,
         "an incomplete read removes",
-        'if read.outcome != "ok" or not held:',
-        "if not held:",
+        'if read.outcome != "ok" or not missing:',
+        "if not missing:",
     ),
     Break(_BALANCES, "the same amount is a change", "elif before[0] != amount:", "else:"),
     Break(_BALANCES, "held since the last change", "since = before[1] or at", "since = at"),
@@ -107,7 +107,7 @@ BREAKS = [
     Break(
         _BALANCES,
         "a state goes on though a token changed",
-        "all(token.changed_sequence <= wallet.sequence for token in seen)",
+        "all(token.changed_sequence <= wallet.sequence for token in listed)",
         "all(True for token in seen)",
     ),
     Break(
@@ -138,8 +138,8 @@ BREAKS = [
     Break(
         _TOKENS,
         "an older read of a token is applied",
-        "if known is not None and read.sequence <= known.detail_sequence:",
-        "if known is not None and False:",
+        "if sources is not None and read.sequence <= sources.detail_sequence:",
+        "if sources is not None and False:",
     ),
     Break(
         _TOKENS,
@@ -257,7 +257,7 @@ BREAKS = [
     Break(
         _RUNS,
         "a resumed run keeps its failures",
-        "    sums.wallets_failed = 0  # those will be read again\n",
+        "    sums.wallets_failed = 0  # the resumed run reads failed wallets again\n",
         "",
     ),
     # The inbox
@@ -304,9 +304,9 @@ BREAKS = [
         "(q.next_attempt_at > ?3 OR (q.received_at > ?2 AND q.next_attempt_at = q.received_at))",
         "(q.next_attempt_at > ?3 AND ?2 IS NULL)",
     ),
-    Break(_INBOX, "a webhook is kept twice", "if known.get(name) == digest:", "if False:"),
-    Break(_INBOX, "an id may have two bodies", "elif seen is not None:", "elif False:"),
-    Break(_INBOX, "a batch may hold a webhook twice", "        known[name] = digest\n", ""),
+    Break(_INBOX, "a webhook is kept twice", "if digest_by_id.get(name) == digest:", "if False:"),
+    Break(_INBOX, "an id may have two bodies", "elif stored is not None:", "elif False:"),
+    Break(_INBOX, "a batch may hold a webhook twice", "        digest_by_id[name] = digest\n", ""),
     Break(_INBOX, "deliveries are not counted", "again[name] += 1", "again[name] = 0"),
     Break(
         _REQUEUE,
@@ -443,7 +443,7 @@ BREAKS = [
     Break(
         _TOKENS,
         "a name that is replaced is no removal",
-        "if renamed and said[NAME] != after:",
+        "if renamed and earlier[NAME] != after:",
         "if False:",
     ),
     Break(

@@ -1,4 +1,4 @@
-"""New and earlier databases come to the same tables, and sqlite-utils can tell what was applied."""
+"""New and upgraded databases have the same tables, and sqlite-utils lists their migrations."""
 
 from __future__ import annotations
 

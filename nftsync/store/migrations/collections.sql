@@ -1,5 +1,5 @@
--- What contracts are called. A name is given, of the collections file, or guessed from the names of
--- the contract's tokens, of which `names_seen` (JSON) remembers enough.
+-- Names of contracts: labels, names from the collections file, and guesses from the summary of the
+-- tokens' names in `names_seen` (JSON).
 CREATE TABLE contracts (
     contract TEXT NOT NULL PRIMARY KEY,
     contract_address TEXT NOT NULL,
@@ -18,21 +18,21 @@ CREATE TABLE contracts (
     names_seen TEXT
 ) STRICT;
 
--- One spelling to group by. What follows a NUL is not looked at, so bytes are counted. Most are
--- lower case already, and their digits need no look, which takes ten times as long.
+-- One spelling to group by. It counts bytes, because length() stops at a NUL. Most addresses are in
+-- lower case and need no check of their digits, which takes ten times as long.
 ALTER TABLE tokens ADD COLUMN contract TEXT GENERATED ALWAYS AS (iif(
     contract_address <> lower(contract_address) AND length(CAST(contract_address AS BLOB)) = 42
         AND substr(contract_address, 1, 2) IN ('0x', '0X')
         AND ltrim(substr(contract_address, 3), '0123456789abcdefABCDEF') = '',
     lower(contract_address), contract_address
 )) VIRTUAL;
--- What a token's contract is called until the end of the run, when it is entered above.
+-- The name of a new contract until the end of the run, which inserts it into `contracts`.
 ALTER TABLE tokens ADD COLUMN contract_short TEXT GENERATED ALWAYS AS (iif(
     length(contract) > 20, substr(contract, 1, 6) || '…' || substr(contract, -4), contract
 )) VIRTUAL;
 
 DROP VIEW holdings;
--- Ordered as it lies on disk: else SQLite reads it by the index of tokens, a look-up for each row.
+-- Ordered as on disk; otherwise SQLite uses the index of tokens, with a look-up for each row.
 CREATE VIEW holdings AS
 SELECT w.wallet_id, w.label AS wallet_label, w.wallet_group,
     t.token_id, t.contract_address, coalesce(c.contract, t.contract) AS contract,

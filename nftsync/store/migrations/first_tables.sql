@@ -1,6 +1,6 @@
--- Analysts read the names of the contract; behind `balances`, `balance_changes`, `token_changes`
--- and `wallet_states` stand narrow tables that name wallets and tokens by number: a third of the
--- bytes, appended in order instead of at random places, and quick to join.
+-- The public views `balances`, `balance_changes`, `token_changes` and `wallet_states` read narrow
+-- tables with numbers of wallets and tokens: a third of the bytes, appended in order, and quick to
+-- join.
 
 CREATE TABLE wallets (
     wallet_id TEXT NOT NULL UNIQUE,
@@ -132,8 +132,8 @@ CREATE TABLE resources (
     PRIMARY KEY (resource_type, resource_id)
 ) STRICT;
 
--- What the mirror must remember between processes: how tickets follow the machine's monotonic
--- clock, the greatest ticket applied, and how far the full-text index has come.
+-- State shared by processes: the offset of sequence numbers to the monotonic clock, the greatest
+-- applied number, and the last token in the full-text index.
 CREATE TABLE mirror_state (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     ticket_offset INTEGER NOT NULL DEFAULT 0,
@@ -178,5 +178,5 @@ FROM balance_rows b
 JOIN wallets w USING (wallet_no)
 JOIN tokens t USING (token_no);
 
--- Without triggers, which make the mirror's writes 3.5 times slower: it indexes what changed.
+-- Without triggers, which make writes 3.5 times slower: the mirror updates the index itself.
 CREATE VIRTUAL TABLE tokens_fts USING fts5 (name, description, creator_name, content="tokens");

@@ -1,6 +1,5 @@
--- Webhooks have a number that stays theirs, their body's SHA-256 (which outlives it), a lease that
--- they are worked on under, and when their object is to be read once more. The first version had a
--- table of this name, but nothing that wrote it.
+-- A webhook has a permanent number, the SHA-256 of its body, the lease of the worker that processes
+-- it, and the time of its recheck. The first version never wrote its table of this name.
 DROP TABLE IF EXISTS webhooks;
 CREATE TABLE webhooks (
     webhook_id TEXT NOT NULL UNIQUE,
@@ -25,14 +24,14 @@ CREATE TABLE webhooks (
     lease_no INTEGER,
     look_again_at TEXT
 ) STRICT;
--- What is due, how much waits in each state, and since when: one index answers all three.
+-- One index for due webhooks, their number in each state, and the oldest.
 CREATE INDEX webhooks_by_state ON webhooks (state, next_attempt_at, received_at);
 CREATE INDEX webhooks_by_object ON webhooks (resource_id, resource_type, state)
     WHERE state IN ('pending', 'failed', 'running');
 CREATE INDEX webhooks_to_look_again ON webhooks (look_again_at) WHERE look_again_at IS NOT NULL;
 
--- A worker's right to the webhooks that name it. A number is never used twice, so a worker whose
--- lease was taken away cannot be mistaken for its successor.
+-- Leases of replay workers. Numbers are never reused, so a worker with an expired lease cannot be
+-- mistaken for its successor.
 CREATE TABLE leases (
     lease_no INTEGER PRIMARY KEY AUTOINCREMENT,
     expires_at TEXT NOT NULL,
@@ -41,5 +40,5 @@ CREATE TABLE leases (
 
 ALTER TABLE resources ADD COLUMN ticket INTEGER NOT NULL DEFAULT 0;
 
--- Written to find out whether the database takes writes.
+-- Written to test whether the database is writable.
 CREATE TABLE inbox_checks (id INTEGER PRIMARY KEY CHECK (id = 1), checked_at TEXT NOT NULL) STRICT;

@@ -1,7 +1,6 @@
--- What reads showed to be gone: NFTs no longer listed, amounts that fell, metadata that was emptied.
--- Those of the last day that count (`held` 0) say how much more may go at once; those held back
--- (`held` 1) do not count until somebody accepts them, or a later read shows otherwise. A token that
--- was read by its id stands under no wallet (0).
+-- Removals in reads: missing balances, lowered amounts, emptied metadata. Applied removals of the last
+-- day (`held` 0) count against the limit; removals held for review (`held` 1) count once approved. A
+-- token that was read by its id has the wallet number 0.
 CREATE TABLE removal_rows (
     wallet_no INTEGER NOT NULL,
     token_no INTEGER NOT NULL,
