@@ -29,8 +29,6 @@ _EXTEND_STATE = (
 
 
 class _Wallet(msgspec.Struct):
-    """The columns of a wallet's row that applying a read needs."""
-
     no: int
     sequence: int
     digest: str | None
@@ -237,7 +235,6 @@ class Batch:
         return gained
 
     def _less(self, read: WalletRead, gone: Mapping[int, Gone]) -> WalletRead:
-        """Return a read without its removals."""
         entries: list[Entry] = []
         for token_id, amount, content in read.entries:
             one = gone.get(self._tokens.number_of(token_id), Gone())

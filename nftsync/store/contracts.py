@@ -166,7 +166,6 @@ def take_in_contracts(connection: sqlite3.Connection, after: int, until: int) ->
     """Add the contracts of new tokens, and the tokens' names.
 
     Args:
-        connection: in a write transaction.
         after: the number of the last token that was added before.
         until: the number of the last token to add.
     """
@@ -186,7 +185,6 @@ def count_names(
     """Update the summaries of contracts for new and changed tokens.
 
     Args:
-        connection: in a write transaction.
         come: the new contract and name of tokens.
         gone: the former contract and name of changed tokens.
     """
@@ -209,7 +207,6 @@ def merge_names(connection: sqlite3.Connection, rows: Iterable[tuple[str, str, s
     """Add summaries of other tokens.
 
     Args:
-        connection: in a write transaction.
         rows: `contract`, `contract_address` and `names_seen`; a contract may occur repeatedly.
     """
     summaries = list(rows)
@@ -259,7 +256,6 @@ def names_that_differ(connection: sqlite3.Connection, names: Mapping[str, str]) 
     """Return the names that the collections file adds, changes or removes, for `store_file_names`.
 
     Args:
-        connection: any connection.
         names: the file's names by address; contracts without tokens are stored, too.
     """
     file = {contract_key(address): (address, name) for address, name in names.items()}

@@ -42,8 +42,7 @@ def explained(path: Path | str) -> Iterator[None]:
     """Turn errors of SQLite and the file system into one-line errors that name the database.
 
     Raises:
-        StoreError: SQLite or the file system reported an error.
-        DamagedDatabase: the database is damaged.
+        StoreError: SQLite or the file system failed; DamagedDatabase if the file is damaged.
     """
     try:
         yield
@@ -87,9 +86,8 @@ _MEANINGS = {
 def create_private_file(path: Path) -> None:
     """Create an empty file that only its owner can read, unless the file exists.
 
-    SQLite gives its other files (WAL, shared memory) the same permissions. An existing database is
-    never opened here: closing a descriptor would drop the locks of this process's connections
-    (https://sqlite.org/howtocorrupt.html, section 2.2).
+    SQLite gives its other files the same permissions. An existing database is never opened here:
+    closing it would drop this process's locks (https://sqlite.org/howtocorrupt.html, section 2.2).
     """
     refuse_non_file(path)
     with _creating:  # no other thread may connect before the descriptor is closed
@@ -100,11 +98,7 @@ def create_private_file(path: Path) -> None:
 
 
 def log_of(path: Path) -> Path:
-    """Return the path of a database's write-ahead log, beside the file that links lead to.
-
-    Raises:
-        OSError: the path cannot be resolved, for example because of circular links.
-    """
+    """Return the path of a database's write-ahead log; OSError if links are circular."""
     real = path.resolve()
     return real.with_name(f"{real.name}-wal")
 
@@ -115,7 +109,7 @@ def refuse_non_file(path: Path) -> None:
     Raises:
         StoreError: the path is a folder, a pipe or a device.
         DamagedDatabase: the file is empty and its log is not; SQLite would delete the log.
-        OSError: the path cannot be resolved, for example because of circular links.
+        OSError: links are circular.
     """
     try:
         status = path.stat()
@@ -296,14 +290,7 @@ def _sync_lock_of(database: Path) -> Path:
 def over_keys(
     connection: sqlite3.Connection, query: str, keys: Iterable[Any], *more: Any
 ) -> sqlite3.Cursor:
-    """Run a statement over a list of keys.
-
-    Args:
-        connection: any connection.
-        query: reads the keys from `json_each(?1)`.
-        keys: numbers, texts, or tuples of them.
-        more: the parameters from `?2` on.
-    """
+    """Run a statement that reads keys from `json_each(?1)`, and `more` from `?2` on."""
     return connection.execute(query, (msgspec.json.encode(list(keys)).decode(), *more))
 
 
@@ -318,12 +305,7 @@ _VALUES = 4_000
 
 
 def write_rows(connection: sqlite3.Connection, rows: Mapping[str, Sequence[Sequence[Any]]]) -> None:
-    """Run statements, each for a list of rows.
-
-    Args:
-        connection: in a transaction.
-        rows: the rows by statement; an INSERT statement ends before its `VALUES`.
-    """
+    """Run statements, each for a list of rows; INSERT statements end before their `VALUES`."""
     for statement, values in rows.items():
         if not statement.startswith("INSERT"):
             connection.executemany(statement, values)
@@ -438,7 +420,6 @@ class Checkpoints:
     the writer moves the rest between two transactions.
 
     Args:
-        path: the database.
         writer: the writing connection.
         rows: changed rows between two checkpoints.
         long_log: bytes in the log, blocked by readers of an old state, that cause a warning.
@@ -504,7 +485,6 @@ class Checkpoints:
         self._warn(_checkpoint(self._connection))  # pages added during the first
 
     def _warn(self, left: int) -> None:
-        """Log a warning about a long log, and repeat it whenever the length has doubled."""
         if left < self._long_log:
             self._warned_at = self._long_log // 2
         elif left >= 2 * self._warned_at:

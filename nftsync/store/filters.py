@@ -73,7 +73,6 @@ def find_filters(
     """Look up the wallets and the contract that filters name.
 
     Args:
-        database: the database to filter.
         wallet: one wallet or several, by id or label; None is all.
         group: one group of wallets or several; None is all. With `wallet`, wallets of both.
         contract: an address, or the name of a collection; None is all.

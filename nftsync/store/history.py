@@ -39,9 +39,7 @@ def first_row(
     """Find the first row of a log from a time on, by bisection: logs have no index by time.
 
     Args:
-        database: an open database, whose rows are tuples.
         table: the log, of changes or of states.
-        moment: a time in the stored form.
         later: start after the time instead of at the time.
         key: the column that numbers the rows.
 
@@ -70,7 +68,6 @@ def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> st
     """Refuse a time in the future, by our clock and by the stored times.
 
     Args:
-        database: an open database, whose rows are tuples.
         moment: the result of `parse_time`.
 
     Returns:
@@ -92,12 +89,7 @@ _CLOCKS_APART = timedelta(minutes=5)
 
 
 def ahead_of(database: sqlite3.Connection | sqlite3.Cursor, clock: str) -> str | None:
-    """Return a warning if stored times are ahead of the clock by some minutes, else None.
-
-    Args:
-        database: an open database, whose rows are tuples.
-        clock: the current time, in the stored form.
-    """
+    """Return a warning if stored times are ahead of the clock by some minutes, else None."""
     last = last_observed(database)
     if last is None or last <= shifted(clock, _CLOCKS_APART):
         return None
@@ -204,9 +196,6 @@ class LastDay:
     """The last 24 hours of a database: changes, and current holdings.
 
     The balances held 24 hours ago are counted every ten minutes.
-
-    Attributes:
-        at: the current time.
     """
 
     def __init__(self) -> None:
@@ -316,7 +305,7 @@ class LastDay:
 def changes_since(
     connection: sqlite3.Connection, first: int, *, baseline: bool = False
 ) -> list[Change]:
-    """Return changes from `first` on, oldest first: only those of first reads, or all others."""
+    """Return changes from `first` on, oldest first: of first reads, or all others."""
     rows = connection.execute(
         "SELECT w.wallet_id, w.wallet_group, t.token_id, c.old_amount, c.new_amount, c.observed_at"
         " FROM balance_change_rows c JOIN wallets w USING (wallet_no)"

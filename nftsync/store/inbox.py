@@ -38,7 +38,7 @@ _COUNT = "UPDATE webhooks SET deliveries = deliveries + ? WHERE webhook_id = ?"
 
 
 class Delivery(NamedTuple):
-    """A received webhook with a valid signature: the raw body, and its parsed content."""
+    """A webhook with a valid signature."""
 
     body: bytes
     content: Webhook | Unusable
@@ -52,7 +52,6 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     occupy the id.
 
     Args:
-        connection: in a write transaction.
         deliveries: the webhooks, in the order of arrival.
         at: the time of storage.
 
@@ -104,12 +103,7 @@ UNFINISHED_STATES = tuple(state for state in STATES if state != "done")
 def webhooks_by_state(
     database: sqlite3.Connection | sqlite3.Cursor, states: Sequence[str] = STATES
 ) -> dict[str, tuple[int, str]]:
-    """Return the number of webhooks and the oldest receipt time by state, without empty states.
-
-    Args:
-        database: an open database, whose rows are tuples.
-        states: the states to count.
-    """
+    """Return the number of webhooks and the oldest receipt time by state, without empty states."""
     rows = database.execute(
         "SELECT state, count(*), min(received_at) FROM webhooks"
         f" WHERE state IN ({', '.join('?' * len(states))}) GROUP BY state ORDER BY state",
@@ -176,13 +170,11 @@ class Settlement(NamedTuple):
     """The outcome for an object's claimed webhooks.
 
     Attributes:
-        key: the object.
         state: the new state. `failed` counts as an attempt, and becomes `dead` after the last
             attempt; `pending` releases the webhooks without counting an attempt.
         error: the reason; None keeps the last error of released webhooks.
         due_at: the new due time of released webhooks; None keeps the old one.
         recheck: the outcome is that of a recheck, so no webhooks are running.
-        webhook_id: one of the webhooks.
         look_again_at: the time of the recheck, or None.
     """
 
@@ -204,9 +196,7 @@ def due_objects(
     """Return objects with due and without running webhooks, the longest due first.
 
     Args:
-        connection: any connection.
         due: webhooks due by this time.
-        at: the current time.
         count: maximum number of objects.
         late: include webhooks whose due time a wrong clock set; the search reads all webhooks that
             are not due.
@@ -258,11 +248,8 @@ def claim(
     """Claim the due webhooks of objects.
 
     Args:
-        connection: in a write transaction.
         lease_no: a lease that was renewed in this transaction.
-        keys: the objects.
         due: webhooks due by this time.
-        at: the current time.
         organization_id: webhooks of other organizations, stored before this was set, are
             quarantined.
         going_on: continue a claim of an earlier transaction under this lease.
@@ -361,11 +348,8 @@ def acknowledge(
     """Settle the webhooks of claims, up to the limit of a transaction.
 
     Args:
-        connection: in a write transaction.
         lease_no: a lease that was renewed in this transaction.
         settlements: the outcomes; at most one per object, not counting rechecks.
-        at: the current time.
-        run_id: the run that processed the webhooks.
         most: maximum number of webhooks, and of settlements.
 
     Returns:

@@ -152,7 +152,6 @@ class Mirror:
 
     Attributes:
         connection: the writing connection.
-        path: the database.
         files: the identities of the opened files.
         numbers: the source of sequence numbers for reads.
         lock_seconds: the time that the last transaction held the write lock.
@@ -169,13 +168,9 @@ class Mirror:
         """Open, create or migrate the database.
 
         Args:
-            path: the database.
             write_gap: seconds between two transactions, for other writers.
             busy_seconds: maximum wait for other writers.
             searchable: maintain the full-text index and the table of contracts.
-
-        Raises:
-            StoreError: the database cannot be opened, or is not nftsync's.
         """
         self.path = path
         self.connection = open_store(path)
@@ -237,9 +232,6 @@ class Mirror:
 
         Args:
             wallet_numbers: the wallets; 0 for tokens that were read by their id.
-
-        Raises:
-            StoreError: the database is not writable; no removals were applied.
         """
         with self.transaction() as transaction:
             connection = transaction.connection

@@ -261,7 +261,6 @@ def numbers_held(
 
 
 def _shown(content: Content, *, emptied: bool, new_name: str | None) -> Content | None:
-    """Return a token's content from a held read, or None if it did not change."""
     if emptied:
         return without_metadata(content)
     return None if new_name is None else (*content[:NAME], new_name, *content[NAME + 1 :])

@@ -106,7 +106,6 @@ def prunable(
     """Return the webhooks with a body and a state from before a time, the oldest first.
 
     Args:
-        connection: any connection.
         before: the time, in the stored form.
         state: `done` or `quarantined`.
 
@@ -136,8 +135,6 @@ def requeue(
     id.
 
     Args:
-        mirror: the database.
-        numbers: the webhooks.
         read: parses a body as the receiver does.
         only: skip webhooks that have left this state, without reporting them.
     """
@@ -232,7 +229,6 @@ def prune(
     """Delete the bodies of webhooks, in short transactions, and keep the rows.
 
     Args:
-        mirror: the database.
         rows: the result of `prunable`.
         before: the argument of `prunable`; webhooks that changed their state since are skipped.
         state: the argument of `prunable`.

@@ -256,7 +256,6 @@ def _stuck(connection: sqlite3.Connection, at: str, *, syncing: bool) -> Rule:
 def _count(
     rule: Rule, connection: sqlite3.Connection, queries: Mapping[str, str], *parameters: object
 ) -> None:
-    """Count the result of each query as violations of a rule."""
     for problem, query in queries.items():
         (count,) = connection.execute(query, parameters).fetchone()
         if count:

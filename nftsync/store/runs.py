@@ -97,8 +97,6 @@ def start_run(
     """Insert a new run.
 
     Args:
-        connection: in a write transaction.
-        kind: the run's kind.
         first_sequence: see `Run`.
         started_at: a time before the plan was made.
         plan: see `Run`; None for a replay, which has no plan.
@@ -188,9 +186,6 @@ def finish_run(
     """End a run.
 
     Args:
-        connection: in a write transaction.
-        run: the run, with its counts.
-        status: the final status.
         error: why the run ended early, or None.
         resumable: keep the plan, so that the run can be resumed.
         at: the time of the end; None means now.
@@ -233,9 +228,6 @@ def renew_lease(
     """Renew a lease; return False if it has expired and been removed.
 
     Args:
-        connection: in a write transaction.
-        lease_no: the lease.
-        at: the current time.
         run_id: the worker's run, which is marked as interrupted if the lease expires.
     """
     done = connection.execute(

@@ -124,7 +124,6 @@ def migrate(path: Path) -> Path | None:
 
 
 def _copy_of(path: Path) -> Path:
-    """Return the path of the copy that a migration leaves."""
     return path.with_name(f"{path.name}.before-{__version__}")
 
 
@@ -155,7 +154,6 @@ def _apply_due(connection: sqlite3.Connection) -> None:
 
 
 def _refuse_empty(connection: sqlite3.Connection, path: Path | str) -> None:
-    """Raise a StoreError if a database has none of nftsync's tables."""
     if check_schema(connection, path) == 0:
         raise StoreError(f"{path} is empty; to create its tables: `nftsync sync`")
 
@@ -171,10 +169,6 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
 
     For the database of an earlier version, this is a connection to a migrated temporary copy, so
     queries need not handle missing tables and columns.
-
-    Args:
-        connection: any connection.
-        name: the database's name in messages.
 
     Raises:
         StoreError: the database is empty or not nftsync's. Or a copy is impossible, because the
@@ -238,7 +232,6 @@ def _upgrade_copy(
 
 
 def _names(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    """Return (table or view, column) pairs."""
     rows = connection.execute(
         "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_xinfo(m.name) c"
         " WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite_%'"
@@ -262,7 +255,6 @@ def opened(path: Path | str, *, live: bool = False) -> Iterator[sqlite3.Connecti
     """Open a database for reading, during a block, with this version's tables; see `upgraded`.
 
     Args:
-        path: the database.
         live: refuse a database of an earlier version, because a copy would not show later changes.
     """
     with opened_as_is(path) as connection, ExitStack() as stack:

@@ -64,7 +64,6 @@ def compose(fields: Mapping[str, msgspec.Raw]) -> Content:
 
 
 def _pack(fields: Fields) -> str:
-    """Encode fields as JSON in a canonical order."""
     return msgspec.json.encode(fields, order="sorted").decode()
 
 
@@ -378,7 +377,6 @@ class TokenBatch:
         write_rows(self._connection, rows)
 
     def _index(self, changed: list[Token]) -> None:
-        """Update the full-text index and the contracts' names for changed, indexed tokens."""
         (done,) = self._connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
         columns = ", ".join(_INDEXED)
         gone, come = [], []

@@ -75,9 +75,6 @@ def register(
     """Add new wallets, and set the labels and groups that lines have.
 
     Args:
-        connection: in a write transaction.
-        wallets: the wallets.
-        at: the current time, in the stored form.
         track: track untracked wallets again.
 
     Returns:
