@@ -1,9 +1,9 @@
 """The database: its tables, the mirror that writes them, and functions to open it.
 
-Throughout the package, `connection` is an open database, `database` one whose rows are tuples, `at`
-is the current time, and all times are text in the stored form. Functions that write run in the caller's write transaction and leave
-the commit to it. `over_keys` passes lists of keys to SQL as one JSON parameter. Functions that open
-a database raise StoreError if it is missing, empty, not nftsync's or unreadable.
+Throughout the package, `connection` is an open database, `database` is one whose rows are tuples,
+`at` is the current time, and all times are text in the stored form. Functions that write run in the
+caller's write transaction and leave the commit to it. Functions that open a database raise
+StoreError if it is missing, empty, not nftsync's or unreadable.
 """
 
 from typing import Literal, TypeAlias, get_args
