@@ -26,7 +26,7 @@ _COMMANDS = {
     "find": ("holdings", "Find tokens, collections and wallets by name."),
     "collections": ("holdings", "List the collections, or name one."),
     "changes": ("holdings", "Show the change feed of balances, oldest first."),
-    "transfers": ("movements", "List transfers with both wallets, the oldest first."),
+    "transfers": ("movements", "List transfers with both wallets, oldest first."),
     "statement": ("movements", "Print opening balance, movements and closing balance."),
     "removals": ("removals", "List or approve the removals held for review."),
     "evidence": ("holdings", "Prove a wallet's holdings at a past time."),

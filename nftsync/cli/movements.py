@@ -46,11 +46,11 @@ _GROUPS = {
 @time_option("--since", "start", "Only transfers observed since this time:")
 @time_option("--until", "end", "Only transfers observed until this time:")
 @filter_options
-@view_options("Print all transfers as JSON.", "Rows of the table, the newest; 0 shows all.")
+@view_options("Print all transfers as JSON.", "Number of newest rows; 0 shows all.")
 def transfers(
     settings: Settings, *, since: str | None, until: str | None, view: View, **filters: Any
 ) -> None:
-    """List transfers with both wallets, the oldest first.
+    """List transfers with both wallets, oldest first.
 
     nftsync infers transfers from the change feed. A transfer without a sender or a receiver has an
     unknown or ambiguous other side; initial holdings are not transfers. `observed_after` and

@@ -113,8 +113,7 @@ def table_lines(
 ) -> Iterator[list[str]]:
     """Yield the headings, then the lines of each page of rows.
 
-    The first page decides the widths. A `width` cuts cells, and moves columns to further lines;
-    without it, each row is one complete line.
+    The first page decides the widths. Without a `width`, each row is one complete line.
     """
     utc = [x._replace(heading=f"{x.heading} (UTC)") if x.kind == "time" else x for x in columns]
     shown = utc if width is not None else [*chain(*map(_whole, utc))]
@@ -182,7 +181,7 @@ class _Layout:
         ]
 
     def _fit(self, width: int) -> None:
-        """Use as few lines per row as possible, then cut texts as little as possible."""
+        """Use as few lines per row as possible, and cut as little as possible."""
         natural = self._widths
         fewest = len(self._packed(_NARROWEST, width))
         cuts = (min(cut, width - _INDENT) for cut in _CUTS)
@@ -262,7 +261,7 @@ def _message(text: str, width: int) -> list[str]:
 
 
 def _words(text: str, width: int) -> str:
-    """Return the first words of a text, or the two ends of a long first word."""
+    """Return the first words, or the two ends of a long first word."""
     from rich.cells import set_cell_size
 
     begun = set_cell_size(text, width - 1).rstrip()

@@ -87,7 +87,7 @@ class Comparison:
         self.reason: str | None = None
 
     def merge_recheck(self, wallets: Sequence[str], again: Comparison) -> None:
-        """Replace the results of some wallets by a second comparison."""
+        """Replace some wallets' results by a second comparison."""
         names = set(wallets)
         others = [x for x in self.differences if x.wallet_id not in names]
         self.differences = [*others, *again.differences][:_MOST_LISTED]
@@ -144,7 +144,7 @@ class _WalletRow(NamedTuple):
 
 
 def _check(connection: sqlite3.Connection, reads: Sequence[WalletRead], result: Comparison) -> None:
-    """Compare reads with one later snapshot of the mirror."""
+    """Compare reads with one later snapshot."""
     result.requests += sum(read.effort.requests for read in reads)
     connection.execute("BEGIN DEFERRED")
     try:
