@@ -200,7 +200,7 @@ def test_what_is_measured_is_that_of_a_database(made: str, file: Path) -> None:
     [
         (lambda made: lake.holdings(made, run=7), "no run 7 that finished"),
         (lambda made: lake.holdings(made, as_of="2999-01-01"), "is in the future"),
-        (lambda made: lake.concentration(made, "nonsense"), "has no 'nonsense'"),
+        (lambda made: lake.concentration(made, "nonsense"), "is named 'nonsense'"),
         (lambda made: lake.concentration(made, "holders"), "cannot group holdings by 'holders'"),
         (lambda made: lake.concentration(made, exclude="nobody"), "neither a wallet id"),
         (lambda made: lake.overlap(lake.holdings(made).compute()), "from a DataFrame"),
