@@ -217,7 +217,7 @@ def prune(settings: Settings, older_than: timedelta, state: str) -> None:
             for step in empty(mirror, rows, before, state):
                 webhooks += step.webhooks
                 size += step.size
-                bar.update(step.seen)
+                bar.update(step.processed)
     click.echo(f"Bodies emptied: {webhooks:,} ({size:,} bytes).")
     if webhooks:
         say("The database reuses the space. To shrink the file, run VACUUM.")

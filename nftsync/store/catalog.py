@@ -195,7 +195,7 @@ TABLES: dict[str, PublicTable] = {
             **METADATA_COLUMNS,
             "extra": text(
                 "all fields without a column, and values of a wrong type, as a JSON object;"
-                " those of the metadata under `metadata`",
+                " metadata fields are under `metadata`",
                 "provider's document, Token and TokenMetadata: all other fields",
                 "JSON",
             ),
@@ -238,7 +238,7 @@ TABLES: dict[str, PublicTable] = {
             "wallet_id": WALLET_ID,
             "token_id": TOKEN_ID,
             "old_amount": amount("the amount before; missing: the token was not listed"),
-            "new_amount": amount("the amount after; missing: the token is no longer listed"),
+            "new_amount": amount("the amount after; missing: the token left the list"),
             "observed_at": time("when nftsync stored the change, which happened no later", LOGGED),
             "baseline": flag(
                 "whether the wallet's first read showed it, so its real date is unknown",
@@ -375,7 +375,7 @@ TABLES: dict[str, PublicTable] = {
             "amount": AMOUNT,
             **METADATA_COLUMNS,
             "held_since": time(
-                "since when the amount has been above zero; missing: the amount is zero",
+                "start of the current period with an amount above zero; missing: the amount is 0",
                 "time at which nftsync stored that change",
             ),
             "balance_updated_at": time("when the amount last changed", LOGGED),

@@ -174,7 +174,7 @@ class Settlement(NamedTuple):
             attempt; `pending` releases the webhooks without counting an attempt.
         error: the reason; None keeps the last error of released webhooks.
         due_at: the new due time of released webhooks; None keeps the old one.
-        recheck: the outcome is that of a recheck, so no webhooks are running.
+        recheck: this settles a recheck, so no webhooks are running.
         look_again_at: the time of the recheck, or None.
     """
 

@@ -208,14 +208,14 @@ def held(connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
     return Held(*row)
 
 
-def share_held(connection: sqlite3.Connection, held: Held) -> float:
+def share_held(connection: sqlite3.Connection, counts: Held) -> float:
     """Return the share of all holdings with held removals."""
-    if not held.balances:
+    if not counts.balances:
         return 0.0
     (balances,) = connection.execute(
         "SELECT count(*) FROM balance_rows WHERE held_since IS NOT NULL"
     ).fetchone()
-    return float(held.balances / max(held.balances, balances))
+    return float(counts.balances / max(counts.balances, balances))
 
 
 #: The row `r` is held and belongs to one of the wallets ?1; null means any wallet.

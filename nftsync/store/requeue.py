@@ -1,7 +1,7 @@
 """Requeuing webhooks, and pruning their bodies.
 
 Both process a list of rows in short transactions and check each row again in its transaction. So
-`serve` may run meanwhile, and webhooks that changed their state in between are skipped.
+`serve` may run meanwhile, and webhooks whose state has changed are skipped.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Pruned(NamedTuple):
     """The result of one step of `prune`.
 
     Attributes:
-        seen: the number of processed webhooks.
+        processed: the number of processed webhooks.
         webhooks: the number of pruned bodies.
         size: their bytes.
     """
 
-    seen: int
+    processed: int
     webhooks: int
     size: int
 
