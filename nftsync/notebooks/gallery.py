@@ -47,32 +47,30 @@ class Gallery:
         title: the heading.
     """
 
-    def __init__(
-        self, shown: GalleryRows, *, title: str, page_size: int, limit: int | None
-    ) -> None:
+    def __init__(self, rows: GalleryRows, *, title: str, page_size: int, limit: int | None) -> None:
         self.title = title
-        self._shown = shown
+        self._rows = rows
         self._page_size = page_size
         self._limit = limit
 
     def __len__(self) -> int:
         """Number of NFTs on the saved page."""
-        return len(self._shown.frame.iloc[: self._limit])
+        return len(self._rows.frame.iloc[: self._limit])
 
     def __repr__(self) -> str:
-        total = len(self._shown.frame)
+        total = len(self._rows.frame)
         rest = f" of {total:,}" if total > len(self) else ""
-        size = f"{len(self):,}{rest} {self._shown.noun}"
+        size = f"{len(self):,}{rest} {self._rows.noun}"
         return f"<Gallery {self.title!r}: {size}; .save(path) writes a page>"
 
     @cached_property
     def html(self) -> str:
         """The complete page."""
-        cards = make_cards(self._shown, self._limit)
+        cards = make_cards(self._rows, self._limit)
         return page(cards, title=self.title, page_size=self._page_size)
 
     def _repr_html_(self) -> str:
-        cards = make_cards(self._shown, self._limit or _IN_NOTEBOOK)
+        cards = make_cards(self._rows, self._limit or _IN_NOTEBOOK)
         advice = ADVICE if self._limit else SAVE_ADVICE
         inside = page(cards, title=self.title, page_size=self._page_size, advice=advice)
         return output(inside, cards, title=self.title, advice=advice)
@@ -107,7 +105,7 @@ def gallery(
 
     The browser loads images only from `https:` addresses, from IPFS through a gateway, and from the
     provider's own origin. The server of an image, which the NFT's creator chooses, learns who
-    looks.
+    views it.
 
     Args:
         holdings: a database as for `frames.holdings` (None: the configured one), or a frame with
@@ -150,9 +148,9 @@ def gallery(
         if url is not None:
             origin(url)
     frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
-    shown = select_rows(frame, allowed, hide_zero=hide_zero, pictures_first=pictures_first)
+    rows = select_rows(frame, allowed, hide_zero=hide_zero, pictures_first=pictures_first)
     heading = _TITLE if title is None else clean(title, 200) or _TITLE
-    return Gallery(shown, title=heading, page_size=page_size, limit=limit)
+    return Gallery(rows, title=heading, page_size=page_size, limit=limit)
 
 
 ADVICE = "filter the frame, or raise limit, to see others"
@@ -170,11 +168,11 @@ def page(cards: Cards, *, title: str, page_size: int, advice: str = ADVICE) -> s
     }
     note_lines = "".join(f'<p class="notes">{escape(note)}</p>' for note in notes(cards, advice))
     return Template(_part("gallery.html")).substitute(
-        policy=_policy(script, style, cards.of.images),
+        policy=_policy(script, style, cards.rows.images),
         title=escape(title),
         style=style,
         notes=note_lines,
-        order="pictures first" if cards.of.pictures_first else "frame order",
+        order="pictures first" if cards.rows.pictures_first else "frame order",
         data=_packed(data),
         script=script,
     )
@@ -186,10 +184,10 @@ def notes(cards: Cards, advice: str) -> list[str]:
     if cards.total > len(cards):
         lines.append(
             f"This page contains the first {len(cards):,} of {cards.total:,}"
-            f" {cards.of.noun}; {advice}."
+            f" {cards.rows.noun}; {advice}."
         )
-    if cards.of.zeros:
-        lines.append(f"Left out: {cards.of.zeros:,} with an amount of 0.")
+    if cards.rows.zeros:
+        lines.append(f"Left out: {cards.rows.zeros:,} with an amount of 0.")
     return lines
 
 

@@ -59,7 +59,7 @@ _TEXTS = {
 _MOST_DIGITS = 120
 
 
-#: Which images are shown.
+#: Allowed images.
 WhichImages: TypeAlias = Literal["all", "provider", "none"]
 
 
@@ -122,7 +122,7 @@ class Cards:
     """The cards of a gallery's page: equally long columns, without empty ones."""
 
     columns: dict[str, Column]
-    of: GalleryRows
+    rows: GalleryRows
 
     def __len__(self) -> int:
         return len(self.columns["token"])
@@ -130,7 +130,7 @@ class Cards:
     @property
     def total(self) -> int:
         """Number of NFTs, including those beyond the limit."""
-        return len(self.of.frame)
+        return len(self.rows.frame)
 
 
 def select_rows(
@@ -157,12 +157,12 @@ def select_rows(
     return GalleryRows(frame, images, zeros, pictures_first)
 
 
-def make_cards(shown: GalleryRows, limit: int | None = None) -> Cards:
+def make_cards(rows: GalleryRows, limit: int | None = None) -> Cards:
     """Return the cards of the first `limit` rows."""
-    columns = _read(shown.frame.iloc[:limit], shown.images)
+    columns = _read(rows.frame.iloc[:limit], rows.images)
     columns["token"] = [token or "" for token in columns["token"]]
     filled = {name: values for name, values in columns.items() if name == "token" or any(values)}
-    return Cards(filled, shown)
+    return Cards(filled, rows)
 
 
 def _read(frame: pd.DataFrame, images: Images) -> dict[str, Column]:

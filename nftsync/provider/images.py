@@ -72,7 +72,7 @@ class ImageAddress(NamedTuple):
 
     Attributes:
         url: ASCII and safe to load, or None.
-        problem: why there is no URL, without quoting the address; else None.
+        problem: a short reason that quotes at most the scheme; None if there is a URL.
     """
 
     url: str | None
