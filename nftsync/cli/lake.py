@@ -114,9 +114,9 @@ def sync(
       nftsync lake sync data/lake --resume          after Ctrl-C or a crash
       nftsync lake sync s3://holdings/lake --scheduler tcp://scheduler:8786
     """
-    from nftsync.lake.run import Where, sync_lake
+    from nftsync.lake.run import ClusterOptions, sync_lake
 
-    where = Where(scheduler, workers, buckets, takeover_after.total_seconds())
+    where = ClusterOptions(scheduler, workers, buckets, takeover_after.total_seconds())
     result = sync_lake(settings, url, where, progress=False if as_json else None, **options)
     print_result(result, as_json=as_json)
     say_failures(result, {}, review_command(url))
@@ -141,7 +141,7 @@ def runs(url: str, *, as_json: bool) -> None:
         print_json_rows([rows])
     elif rows:
         for run, row in zip(lake_runs, rows, strict=True):
-            if run.let_go:
+            if run.expired:
                 row["status"] += ", expired"
             if run.kind != "sync":
                 row["status"] = f"{run.kind}: {row['status']}"
@@ -205,8 +205,8 @@ def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bo
     """
     from nftsync.lake.compacting import compact_lake
 
-    silence, progress = takeover_after.total_seconds(), False if as_json else None
-    done = compact_lake(url, keep, silence=silence, progress=progress)
+    seconds, progress = takeover_after.total_seconds(), False if as_json else None
+    done = compact_lake(url, keep, takeover_after=seconds, progress=progress)
     if as_json:
         print_json(done)
         return
@@ -233,8 +233,8 @@ def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta
     """Copy a database with its history into a new lake."""
     from nftsync.lake.copies import import_database
 
-    silence = takeover_after.total_seconds()
-    run = import_database(database, url, buckets=buckets, silence=silence)
+    seconds = takeover_after.total_seconds()
+    run = import_database(database, url, buckets=buckets, takeover_after=seconds)
     say(f"Imported {database} into {url} as run {run.run_id}. Continue with `nftsync lake sync`.")
 
 
@@ -313,10 +313,10 @@ def accept(
     without requests to the provider; a running sync must end first. On a terminal, asks for
     confirmation.
     """
-    from nftsync.lake.run import Where, approve_in_lake
+    from nftsync.lake.run import ClusterOptions, approve_in_lake
     from nftsync.lake.status import find_held
 
-    where = Where(scheduler, workers, silence=takeover_after.total_seconds())
+    where = ClusterOptions(scheduler, workers, takeover_after=takeover_after.total_seconds())
     review = find_held(url, names)
     extra: dict[str, Any] = {}
     if review.counts.since is not None and not dry_run:

@@ -1,4 +1,25 @@
-"""The same sync on Dask into Delta Lake, for more data than one machine carries."""
+"""Sync on Dask into Delta Lake, for more data than fits one machine.
+
+A driver sends each step of a run to Dask workers, bucket by bucket, and at the end pins the
+version of every table in the ledger. Readers and later runs see only pinned versions.
+
+Shared parameters:
+
+- `lake`: a folder, or an address that Delta knows (`s3://bucket/folder`), with credentials in the
+  environment.
+- `run`: the number of a finished run; None: the last one.
+- `buckets`: the lake's number of buckets.
+- `takeover_after`: the takeover timeout, in seconds without a heartbeat.
+- `progress`: show a progress bar; None: on a terminal and in a notebook.
+- `interrupted`: set by Ctrl-C and SIGTERM; raises `KeyboardInterrupt`.
+
+Shared errors:
+
+- `StoreError`: the lake does not exist, or cannot be read or written.
+- `InputError`: an invalid time, no finished run, or an unknown or expired one.
+- `SyncRunning`: another driver is at work, or has taken over the run.
+- `WriteConflict`: a worker of another run or attempt wrote first.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +57,7 @@ _HOME = {
 }
 
 
-# Workers of a sync need no pandas of their own.
+# Loaded on first use, because a sync's workers do not need pandas.
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"nftsync.lake.{_HOME[name]}"), name)

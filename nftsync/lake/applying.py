@@ -1,7 +1,7 @@
-"""Step 2 of a run: reads become a bucket's rows and logged changes.
+"""Step 2 of a run: apply a bucket's reads to its rows, and log the changes.
 
-It asks nobody: from the version that the run begins at, the reads that were handed over and the
-decision on removals, it works out the same rows however often it is made.
+The step depends only on the run's base versions, the staged reads and the decision on removals. So
+a repeat writes the same rows.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from nftsync.lake.order import Order, Report, hand_over, report_of
 from nftsync.lake.past import last_numbers
 from nftsync.lake.reading import mirror_to_read, plan_of, reads_of
 from nftsync.lake.rows import TABLES, bucket_of, from_mirror
+from nftsync.lake.run_spec import Report, RunSpec, hand_over, report_of
 from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.records import Applied, WalletRead
 from nftsync.store import removals
@@ -26,19 +26,19 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.runs import Counts
 from nftsync.store.wallets import forget_answers, register
 
-#: Tokens that are handed over together.
+#: Tokens per staged row.
 _TOKENS_AT_ONCE = 50
-#: A row of `tokens`, and the greatest number of a read of this run that showed it.
+#: A row of `tokens`, and the greatest sequence number of a read in this run that showed it.
 Seen: TypeAlias = tuple[tuple[Any, ...], int]
 
 _pack = msgspec.msgpack.encode
 _TOKENS = TABLES["tokens"]
-_VOUCHED = (
+_CONFIRMED = (
     "SELECT t.token_id, max(w.sequence) FROM json_each(?) k"
     " JOIN wallets w ON w.wallet_id = k.value JOIN balance_rows b USING (wallet_no)"
     " JOIN tokens t USING (token_no) GROUP BY t.token_no"
 )
-_SEEN = (
+_SHOWN_ROWS = (
     _TOKENS.select.replace(
         " FROM tokens t",
         ", bucket_of(t.token_id) AS target FROM json_each(?) k"
@@ -50,43 +50,41 @@ _CHANGED = "SELECT token_id, changed_sequence FROM tokens WHERE changed_sequence
 
 
 class ApplyReport(Report, kw_only=True):
-    """What applying a bucket's reads came to.
+    """Result of applying a bucket's reads.
 
     Attributes:
-        counts: of balances.
-        changed: wallets that were read well and whose balances changed.
-        showed: the reads of other wallets that showed this bucket a changed token first: the
-            bucket, and the sequence number of the read.
-        held: wallets with removals held for review.
+        counts: counts of balances.
+        changed: the number of successfully read wallets whose balances changed.
+        showed: bucket and sequence number of other reads that first showed a changed token here.
+        held_wallets: wallets with removals held for review.
     """
 
     counts: Counts = msgspec.field(default_factory=Counts)
     changed: int = 0
     showed: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    held: list[str] = msgspec.field(default_factory=list)
+    held_wallets: list[str] = msgspec.field(default_factory=list, name="held")
 
 
 class _Tally:
-    """What became of reads; they themselves are not kept.
+    """Results of applied reads.
 
     Attributes:
-        counts: of balances and tokens.
-        changed: wallets that were read well and whose balances changed.
-        showed: the sequence number by which others showed a changed token, by wallet.
+        counts: counts of balances and tokens.
+        changed: successfully read wallets whose balances changed.
+        showed: sequence numbers of other reads that showed a changed token, by wallet.
         held: wallets with removals held for review.
-        whole: wallets that vouch for all their tokens, as their lists were read whole.
-        in_part: tokens that other lists showed, with the number of the newest of those reads.
+        complete: wallets with complete lists, which confirm all their tokens.
+        partial: the newest sequence number of other lists, by each token that they showed.
     """
 
     def __init__(self, *, approval: bool) -> None:
-        """Begin; the reads of an approval vouch only for what they change."""
         self._approval = approval
         self.counts = Counts()
         self.changed: set[str] = set()
         self.showed: dict[str, int] = {}
         self.held: set[str] = set()
-        self.whole: set[str] = set()
-        self.in_part: dict[str, int] = {}
+        self.complete: set[str] = set()
+        self.partial: dict[str, int] = {}
 
     def add(self, all_applied: Iterable[Applied]) -> None:
         for applied in all_applied:
@@ -102,39 +100,34 @@ class _Tally:
                 else:
                     self.changed.add(read.wallet_id)
             if applied.result == "ok" and not self._approval:
-                self.whole.add(read.wallet_id)
+                self.complete.add(read.wallet_id)
             elif applied.result != "unchanged":
-                self._add_entries(read, held=applied.result == "held")
+                self._add_entries(read, removals_held=applied.result == "held")
 
-    def _add_entries(self, read: WalletRead, *, held: bool) -> None:
-        """Note the tokens that a list showed in part: it says nothing of the wallet's others."""
+    def _add_entries(self, read: WalletRead, *, removals_held: bool) -> None:
+        """Record the tokens of a partial list."""
         for token_id, _, content in read.entries:
-            if content is not None and (not held or removals.has_metadata(content)):
-                known = self.in_part.get(token_id, 0)
-                self.in_part[token_id] = max(known, read.sequence)
+            if content is not None and (not removals_held or removals.has_metadata(content)):
+                newest = self.partial.get(token_id, 0)
+                self.partial[token_id] = max(newest, read.sequence)
 
 
-def apply_bucket(order: Order, bucket: int) -> ApplyReport:
-    """Apply a bucket's reads, unless that has been done, and hand over the tokens they showed.
-
-    Raises:
-        Overtaken: another run's worker has written the bucket.
-        StoreError: the lake cannot be read or written.
-    """
-    lake, commit = order.lake, order.commit("apply", bucket)
+def apply_bucket(spec: RunSpec, bucket: int) -> ApplyReport:
+    """Apply a bucket's reads unless that is done, and stage the tokens that they showed."""
+    lake, commit = spec.lake, spec.commit("apply", bucket)
     if (done := report_of(lake, commit, ApplyReport)) is not None:
         return done
-    with mirror_to_read(order, bucket, order.applied_at) as mirror:
+    with mirror_to_read(spec, bucket, spec.applied_at) as mirror:
         connection = mirror.connection
         before = _removals(connection)
         changes, states = last_numbers(connection)
-        tally = _apply(order, bucket, mirror)
+        tally = _apply(spec, bucket, mirror)
         connection.execute("DELETE FROM balance_change_rows WHERE change_id <= ?", (changes,))
         _renumber(
             connection,
-            ("balance_change_rows", "change_id", order.first_change[bucket], changes),
-            ("wallet_state_rows", "state_id", order.first_state[bucket], states),
-            ("wallets", "state_id", order.first_state[bucket], states),
+            ("balance_change_rows", "change_id", spec.first_change[bucket], changes),
+            ("wallet_state_rows", "state_id", spec.first_state[bucket], states),
+            ("wallets", "state_id", spec.first_state[bucket], states),
         )
 
         def rows(name: str) -> Iterator[pa.RecordBatch]:
@@ -155,35 +148,35 @@ def apply_bucket(order: Order, bucket: int) -> ApplyReport:
         report = ApplyReport(
             counts=counts,
             changed=len(tally.changed),
-            showed=[(bucket, x) for who, x in tally.showed.items() if who not in tally.changed],
-            held=sorted(tally.held),
+            showed=[(bucket, x) for w, x in tally.showed.items() if w not in tally.changed],
+            held_wallets=sorted(tally.held),
         )
-        shown = _shown(connection, tally, order)
+        shown = _shown(connection, tally, spec)
         return hand_over(lake, commit, shown, report)
 
 
-def _apply(order: Order, bucket: int, mirror: Mirror) -> _Tally:
-    tally = _Tally(approval=order.approval)
-    run_id, at = order.run_id, order.applied_at
-    plan = plan_of(order, bucket)
+def _apply(spec: RunSpec, bucket: int, mirror: Mirror) -> _Tally:
+    tally = _Tally(approval=spec.approval)
+    run_id, at = spec.run_id, spec.applied_at
+    plan = plan_of(spec, bucket)
     if plan:
         with mirror.transaction(at) as transaction:
             register(transaction.connection, plan, at)
-    with closing(RemovalGuard(order.limits)) as guard:
-        for reads in reads_of(order, bucket):
+    with closing(RemovalGuard(spec.limits)) as guard:
+        for reads in reads_of(spec, bucket):
             with mirror.transaction(at) as transaction:
                 tally.add(guard.apply(transaction, run_id, reads))
-                if order.approval:  # nobody has compared an answer with this
+                if spec.approval:  # stored digests belong to the rows before the approval
                     wallets = [x.wallet_id for x in reads if isinstance(x, WalletRead)]
                     forget_answers(transaction.connection, wallets)
-        guard.decision = order.decision
+        guard.decision = spec.decision
         while guard:
             with mirror.transaction(at) as transaction:
                 tally.add(guard.release(transaction, run_id, _ENTRIES))
     return tally
 
 
-#: List entries that are applied together of what waited.
+#: List entries per transaction when the removal guard releases reads.
 _ENTRIES = 5_000
 
 
@@ -192,14 +185,12 @@ def _removals(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
 
 
 def _renumber(connection: sqlite3.Connection, *numbered: tuple[str, str, int, int]) -> None:
-    """Give rows numbers that no other bucket gives.
+    """Assign numbers that no other bucket assigns.
 
-    Args:
-        connection: the bucket's.
-        numbered: table, column, the first number to give, and the greatest that stays as it is.
+    Each entry has a table, a column, the first new number, and the greatest number to keep.
     """
     for table, column, first, stays in numbered:
-        # By way of negative ones, so that no number is there twice at any time.
+        # Negative numbers first, so that no number is used twice.
         connection.execute(
             f"UPDATE {table} SET {column} = -({column} + ?) WHERE {column} > ?",
             (first - 1 - stays, stays),
@@ -208,22 +199,22 @@ def _renumber(connection: sqlite3.Connection, *numbered: tuple[str, str, int, in
 
 
 def _shown(
-    connection: sqlite3.Connection, tally: _Tally, order: Order
+    connection: sqlite3.Connection, tally: _Tally, spec: RunSpec
 ) -> Iterator[tuple[int, int, bytes]]:
-    """The tokens that reads showed, by their buckets, a few at a time."""
-    sequences = dict(over_keys(connection, _VOUCHED, tally.whole))
-    changed = connection.execute(_CHANGED, (order.greatest_sequence,))
-    for token_id, sequence in (*tally.in_part.items(), *changed):
+    """Yield the shown tokens by their buckets, a few at a time."""
+    sequences = dict(over_keys(connection, _CONFIRMED, tally.complete))
+    changed = connection.execute(_CHANGED, (spec.greatest_sequence,))
+    for token_id, sequence in (*tally.partial.items(), *changed):
         sequences[token_id] = max(sequence, sequences.get(token_id, 0))
-    connection.create_function("bucket_of", 1, lambda key: bucket_of(key, order.buckets))
-    rows = over_keys(connection, _SEEN, sequences)
-    seen: list[Seen] = []
+    connection.create_function("bucket_of", 1, lambda key: bucket_of(key, spec.buckets))
+    rows = over_keys(connection, _SHOWN_ROWS, sequences)
+    shown: list[Seen] = []
     last = 0
     for *row, target in rows:
-        if seen and (target != last or len(seen) == _TOKENS_AT_ONCE):
-            yield last, 0, _pack(seen)
-            seen = []
-        seen.append((tuple(row), sequences[row[0]]))
+        if shown and (target != last or len(shown) == _TOKENS_AT_ONCE):
+            yield last, 0, _pack(shown)
+            shown = []
+        shown.append((tuple(row), sequences[row[0]]))
         last = target
-    if seen:
-        yield last, 0, _pack(seen)
+    if shown:
+        yield last, 0, _pack(shown)

@@ -1,4 +1,4 @@
-"""Copies between a database and a lake, in both directions, with all history."""
+"""Copies of a database in a lake, and of a lake in a database, with all history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, from_database, to_mirror
 from nftsync.lake.setup import create_tables
-from nftsync.lake.storage import Commit, Lake, Overtaken, Versions, added_in
+from nftsync.lake.storage import Commit, Lake, Versions, WriteConflict, added_in
 from nftsync.store import database as store
 from nftsync.store.history import last_observed
 from nftsync.store.mirror import Mirror
@@ -26,7 +26,7 @@ from nftsync.terminal import progress_bar
 from nftsync.times import now
 from nftsync.whole_files import whole_file
 
-#: What a database is made of: its tokens are those of `tokens`, not of each bucket.
+#: Tables that an export copies; each bucket's `known_tokens` are copies of `tokens`.
 _EXPORTED = [name for name in TABLES if name not in {"known_tokens", "contracts"}]
 _RUN = ("run_id", "kind", "status", "started_at", "finished_at", "wallets_total", "error")
 _SUMS = Counts.__struct_fields__
@@ -43,32 +43,20 @@ def import_database(
     lake: str,
     *,
     buckets: int = 64,
-    silence: float = 60.0,
+    takeover_after: float = 60.0,
     progress: bool | None = None,
 ) -> LakeRun:
-    """Fill a new lake with all that a database holds, as it is at one moment.
+    """Copy a database, as it is at one moment, into a new lake.
 
-    Args:
-        database: the database, of this or an earlier version; it may be written meanwhile.
-        lake: the lake's folder or address.
-        buckets: into how many it is divided.
-        silence: another import that shows no sign for so long, in seconds, is gone.
-        progress: show a bar; None shows it on a terminal.
-
-    Returns:
-        The run that the lake begins with.
-
-    Raises:
-        InputError: the lake has runs of its own.
-        SyncRunning: another driver is at work, or has taken the lake over.
-        StoreError: the database cannot be read, or the lake cannot be written.
+    The database may come from this or an earlier release, and may be written meanwhile. Returns the
+    lake's first run. Raises `InputError` if the lake already has runs.
     """
     tables = Lake(lake)
     with reading(database) as connection, explained(lake), private_files():
         create_tables(tables)
         ledger = Ledger(tables)
-        run = ledger.begin_import(_history(connection, buckets), buckets, silence)
-        with ledger.renewing(run, silence):
+        run = ledger.begin_import(_history(connection, buckets), buckets, takeover_after)
+        with ledger.heartbeat(run, takeover_after):
             versions = _copy(connection, tables, ledger, run, progress)
             run.applied_at = last_observed(connection) or now()
             for column, query in _GREATEST.items():
@@ -86,7 +74,7 @@ def _copy(
     run: LakeRun,
     progress: bool | None,
 ) -> Versions:
-    """Let each table be what a database has; the versions of them."""
+    """Copy all tables; return their versions."""
     commit = Commit(run.run_id, "import", 0, run.attempt, {})
     versions = {}
     with progress_bar("Importing", len(TABLES), unit="tables", shown=progress) as bar:
@@ -95,11 +83,11 @@ def _copy(
             batches = from_database(connection, name, run.buckets)
             if table.log:
                 batches = added_in(run.run_id, batches)
-            before = tables.go_back(name, tables.look(name).version())
+            before = tables.restore(name, tables.table(name).version())
             tables.write(name, "true", batches, commit)
-            versions[name] = tables.look(name).version()
-            if not tables.only_by(run.run_id, run.attempt, name, before, versions[name]):
-                raise Overtaken(f"{name} is written by another import; run it again")
+            versions[name] = tables.table(name).version()
+            if not tables.written_only_by(run.run_id, run.attempt, name, before, versions[name]):
+                raise WriteConflict(f"another import is writing {name}. Run the command again")
             bar.update(1)
     return versions
 
@@ -119,30 +107,20 @@ def _history(connection: sqlite3.Connection, buckets: int) -> list[LakeRun]:
 def export_lake(
     lake: str, database: Path, *, run_id: int | None = None, progress: bool | None = None
 ) -> LakeRun:
-    """Write all that a run of a lake pinned into a new database.
+    """Copy a finished run of a lake into a new database that only its owner can read.
 
-    Args:
-        lake: the lake's folder or address.
-        database: where to; only its owner may read it. It appears once it is whole.
-        run_id: which run; None: the last finished one.
-        progress: show a bar; None shows it on a terminal.
-
-    Returns:
-        The run.
-
-    Raises:
-        InputError: `database` is there already, or there is no such run.
-        StoreError: the lake cannot be read, or the database cannot be written.
+    The database appears once it is complete. Returns the run. Raises `InputError` if `database`
+    exists.
     """
     database = Path(os.path.abspath(database))  # noqa: PTH100 - a link at its place is not followed
     tables = Lake(lake)
     with explained(lake):
         ledger = Ledger(tables)
         run = ledger.finished(run_id)
-        runs = [each for each in ledger.runs() if each.run_id <= run.run_id]
+        runs = [row for row in ledger.runs() if row.run_id <= run.run_id]
     with whole_file(database) as partial, store.explained(database):
         with Mirror(partial, write_gap=0.0) as mirror:
-            mirror.connection.execute("PRAGMA synchronous = OFF")  # `whole_file` syncs it at last
+            mirror.connection.execute("PRAGMA synchronous = OFF")  # `whole_file` syncs it
             _fill(mirror, tables, run, runs, progress)
         with closing(sqlite3.connect(partial, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE").fetchone()
@@ -160,26 +138,26 @@ def _fill(
             to_mirror(connection, name, lake.batches(name, versions[name], "true"))
 
     with progress_bar("Exporting", len(_EXPORTED) + 1, unit="tables", shown=progress) as bar:
-        # Tokens before what names them.
+        # Tables that other tables refer to come first.
         for name in sorted(_EXPORTED, key=lambda name: name not in {"wallets", "tokens"}):
             take(name)
             bar.update(1)
         mirror.index_tokens()
-        connection.execute("DELETE FROM contracts")  # made of the tokens; the lake knows more
+        connection.execute("DELETE FROM contracts")  # the lake has more names than the tokens give
         take("contracts")
         bar.update(1)
     with mirror.transaction():
         connection.execute(
             "UPDATE mirror_state SET greatest_sequence = ?", (run.greatest_sequence,)
         )
-        put_runs(connection, [each for each in runs if each.status != "running"])
+        put_runs(connection, [row for row in runs if row.status != "running"])
         end_all_work(connection, now())
 
 
 def put_runs(connection: sqlite3.Connection, runs: Iterable[LakeRun]) -> None:
-    """Put a lake's runs into a mirror that has none of them; imports are no runs of a mirror."""
+    """Insert a lake's runs into a mirror without runs, except imports."""
     columns = (*_RUN, *_SUMS)
-    own = [each for each in runs if each.kind != "import"]
+    own = [run for run in runs if run.kind != "import"]
     rows = [{**msgspec.structs.asdict(x), **msgspec.structs.asdict(x.counts)} for x in own]
     connection.executemany(
         f"INSERT INTO sync_runs ({', '.join(columns)})"

@@ -1,7 +1,7 @@
-"""The driver of a lake's run: the order of its steps, and the versions it pins at the end.
+"""Driver of a run: distributes the steps to workers, and pins the written versions.
 
-What a step writes counts for nothing until the run is pinned; so a run may end anywhere, and
-another driver goes on where it was, or begins anew from what the run before has pinned.
+Nothing that a step writes is visible before the run is pinned. So a run can stop at any point;
+another driver resumes it, or starts a new run from the last pinned versions.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from distributed import Client
 
 from nftsync.errors import InputError, RunInterrupted, SyncRunning
 from nftsync.lake.applying import ApplyReport, apply_bucket
-from nftsync.lake.cluster import each_bucket, pace_of_worker, paced, shared_part
+from nftsync.lake.cluster import each_bucket, rate_limit_of_worker, shared_part, shared_rate_limit
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
-from nftsync.lake.merging import NAMES, MergeReport, merge_tokens, name_contracts, spread_tokens
-from nftsync.lake.order import EVERYBODY, Order, Report, whole_or_refused
-from nftsync.lake.past import PastOfLake
+from nftsync.lake.merging import NAMES, MergeReport, merge_tokens, name_contracts, propagate_tokens
+from nftsync.lake.past import LakeHistory
 from nftsync.lake.reading import ReadReport, read_bucket, read_held
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, bucket_of
-from nftsync.lake.storage import Lake, Overtaken, Versions
+from nftsync.lake.run_spec import ALL_BUCKETS, Report, RunSpec, damage_explained
+from nftsync.lake.storage import Lake, Versions, WriteConflict
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.removal_guard import Decision, decide
 from nftsync.pull.result import Failure, Resumed, SyncResult
@@ -42,7 +42,7 @@ from nftsync.threads import Failures
 from nftsync.times import now
 
 _T = TypeVar("_T")
-#: How often a run begins its writing anew where another's worker wrote meanwhile.
+#: Attempts at writing in case of write conflicts.
 _MOST_ATTEMPTS = 5
 _LINES_AT_ONCE = 500
 
@@ -51,32 +51,32 @@ def _handed_to(reports: Iterable[Report]) -> set[int]:
     return {bucket for report in reports for bucket in report.handed_to}
 
 
-def _pace_of(run: LakeRun) -> str:
+def _rate_limit_name(run: LakeRun) -> str:
     return f"nftsync-{run.driver}"
 
 
 class _Interrupted(Exception):
-    """Ctrl-C."""
+    """Interrupt by Ctrl-C or SIGTERM."""
 
 
 # What workers do ----------------------------------------------------------------------------------
 
 
-def _told(function: Callable[[Order, int], _T], order: Order, bucket: int) -> _T:
-    """Do a task; a worker logs what it fails with."""
-    with explained(order.url):
-        return function(order, bucket)
+def _run_task(function: Callable[[RunSpec, int], _T], spec: RunSpec, bucket: int) -> _T:
+    """Run a task on a worker, with store errors explained."""
+    with explained(spec.url):
+        return function(spec, bucket)
 
 
-def _read(driver: str, order: Order, bucket: int) -> ReadReport:
-    pace = pace_of_worker(driver)
-    with pace.naming_the_worker():
-        return read_bucket(order, bucket, pace.access(), pace.stopped, pace.rule)
+def _read(driver: str, spec: RunSpec, bucket: int) -> ReadReport:
+    limit = rate_limit_of_worker(driver)
+    with limit.worker_named():
+        return read_bucket(spec, bucket, limit.access(), limit.stopped, limit.rule)
 
 
 @dataclass
 class Driver:
-    """Drives one run."""
+    """Driver of one run."""
 
     _lake: Lake
     _ledger: Ledger
@@ -93,11 +93,11 @@ class Driver:
     def __post_init__(self) -> None:
         self._resumed = self._run.attempt > 0
 
-    def paced(self, config: ClientConfig) -> AbstractContextManager[None]:
-        """Let the workers read together as fast as one machine would, for a block."""
-        return paced(
+    def rate_limited(self, config: ClientConfig) -> AbstractContextManager[None]:
+        """Apply the rate limit to all workers together during a block."""
+        return shared_rate_limit(
             self._client,
-            _pace_of(self._run),
+            _rate_limit_name(self._run),
             self._lake.root,
             config,
             self._interrupted,
@@ -105,41 +105,41 @@ class Driver:
         )
 
     def run(self, config: ClientConfig, concurrency: int) -> SyncResult:
-        """Read the wallets, and apply what was read."""
+        """Read the wallets and apply the reads."""
         request = self._request
-        order = msgspec.structs.replace(
-            self._order(),
+        spec = msgspec.structs.replace(
+            self._run_spec(),
             planned=request.wallets is not None,
             config=shared_part(config),
             concurrency=concurrency,
             limits=None if request.allow_removals else request.limits,
         )
-        return self._ended(partial(self._read_and_write, order))
+        return self._end_after(partial(self._read_and_write, spec))
 
-    def _read_and_write(self, order: Order) -> SyncResult:
-        self._hand_out_plan(order)
-        reports = self._read_all(order)
-        reasons = [each.reason for each in reports if each.reason is not None]
+    def _read_and_write(self, spec: RunSpec) -> SyncResult:
+        self._hand_out_plan(spec)
+        reports = self._read_all(spec)
+        reasons = [report.reason for report in reports if report.reason is not None]
         if reasons:
             return self._end(reports, error=reasons[0])
-        if not sum(each.wallets for each in reports):
-            self._end(reports, error="there was nothing to read")
-            raise InputError("no wallets to read: give --wallets-file")
-        return self._write_all(order, reports)
+        if not sum(report.wallets for report in reports):
+            self._end(reports, error="no wallets to read")
+            raise InputError("no wallets to read: set --wallets-file")
+        return self._write_all(spec, reports)
 
     def approve(self, wallets: list[str] | None) -> SyncResult:
-        """Apply the removals held for review of some wallets, or of all."""
-        order = msgspec.structs.replace(self._order(), approval=True, limits=None)
-        return self._ended(partial(self._apply_held, order, wallets))
+        """Apply the removals held for review of some wallets; None: all."""
+        spec = msgspec.structs.replace(self._run_spec(), approval=True, limits=None)
+        return self._end_after(partial(self._apply_held, spec, wallets))
 
-    def _apply_held(self, order: Order, wallets: list[str] | None) -> SyncResult:
+    def _apply_held(self, spec: RunSpec, wallets: list[str] | None) -> SyncResult:
         function = partial(read_held, wallets)
-        reports = self._each(function, order, range(order.buckets), "removals")
-        return self._write_all(order, reports)
+        reports = self._each_bucket(function, spec, range(spec.buckets), "removals")
+        return self._write_all(spec, reports)
 
-    def _order(self) -> Order:
+    def _run_spec(self) -> RunSpec:
         run = self._run
-        return Order(
+        return RunSpec(
             url=self._lake.root,  # workers may be in another folder
             driver=run.driver or "",
             run_id=run.run_id,
@@ -150,86 +150,87 @@ class Driver:
             approved_at=run.approved_at,
         )
 
-    def _ended(self, work: Callable[[], SyncResult]) -> SyncResult:
+    def _end_after(self, work: Callable[[], SyncResult]) -> SyncResult:
         try:
             return work()
         except _Interrupted:
             return self._end([], interrupted=True)
         except CancelledError as error:
-            what = "resume the run: `nftsync lake sync --resume`"
+            remedy = "Resume the run: `nftsync lake sync --resume`"
             if self._run.kind != "sync":
-                what = "run the command again"
-            raise RunInterrupted(f"the Dask scheduler has gone; {what}") from error
+                remedy = "Run the command again"
+            raise CutOff(f"lost the connection to the Dask scheduler. {remedy}") from error
 
-    def _hand_out_plan(self, order: Order) -> None:
+    def _hand_out_plan(self, spec: RunSpec) -> None:
         if self._request.wallets is None:
             return
         by_bucket: dict[int, list[WalletLine]] = {}
         for line in self._request.wallets:
-            by_bucket.setdefault(bucket_of(line.wallet_id, order.buckets), []).append(line)
+            by_bucket.setdefault(bucket_of(line.wallet_id, spec.buckets), []).append(line)
         lines_of_buckets = (
             (bucket, 0, msgspec.msgpack.encode(lines[start : start + _LINES_AT_ONCE]))
             for bucket, lines in by_bucket.items()
             for start in range(0, len(lines), _LINES_AT_ONCE)
         )
-        # Each driver hands it out anew: what the last one did may be there in part.
-        commit = order.commit("plan", 0)._replace(attempt=self._run.attempt)
-        with whole_or_refused(self._lake, order.run_id) if self._resumed else nullcontext():
+        # Each driver stages the plan again: the last driver's may be incomplete.
+        commit = spec.commit("plan", 0)._replace(attempt=self._run.attempt)
+        with damage_explained(self._lake, spec.run_id) if self._resumed else nullcontext():
             self._lake.stage(lines_of_buckets, commit)
 
-    def _read_all(self, order: Order) -> list[ReadReport]:
-        planned = len(self._request.wallets or ()) or self._lake.count("wallets", order.start)
+    def _read_all(self, spec: RunSpec) -> list[ReadReport]:
+        planned = len(self._request.wallets or ()) or self._lake.count("wallets", spec.start)
         with progress_bar("wallets", planned, unit="wallets", shown=self._progress) as bar:
-            return self._each(
-                partial(_read, _pace_of(self._run)),
-                order,
-                range(order.buckets),
-                tell=lambda report: bar.update(report.wallets),
+            return self._each_bucket(
+                partial(_read, _rate_limit_name(self._run)),
+                spec,
+                range(spec.buckets),
+                on_result=lambda report: bar.update(report.wallets),
             )
 
-    def _write_all(self, order: Order, reports: list[ReadReport]) -> SyncResult:
+    def _write_all(self, spec: RunSpec, reports: list[ReadReport]) -> SyncResult:
         run, attempts = self._run, 0
-        order = msgspec.structs.replace(order, config=None, decision=self._decide(order, reports))
+        spec = msgspec.structs.replace(spec, config=None, decision=self._decide(spec, reports))
         while True:
-            order = self._numbered(order, reports)
+            spec = self._with_numbers(spec, reports)
             try:
                 read = [bucket for bucket, report in enumerate(reports) if report.wallets]
-                applied = self._each(apply_bucket, order, read, "balances")
-                merged = self._each(merge_tokens, order, _handed_to(applied), "tokens")
-                told = _handed_to(merged)
-                every = range(order.buckets)
-                spread = msgspec.structs.replace(order, base=self._lake.versions())
-                self._each(spread_tokens, spread, every if EVERYBODY in told else told - {NAMES})
-                if NAMES in told or self._request.collections is not None:
-                    name_contracts(order, self._request.collections)
-                run.versions = self._written()
-            except Overtaken:
+                applied = self._each_bucket(apply_bucket, spec, read, "balances")
+                merged = self._each_bucket(merge_tokens, spec, _handed_to(applied), "tokens")
+                targets = _handed_to(merged)
+                if ALL_BUCKETS in targets:
+                    targets |= set(range(spec.buckets))
+                current = msgspec.structs.replace(spec, base=self._lake.versions())
+                self._each_bucket(propagate_tokens, current, targets - {ALL_BUCKETS, NAMES})
+                if NAMES in targets or self._request.collections is not None:
+                    name_contracts(spec, self._request.collections)
+                run.versions = self._written_versions()
+            except WriteConflict:
                 if (attempts := attempts + 1) == _MOST_ATTEMPTS:
                     raise
                 run.attempt += 1
                 continue
             return self._pin(reports, applied, merged)
 
-    def _decide(self, order: Order, reports: list[ReadReport]) -> Decision:
-        if order.limits is None:
+    def _decide(self, spec: RunSpec, reports: list[ReadReport]) -> Decision:
+        if spec.limits is None:
             return Decision()
-        past = PastOfLake(
+        past = LakeHistory(
             self._lake,
-            order.start,
-            [report.known for report in reports],
+            spec.start,
+            [report.guard_input for report in reports],
             approved_at=self._run.approved_at,
             runs={run.run_id: run.started_at for run in self._ledger.runs()},
             started_at=self._run.started_at,
         )
-        return decide(order.limits, past, past.waiting)
+        return decide(spec.limits, past, past.waiting)
 
-    def _numbered(self, order: Order, reports: list[ReadReport]) -> Order:
-        """The order to write, from what is pinned and with which numbers."""
+    def _with_numbers(self, spec: RunSpec, reports: list[ReadReport]) -> RunSpec:
+        """Return the spec for writing: with base versions, and the first numbers of each bucket."""
         run = self._run
         if run.applied_at is None:
             run.applied_at = max(now(), run.not_before)
-        self._ledger.save(run)  # or this run is no longer ours
-        self._base = {name: self._lake.go_back(name, run.start.get(name, 0)) for name in TABLES}
+        self._ledger.save(run)  # raises if another driver has taken over
+        self._base = {name: self._lake.restore(name, run.start.get(name, 0)) for name in TABLES}
         self._base["staged"] = self._lake.versions()["staged"]
         changes, states = run.greatest_change + 1, run.greatest_state + 1
         first_change, first_state = [], []
@@ -240,52 +241,52 @@ class Driver:
             states += report.states
         tokens = sum(report.changes for report in reports)
         first = run.greatest_token_change + 1
-        self._greatest = changes, states, first + tokens * order.buckets
+        self._greatest = changes, states, first + tokens * spec.buckets
         return msgspec.structs.replace(
-            order,
+            spec,
             attempt=run.attempt,
             base=self._base,
             applied_at=run.applied_at,
             first_change=first_change,
             first_state=first_state,
-            first_token_change=[first + tokens * k for k in range(order.buckets)],
+            first_token_change=[first + tokens * k for k in range(spec.buckets)],
         )
 
-    def _written(self) -> Versions:
-        """The versions of what was written.
+    def _written_versions(self) -> Versions:
+        """Return the versions that this run wrote.
 
         Raises:
-            Overtaken: a worker of another attempt has written there as well.
+            WriteConflict: a worker of another run or attempt also wrote.
         """
-        run, found = self._run, self._lake.versions()
+        run, results = self._run, self._lake.versions()
         for name in TABLES:
             by = run.run_id, run.attempt
-            if not self._lake.only_by(*by, name, self._base[name], found[name]):
-                raise Overtaken(f"{name}: written by a worker of another run or attempt")
-        return {name: found[name] for name in TABLES}
+            if not self._lake.written_only_by(*by, name, self._base[name], results[name]):
+                raise WriteConflict(f"{name}: written by a worker of another run or attempt")
+        return {name: results[name] for name in TABLES}
 
-    def _each(
+    def _each_bucket(
         self,
-        function: Callable[[Order, int], _T],
-        order: Order,
+        function: Callable[[RunSpec, int], _T],
+        spec: RunSpec,
         buckets: Iterable[int],
-        what: str | None = None,
-        tell: Callable[[_T], object] | None = None,
+        label: str | None = None,
+        on_result: Callable[[_T], object] | None = None,
     ) -> list[_T]:
-        """What a step comes to in some buckets, in their order, with a bar if it has a name."""
+        """Run a step in buckets, with a bar if labeled; return the results in bucket order."""
         places = sorted(buckets)
         with progress_bar(
-            what or "", len(places), unit="buckets", shown=self._progress if what else False
+            label or "", len(places), unit="buckets", shown=self._progress if label else False
         ) as bar:
-            found = {}
+            results = {}
             for bucket, result in each_bucket(
-                self._client, partial(_told, function, order), places, self._check
+                self._client, partial(_run_task, function, spec), places, self._check
             ):
-                found[bucket] = result
+                results[bucket] = result
                 bar.update(1)
-                if tell is not None:
-                    tell(result)
-        return [found[bucket] for bucket in places]
+                if on_result is not None:
+                    on_result(result)
+        return [results[bucket] for bucket in places]
 
     def _check(self) -> None:
         self._failures.raise_first()
@@ -300,21 +301,21 @@ class Driver:
         self, reports: list[ReadReport], applied: list[ApplyReport], merged: list[MergeReport]
     ) -> SyncResult:
         run = self._run
-        run.greatest_sequence = max(each.greatest_sequence for each in reports)
+        run.greatest_sequence = max(report.greatest_sequence for report in reports)
         run.greatest_change, run.greatest_state, run.greatest_token_change = self._greatest
         if self._request.allow_removals:
             run.approved_at = run.applied_at or ""
         counts = run.counts
-        counts.tokens_added = sum(each.added for each in merged)
-        counts.tokens_changed = sum(each.changed for each in merged)
-        for each in applied:
-            counts.balances_added += each.counts.balances_added
-            counts.balances_changed += each.counts.balances_changed
-            counts.balances_removed += each.counts.balances_removed
-        held = [Failure(wallet, HELD_BACK) for each in applied for wallet in each.held]
-        first = set().union(*(each.shown_by for each in merged))
-        changed = sum(each.changed + len(first.intersection(each.showed)) for each in applied)
-        return self._end(reports, held=held, changed=changed)
+        counts.tokens_added = sum(report.added for report in merged)
+        counts.tokens_changed = sum(report.changed for report in merged)
+        for report in applied:
+            counts.balances_added += report.counts.balances_added
+            counts.balances_changed += report.counts.balances_changed
+            counts.balances_removed += report.counts.balances_removed
+        failures = [Failure(x, HELD_BACK) for report in applied for x in report.held_wallets]
+        first = set().union(*(report.shown_by for report in merged))
+        changed = sum(x.changed + len(first.intersection(x.showed)) for x in applied)
+        return self._end(reports, held_failures=failures, changed=changed)
 
     def _end(
         self,
@@ -322,15 +323,15 @@ class Driver:
         *,
         error: str | None = None,
         interrupted: bool = False,
-        held: Sequence[Failure] = (),
+        held_failures: Sequence[Failure] = (),
         changed: int | None = None,
     ) -> SyncResult:
         run, counts = self._run, self._run.counts
-        failures = {each.wallet_id: each for report in reports for each in report.failures}
-        failures |= {each.wallet_id: each for each in held}
-        total = sum(each.wallets for each in reports)
-        counts.requests = sum(each.requests for each in reports)
-        counts.retries = sum(each.retries for each in reports)
+        failures = {x.wallet_id: x for report in reports for x in report.failures}
+        failures |= {failure.wallet_id: failure for failure in held_failures}
+        total = sum(report.wallets for report in reports)
+        counts.requests = sum(report.requests for report in reports)
+        counts.retries = sum(report.retries for report in reports)
         counts.wallets_failed = len(failures)
         counts.wallets_ok = total - len(failures)
         counts.wallets_unchanged = 0 if changed is None else max(0, counts.wallets_ok - changed)
@@ -354,11 +355,11 @@ class Driver:
         return result
 
     def _taken_over(self, reports: list[ReadReport]) -> Resumed:
-        """What an earlier driver of this run had read."""
-        before = [each for each in reports if each.wallets and each.driver != self._run.driver]
-        wallets = sum(each.wallets - len(each.failures) for each in before)
+        """Summarize the reads of earlier drivers of this run."""
+        before = [x for x in reports if x.wallets and x.driver != self._run.driver]
+        wallets = sum(report.wallets - len(report.failures) for report in before)
         if not before:
             return Resumed(0, None, None)
-        oldest = min(each.read_at for each in before)
+        oldest = min(report.read_at for report in before)
         age = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
         return Resumed(wallets, oldest, max(0.0, round(age, 3)))

@@ -1,9 +1,8 @@
-"""Lakes in a local folder: private, fsynced before they count, repaired after a power cut.
+"""Lakes in local folders: private, synced to disk before they count, repaired after a power cut.
 
-Delta does not wait for the disk, so a power cut may leave part of a log entry, or an entry whose
-file of rows is missing. nftsync syncs the versions that a run pins before the ledger names them,
-and each entry of the ledger before anything relies on it. So a power cut damages only versions that
-no run has pinned.
+Delta does not sync its files, so a power cut may damage log entries or data files. nftsync syncs
+versions before the ledger pins them, and ledger entries before they are used. So a power cut
+damages only unpinned versions.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ _log = logging.getLogger(__name__)
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 _HINT = "_last_checkpoint"
-#: Disks sync many files at once in less time than one after the other.
+#: Disks sync many files faster in parallel.
 _SYNCS_AT_ONCE = 16
 
 
 def is_folder(root: str) -> bool:
-    """Tell whether a lake is a folder, not an object store's."""
+    """Tell whether a lake is in a folder, not in an object store."""
     return "://" not in root
 
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Let only their owner read the files that this process and its children create."""
+    """Make new files of this process and its children readable only by their owner."""
     before = os.umask(0o077)
     try:
         yield
@@ -50,7 +49,7 @@ def private_files() -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock for a block; it ends with the process, so no wait is for ever."""
+    """Lock a folder for a block; the lock ends with the process."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # a file system without locks
@@ -61,22 +60,18 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 class TableLog:
-    """Delta's log of a table in a folder: an entry for each version, and checkpoints.
-
-    Attributes:
-        table: the table's folder.
-    """
+    """Delta's log of a table in a folder: an entry per version, and checkpoints."""
 
     def __init__(self, table: Path) -> None:
         self.table = table
         self._folder = table / "_delta_log"
 
     def versions(self) -> list[int]:
-        """Return the versions that have an entry, the oldest first."""
+        """Return the versions with an entry, oldest first."""
         return sorted(self._numbered(_ENTRY))
 
     def actions(self, version: int) -> list[dict[str, Any]] | None:
-        """Return what an entry says, or None if it is damaged or missing."""
+        """Return the actions of an entry, or None if it is damaged or missing."""
         try:
             lines = self._entry(version).read_bytes().splitlines()
             actions = [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
@@ -87,36 +82,33 @@ class TableLog:
         return actions if kinds >= needed else None
 
     def files_since(self, since: int, until: int) -> set[Path]:
-        """Return the files that the versions after one up to another added.
-
-        These are the files of rows that the last of them still has, log entries and checkpoints.
-        """
-        found = {self._entry(version) for version in range(since + 1, until + 1)}
+        """Return the files that versions after `since` up to `until` added and still contain."""
+        files = {self._entry(version) for version in range(since + 1, until + 1)}
         for version in range(since + 1, until + 1):
             for action in self.actions(version) or ():
                 if "add" in action:
-                    found.add(self.table / unquote(action["add"]["path"]))
+                    files.add(self.table / unquote(action["add"]["path"]))
                 elif "remove" in action:
-                    found.discard(self.table / unquote(action["remove"]["path"]))
+                    files.discard(self.table / unquote(action["remove"]["path"]))
         for version, path in self._numbered(_CHECKPOINT).items():
             if since < version <= until:
-                found.add(path)
+                files.add(path)
         if (self._folder / _HINT).exists():
-            found.add(self._folder / _HINT)
-        return found
+            files.add(self._folder / _HINT)
+        return files
 
     def newest_checkpoint(self) -> int:
-        """Return the version of the newest checkpoint that can be read, or -1."""
+        """Return the version of the newest readable checkpoint, or -1."""
         for version, path in sorted(self._numbered(_CHECKPOINT).items(), reverse=True):
             if _can_read(path):
                 return version
         return -1
 
     def mend(self, floor: int) -> int | None:
-        """Set aside the entries after a version from the first damaged one on.
+        """Set aside the entries after version `floor` from the first damaged one.
 
         Returns:
-            The version from which entries were set aside, or None.
+            The first version set aside, or None.
         """
         versions = [version for version in self.versions() if version > floor]
         until = max(versions, default=floor)
@@ -125,7 +117,7 @@ class TableLog:
         return cut
 
     def set_aside(self, cut: int, floor: int) -> None:
-        """Set aside the entries from a version on, and the checkpoints after another that fail."""
+        """Set aside entries from version `cut`, and unreadable checkpoints after `floor`."""
         gone = [path for version, path in self._numbered(_ENTRY).items() if version >= cut]
         checkpoints = self._numbered(_CHECKPOINT)
         for version, path in checkpoints.items():
@@ -136,7 +128,7 @@ class TableLog:
             gone
         ):
             gone.append(hint)
-        for path in sorted(gone, reverse=True):  # the newest entry first, so that no gap is left
+        for path in sorted(gone, reverse=True):  # newest first, to leave no gap
             path.rename(f"{path}.damaged")
         if gone:
             sync_to_disk(self._folder)
@@ -147,8 +139,8 @@ class TableLog:
     def _numbered(self, form: re.Pattern[str]) -> dict[int, Path]:
         if not self._folder.is_dir():
             return {}
-        found = ((form.fullmatch(path.name), path) for path in self._folder.iterdir())
-        return {int(match[1]): path for match, path in found if match}
+        matches = ((form.fullmatch(path.name), path) for path in self._folder.iterdir())
+        return {int(match[1]): path for match, path in matches if match}
 
 
 def _can_read(checkpoint: Path) -> bool:
@@ -160,7 +152,6 @@ def _can_read(checkpoint: Path) -> bool:
 
 
 def _hinted(hint: Path) -> int:
-    """Return the version that `_last_checkpoint` names, or -1 if it is damaged."""
     try:
         version = msgspec.json.decode(hint.read_bytes(), type=dict[str, Any])["version"]
     except (KeyError, msgspec.DecodeError):
@@ -169,18 +160,18 @@ def _hinted(hint: Path) -> int:
 
 
 def sync_table(table: Path, since: int, until: int) -> None:
-    """Wait until the disk has a table's versions after one up to another."""
+    """Wait until a table's versions after `since` up to `until` are on disk."""
     files = TableLog(table).files_since(since, until)
     folders = {folder for file in files for folder in file.parents if table in folder.parents}
     folders |= {table, table.parent}
     with ThreadPoolExecutor(_SYNCS_AT_ONCE) as threads:
         list(threads.map(sync_to_disk, files))
-        # Names count once the files are there.
+        # Folders after the files that they name.
         list(threads.map(sync_to_disk, folders))
 
 
 def make_folder(path: Path) -> None:
-    """Create a private folder, and those above it, on disk before it returns."""
+    """Create a private folder and its parents, and wait until they are on disk."""
     if path.is_dir():
         return
     missing = [path, *(above for above in path.parents if not above.exists())]

@@ -1,9 +1,10 @@
-"""The ledger of a lake: its runs, the active run and its driver, and the versions each pinned.
+"""Ledger of a lake: its runs, the active run and its driver, and the versions that runs pinned.
 
-It is one small Delta table that every change writes anew, so of two changes at once one is refused
-and made again of what the other left. A driver renews its run while it lives; who finds a run that
-is not renewed takes it over. No clock is compared with another machine's: who waits looks whether
-the row changes meanwhile.
+The ledger is a small Delta table, and every change rewrites it. Of two simultaneous changes, Delta
+refuses one, which is repeated on the new rows.
+
+A driver sends heartbeats. Another driver takes over if its row does not change within the takeover
+timeout. No two machines' clocks are compared.
 """
 
 from __future__ import annotations
@@ -27,14 +28,13 @@ from nftsync.times import now
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-#: What holds a lake without being a run: it leaves no row behind, and an interrupted run
-#: before it can still be resumed.
+#: Leaves no row behind, so an interrupted run before a compaction can still be resumed.
 _COMPACT = "compact"
-#: What fills a lake; no run resumes it.
+#: Cannot be resumed.
 _IMPORT = "import"
 
-#: How often a run is renewed while it may be silent: once would be by chance.
-_RENEWED = 4
+#: Heartbeats within the takeover timeout: one alone could be late by chance.
+_BEATS = 4
 
 
 def _newest(runs: list[LakeRun]) -> LakeRun | None:
@@ -42,10 +42,10 @@ def _newest(runs: list[LakeRun]) -> LakeRun | None:
 
 
 def _start(run: LakeRun, runs: list[LakeRun]) -> None:
-    """Add a run, which begins at what the last finished one has pinned."""
+    """Add a run that starts from the versions that the last finished run pinned."""
     if (last := _newest(runs)) is not None and last.status == "running":
         last.status = "interrupted"
-    if (before := _newest([each for each in runs if each.versions is not None])) is not None:
+    if (before := _newest([run for run in runs if run.versions is not None])) is not None:
         run.start, run.not_before = before.versions or {}, before.applied_at or ""
         for name in ("approved_at", *GREATEST):
             setattr(run, name, getattr(before, name))
@@ -53,7 +53,7 @@ def _start(run: LakeRun, runs: list[LakeRun]) -> None:
 
 
 class Ledger:
-    """The runs of one lake, as one driver or reader sees them."""
+    """Runs of one lake."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -61,53 +61,48 @@ class Ledger:
         self._driver = uuid4().hex
 
     def runs(self) -> list[LakeRun]:
-        """All runs, the oldest first."""
+        """Return all runs, oldest first."""
         return self._table.read()
 
     @property
     def problem(self) -> str | None:
-        """A damage that was passed over when the runs were read, or None."""
+        """Damage that the last read skipped, or None."""
         return self._table.problem
 
     def warn(self) -> None:
-        """Log such a damage."""
+        """Log the damage that the last read skipped."""
         if self.problem is not None:
             _log.warning(
-                "%s: %s; the entry before it is shown. `nftsync lake sync` repairs it.",
+                "%s: %s. Showing the entry before it. Repair it: `nftsync lake sync`",
                 self._lake.url,
                 self.problem,
             )
 
     def finished(self, run_id: int | None = None) -> LakeRun:
-        """The last finished run, or the one that is named.
-
-        Raises:
-            InputError: there is no such run, or it pins nothing (any more).
-        """
+        """Return a finished run, by default the last."""
         runs = self.runs()
         self.warn()
         pinned = [run for run in runs if run.versions is not None]
-        found = [run for run in pinned if run_id in {None, run.run_id}]
-        if not found:
-            which = "no run" if run_id is None else f"no run {run_id}"
-            known = ", ".join(str(run.run_id) for run in pinned[-10:])
-            if any(each.run_id == run_id and each.let_go for each in runs):
+        matches = [run for run in pinned if run_id in {None, run.run_id}]
+        if not matches:
+            missing = "finished run" if run_id is None else f"finished run {run_id}"
+            numbers = ", ".join(str(run.run_id) for run in pinned[-10:])
+            if any(run.run_id == run_id and run.expired for run in runs):
                 raise InputError(
-                    f"`nftsync lake compact` has let go of run {run_id} of {self._lake.url}; there"
-                    f" are: {known}"
+                    f"`nftsync lake compact` has expired run {run_id} of {self._lake.url}."
+                    f" Available runs: {numbers}"
                 )
             raise InputError(
-                f"{self._lake.url} has {which} that finished and is kept"
-                + (f"; there are: {known}" if known else "; `nftsync lake sync` makes one")
+                f"{self._lake.url} has no {missing}. "
+                + (f"Available runs: {numbers}" if numbers else "Start one: `nftsync lake sync`")
             )
-        return found[-1]
+        return matches[-1]
 
     def _change(self, change: Callable[[list[LakeRun]], _T]) -> _T:
-        """Change the runs, on what is there when it counts."""
         while True:
             table, runs = self._table.open()
             result = change(runs)
-            with suppress(CommitFailedError):  # another has changed them meanwhile
+            with suppress(CommitFailedError):  # another driver changed them first
                 self._table.write(table, runs)
                 return result
 
@@ -115,7 +110,7 @@ class Ledger:
         self,
         plan: str,
         buckets: int | None,
-        silence: float,
+        timeout: float,
         kind: str = "sync",
         *,
         provider: str = "",
@@ -125,37 +120,34 @@ class Ledger:
         """Start a run, or resume the newest one if it was interrupted.
 
         Args:
-            plan: what it is asked for.
-            buckets: into how many a new lake is divided; None: 64, or as many as it has.
-            silence: a driver that has not renewed its run for so long, in seconds, is gone.
-            kind: what it is.
-            provider: the provider's address, as one spelling.
-            resume: take over an interrupted run of the same plan; its `attempt` is above 0.
+            plan: the digest of the request.
+            buckets: of a new lake; None: 64, or the number of an existing lake.
+            timeout: the takeover timeout in seconds.
+            kind: `sync`, `approval` or `compact`.
+            provider: the provider's normalized address.
+            resume: resume an interrupted run with the same plan; its `attempt` is then above 0.
             interrupted: ends the wait for another driver.
 
         Raises:
-            SyncRunning: another driver is at work.
-            InputError: the lake is divided into another number of buckets, or the run to resume
-                read another provider.
-            KeyboardInterrupt: the event was set.
+            InputError: another number of buckets, or the interrupted run read another provider.
         """
-        gone = self._find_gone(silence, interrupted)
+        dead = self._find_dead_driver(timeout, interrupted)
         staged = self._lake.newest_staged()
 
         def change(runs: list[LakeRun]) -> LakeRun:
             last = _newest(runs)
-            if last is not None and last.status == "running" and (last.driver, last.beat) != gone:
-                raise SyncRunning(f"another driver has just begun a run of {self._lake.url}")
+            if last is not None and last.status == "running" and (last.driver, last.beat) != dead:
+                raise SyncRunning(f"another driver has just started a run of {self._lake.url}")
             runs[:] = [run for run in runs if run.kind != _COMPACT]
             last = _newest(runs)
             if last is not None and buckets not in {None, last.buckets}:
                 raise InputError(
-                    f"{self._lake.url} is divided into {last.buckets} buckets; leave --buckets away"
+                    f"{self._lake.url} has {last.buckets} buckets, which is final; omit --buckets"
                 )
             if resume and last is not None and self._can_resume(last, plan, provider):
                 return self._resume(last)
             run = LakeRun(
-                # Not of a run that an older ledger does not know: what it handed over is there.
+                # A restored ledger may lack runs whose staged rows still exist.
                 run_id=max(staged, 0 if last is None else last.run_id) + 1,
                 kind=kind,
                 started_at=now(),
@@ -169,19 +161,13 @@ class Ledger:
 
         return self._change(change)
 
-    def begin_import(self, history: Sequence[LakeRun], buckets: int, silence: float) -> LakeRun:
-        """Begin to fill a lake that has no runs of its own.
-
-        Args:
-            history: the runs of what it is filled from.
-            buckets: into how many it is divided.
-            silence: another import that has not been renewed for so long, in seconds, is gone.
+    def begin_import(self, history: Sequence[LakeRun], buckets: int, timeout: float) -> LakeRun:
+        """Start the import of a database with the runs `history`.
 
         Raises:
-            SyncRunning: another driver is at work.
-            InputError: it has runs of its own.
+            InputError: the lake already has runs.
         """
-        gone = self._find_gone(silence)
+        dead = self._find_dead_driver(timeout)
         run = LakeRun(
             run_id=max((run.run_id for run in history), default=0) + 1,
             kind=_IMPORT,
@@ -192,63 +178,52 @@ class Ledger:
         )
 
         def change(runs: list[LakeRun]) -> None:
-            own = [each for each in runs if each.driver is not None]
-            if any(each.kind != _IMPORT or each.versions is not None for each in own):
-                raise InputError(f"{self._lake.url} has runs already; import into a new lake")
-            if any(each.status == "running" and (each.driver, each.beat) != gone for each in own):
-                raise SyncRunning(f"another driver has just begun to import into {self._lake.url}")
-            # So that nothing of another one's counts for its own.
-            run.attempt = max((each.attempt for each in own), default=0) + 1
+            own = [row for row in runs if row.driver is not None]
+            if any(row.kind != _IMPORT or row.versions is not None for row in own):
+                raise InputError(f"{self._lake.url} already has runs; import into a new lake")
+            if any(row.status == "running" and (row.driver, row.beat) != dead for row in own):
+                raise SyncRunning(f"another driver has just started to fill {self._lake.url}")
+            # Commits of an earlier import must not count as this one's.
+            run.attempt = max((row.attempt for row in own), default=0) + 1
             runs[:] = [*history, run]
 
         self._change(change)
         return run
 
-    def begin_compacting(self, silence: float) -> LakeRun:
-        """Keep drivers away, as a run does; `begin` tells the rest."""
-        return self.begin(_COMPACT, None, silence, _COMPACT)
+    def begin_compacting(self, timeout: float) -> LakeRun:
+        """Start a compaction, which keeps other drivers out."""
+        return self.begin(_COMPACT, None, timeout, _COMPACT)
 
-    def pin_anew(self, run: LakeRun, last: int, versions: Versions, keep: Collection[int]) -> None:
-        """Let the last finished run pin other versions of the same rows, and let go of old runs.
+    def repin(self, run: LakeRun, last: int, versions: Versions, keep: Collection[int]) -> None:
+        """Pin other versions with the same rows for the last finished run; expire old runs.
 
-        Args:
-            run: the one by which we keep drivers away.
-            last: the last finished run; those after it begin where it is.
-            versions: what it pins.
-            keep: the runs that go on to pin what they do.
-
-        Raises:
-            SyncRunning: another driver has taken over.
+        Later runs then start from `versions`, and runs in `keep` keep their versions.
         """
 
         def change(runs: list[LakeRun]) -> None:
-            self._mine(runs, run.run_id)
-            for each in runs:
-                if each.run_id > last:
-                    each.start = versions
-                elif each.run_id == last:
-                    each.versions = versions
-                elif each.run_id not in keep:
-                    each.versions = None
+            self._own_run(runs, run.run_id)
+            for row in runs:
+                if row.run_id > last:
+                    row.start = versions
+                elif row.run_id == last:
+                    row.versions = versions
+                elif row.run_id not in keep:
+                    row.versions = None
 
         self._change(change)
 
     def end_compacting(self, run: LakeRun) -> None:
-        """Let drivers begin."""
+        """End a compaction."""
 
         def change(runs: list[LakeRun]) -> None:
-            runs.remove(self._mine(runs, run.run_id))
+            runs.remove(self._own_run(runs, run.run_id))
 
         with suppress(SyncRunning):
             self._change(change)
         run.status = "ok"
 
     def _can_resume(self, last: LakeRun, plan: str, provider: str) -> bool:
-        """Whether the newest run was interrupted, and was asked for the same.
-
-        Raises:
-            InputError: it read another provider.
-        """
+        """Tell whether the newest run was interrupted and has the same plan."""
         if last.kind != "sync" or last.status not in {"running", "interrupted"}:
             return False
         if last.provider != provider:
@@ -259,7 +234,7 @@ class Ledger:
             )
         if last.plan != plan:
             _log.warning(
-                "Run %d was asked for other wallets or removals: a new run starts.", last.run_id
+                "Run %d has other wallets or removal settings: starting a new run.", last.run_id
             )
         return last.plan == plan
 
@@ -268,88 +243,75 @@ class Ledger:
         last.beat, last.attempt = last.beat + 1, last.attempt + 1
         return last
 
-    def _find_gone(
-        self, silence: float, interrupted: threading.Event | None = None
+    def _find_dead_driver(
+        self, timeout: float, interrupted: threading.Event | None = None
     ) -> tuple[str | None, int] | None:
-        """Watch a run that is under way for as long as its driver may be silent.
+        """Watch a run for the takeover timeout.
 
-        Returns:
-            Who drives it and how far it had come, where nothing came of it meanwhile.
+        Returns the driver and its last heartbeat if no other came; None if no run is running.
         """
-        seen: tuple[str | None, int] | None = None
-        until = time.monotonic() + silence
+        last_beat: tuple[str | None, int] | None = None
+        until = time.monotonic() + timeout
         while True:
             _, runs = self._table.open()
             last = _newest(runs)
             if last is None or last.status != "running":
                 return None
-            found = last.driver, last.beat
-            if seen is not None and found != seen:
+            beat = last.driver, last.beat
+            if last_beat is not None and beat != last_beat:
                 raise SyncRunning(
                     f"another driver is at work on {self._lake.url} (run {last.run_id}); wait for"
                     " it to end"
                 )
-            seen = found
+            last_beat = beat
             if time.monotonic() >= until:
-                return found
-            if (interrupted or threading.Event()).wait(min(1.0, silence / 10)):
+                return beat
+            if (interrupted or threading.Event()).wait(min(1.0, timeout / 10)):
                 raise KeyboardInterrupt
 
     def save(self, run: LakeRun) -> None:
-        """Store a run that we drive.
-
-        Raises:
-            SyncRunning: another driver has taken it over.
-        """
+        """Store a run of this driver."""
 
         def change(runs: list[LakeRun]) -> None:
-            known = self._mine(runs, run.run_id)
-            run.beat = known.beat
-            runs[runs.index(known)] = run
+            row = self._own_run(runs, run.run_id)
+            run.beat = row.beat
+            runs[runs.index(row)] = run
 
         self._change(change)
 
     def check(self, run: LakeRun) -> None:
-        """Look whether we still drive a run.
+        """Raise `SyncRunning` if another driver has taken over a run."""
+        self._own_run(self._table.open()[1], run.run_id)
 
-        Raises:
-            SyncRunning: another driver has taken it over.
-        """
-        self._mine(self._table.open()[1], run.run_id)
-
-    def _mine(self, runs: list[LakeRun], run_id: int) -> LakeRun:
-        """The run that we drive, renewed."""
-        for known in runs:
-            if (known.run_id, known.driver, known.status) == (run_id, self._driver, "running"):
-                known.beat += 1
-                return known
+    def _own_run(self, runs: list[LakeRun], run_id: int) -> LakeRun:
+        """Return a run of this driver, with one more heartbeat."""
+        for run in runs:
+            if (run.run_id, run.driver, run.status) == (run_id, self._driver, "running"):
+                run.beat += 1
+                return run
         raise SyncRunning(f"another driver has taken over run {run_id} of {self._lake.url}")
 
     @contextmanager
-    def renewing(
-        self, run: LakeRun, silence: float, on_failure: Callable[[Exception], None] | None = None
+    def heartbeat(
+        self, run: LakeRun, timeout: float, on_failure: Callable[[Exception], None] | None = None
     ) -> Iterator[threading.Event]:
-        """Renew a run during a block; the event tells that another has taken it over.
+        """Send heartbeats for a run during a block.
 
-        Where the block ends before the run does, the next driver need not wait.
-
-        Args:
-            run: the run.
-            silence: seconds without a renewal after which another driver takes the run over.
-            on_failure: called, from another thread, when the run is no longer renewed. If None,
-                that is only logged: `check` still notices a driver that has taken it over.
+        Yields an event that is set once another driver has taken over. If heartbeats fail,
+        `on_failure` is called in another thread. A run that the block leaves unfinished is marked
+        as interrupted.
         """
         over, lost = threading.Event(), threading.Event()
 
         def renew() -> None:
-            while not over.wait(silence / _RENEWED):
+            while not over.wait(timeout / _BEATS):
                 try:
-                    self._change(lambda runs: self._mine(runs, run.run_id))
+                    self._change(lambda runs: self._own_run(runs, run.run_id))
                 except SyncRunning:
                     lost.set()
                     return
                 except (StoreError, *STORE_ERRORS):
-                    continue  # the store cannot be reached now; who waits for us sees no sign
+                    continue  # the store may answer again before the takeover timeout
 
         thread = start_thread("renew", renew, on_failure)
         try:

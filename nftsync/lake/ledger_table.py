@@ -1,6 +1,6 @@
-"""The Delta table behind a lake's ledger: one row per run.
+"""Delta table of a lake's ledger, with one row per run.
 
-Each version has all rows and a digest of them, so damage to a version is detected.
+Each version contains all rows, and a digest that reveals damage.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from nftsync.lake.rows import STORED_NAMES
 from nftsync.lake.storage import Lake, Versions
 from nftsync.store.runs import Counts
 
-#: The name of the digest in what Delta records with a version.
+#: The digest's key in a commit's metadata.
 _DIGEST = "nftsync_rows"
-_DAMAGED = "the newest entry of its ledger is damaged, as a power cut may leave it"
+_DAMAGED = "the newest ledger entry is damaged, probably by a power cut"
 
 
 class LakeRun(msgspec.Struct, kw_only=True):
-    """A row of the ledger: a run, the columns of `sync_runs` among them.
+    """Row of the ledger: a run, with the columns of `sync_runs`.
 
     Attributes:
-        driver: who drives it, a random name.
-        beat: grows while its driver lives.
-        buckets: into how many the lake is divided.
-        plan: the SHA-256 of what it was asked for; blank: all tracked wallets.
-        provider: the provider's address, as one spelling; blank: unknown.
-        start: the version of each table that it begins from, as the run before pinned it.
-        attempt: how often its writing was begun anew; by each driver of its own accord, as nobody
-            knows what the last one's workers still write, and under which settings.
-        applied_at: the time of everything that it changes.
-        not_before: the time of what the run before has changed.
-        approved_at: when the removals so far were approved; blank: never.
+        driver: the random name of its driver.
+        beat: the number of heartbeats.
+        buckets: the lake's number of buckets.
+        plan: the SHA-256 of the request; empty: all tracked wallets.
+        provider: the provider's normalized address; empty: unknown.
+        start: the version of each table that the run starts from.
+        attempt: incremented when writing restarts. A driver that takes over also starts a new
+            attempt, because workers of the last driver may still write.
+        applied_at: the time of all its changes.
+        not_before: the time of the previous run's changes.
+        approved_at: when earlier removals were approved; empty: never.
         greatest_sequence, greatest_change, greatest_state, greatest_token_change: the greatest
-            numbers that were given.
-        versions: the version of each table that it pinned; None: it has not finished.
+            numbers assigned so far.
+        versions: the version of each table that it pinned; None: not finished, or expired.
     """
 
     run_id: int
@@ -70,8 +70,8 @@ class LakeRun(msgspec.Struct, kw_only=True):
     versions: Versions | None = None
 
     @property
-    def let_go(self) -> bool:
-        """It was a run of this lake that could be read, and no longer can."""
+    def expired(self) -> bool:
+        """Whether the run finished, but can no longer be read."""
         finished = self.driver is not None and self.status in {"ok", "partial"}
         return finished and self.versions is None
 
@@ -97,14 +97,14 @@ _SCHEMA = pa.schema(
 
 
 class _DamagedError(StoreError):
-    """A version of the ledger is damaged."""
+    """Damaged ledger."""
 
 
 class LedgerTable:
-    """The ledger of a lake, as Delta stores it.
+    """The ledger's Delta table.
 
     Attributes:
-        problem: a damage that was passed over, or None.
+        problem: damage that the last read skipped, or None.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -112,11 +112,7 @@ class LedgerTable:
         self.problem: str | None = None
 
     def read(self) -> list[LakeRun]:
-        """Return all runs, the oldest first, from the newest undamaged version.
-
-        Raises:
-            StoreError: no version of it can be read.
-        """
+        """Return all runs, oldest first, from the newest intact version."""
         lake = self._lake
         try:
             return _runs_of(self._whole(lake.open_first("runs")))
@@ -128,24 +124,19 @@ class LedgerTable:
             return _runs_of(whole[1])
 
     def open(self) -> tuple[DeltaTable, list[LakeRun]]:
-        """Open the newest version to change it; a missing table is made.
-
-        Raises:
-            StoreError: it is damaged.
-        """
+        """Open the newest version for a change; create a missing table."""
         table = self._lake.create("runs", _SCHEMA)
         return table, _runs_of(self._whole(table))
 
     def write(self, table: DeltaTable, runs: list[LakeRun]) -> None:
-        """Write the runs as a new version, on disk before it returns.
+        """Write the runs as a new version, and wait until it is on disk.
 
         Raises:
-            CommitFailedError: there is a newer version than the one that was opened.
+            CommitFailedError: another driver has written since `table` was opened.
         """
         before, rows = table.version(), pa.Table.from_pylist([_row_of(x) for x in runs], _SCHEMA)
         same = pa.schema(table.schema()).names == _SCHEMA.names
-        # A change is of the version that was read, or it is none: where the table has no rows yet,
-        # Delta would otherwise let two through.
+        # Without retries: on a table without rows, Delta would otherwise accept two changes.
         write_deltalake(
             table,
             rows,
@@ -156,17 +147,17 @@ class LedgerTable:
             ),
         )
         if is_folder(self._lake.root):
-            # The version before may be another driver's, which has not synced it so far.
+            # The previous version may come from a driver that has not synced it yet.
             sync_table(Path(self._lake.root, "runs"), before - 1, table.version())
 
     def newest_whole(self) -> tuple[int, list[dict[str, Any]]] | None:
-        """Return the newest version in a folder that is whole, with its rows, if there is one."""
+        """Return the newest intact version and its rows."""
         if not is_folder(self._lake.root):
             return None
         versions = TableLog(Path(self._lake.root, "runs")).versions()
         for version in reversed(versions):
             if version == 0 and len(versions) > 2:
-                return None  # there were runs, of which nothing is left
+                return None  # all entries with runs are damaged
             try:
                 return version, self._whole(self._lake.open("runs", version))
             except (*STORE_ERRORS, _DamagedError):
@@ -174,28 +165,23 @@ class LedgerTable:
         return None
 
     def _whole(self, table: DeltaTable) -> list[dict[str, Any]]:
-        """Return the rows of a version.
-
-        Raises:
-            StoreError: the version is damaged.
-        """
+        """Return the rows of a version; raise an error if they are damaged."""
         rows: list[dict[str, Any]] = pa.table(table.scan()).to_pylist()
         if not is_folder(self._lake.root):
-            return rows  # an object store has an entry whole or not at all
+            return rows  # an object store never keeps part of an entry
         actions = TableLog(Path(self._lake.root, "runs")).actions(table.version()) or []
-        commit = next((each["commitInfo"] for each in actions if "commitInfo" in each), None)
+        commit = next((x["commitInfo"] for x in actions if "commitInfo" in x), None)
         digest = _digest_of(rows)
-        # A version that an earlier nftsync wrote has no digest.
+        # Versions of earlier releases have no digest.
         if commit is None or commit.get(_DIGEST, digest) != digest:
             raise _DamagedError(
-                f"{self._lake.url}: the newest entry of its ledger is damaged: run `nftsync lake"
-                " sync`, which repairs it"
+                f"{self._lake.url}: the newest ledger entry is damaged. Repair it: `nftsync lake"
+                " sync`"
             )
         return rows
 
 
 def _digest_of(rows: list[dict[str, Any]]) -> str:
-    """Return the SHA-256 of rows, whatever their order."""
     in_order = sorted(rows, key=lambda row: int(row["run_id"]))
     return hashlib.sha256(msgspec.json.encode(in_order, order="sorted")).hexdigest()
 

@@ -1,8 +1,8 @@
-"""Analyses of a lake's holdings, computed per bucket and never on one machine.
+"""Analyses of a lake's holdings, computed per bucket on Dask.
 
-They equal what `nftsync.frames` makes of the same rows. What they return is small, a row per group,
-contract or pair, and is a pandas DataFrame. Dask computes it where its other work is done: on the
-cluster that is connected, else on this machine.
+Each returns a small pandas DataFrame, equal to the result of the same function in `nftsync.frames`,
+with the same parameters and errors. The first parameter is a lake, or a Dask DataFrame with the
+needed columns of `holdings`. Dask uses the connected cluster, or this machine.
 """
 
 from __future__ import annotations
@@ -31,66 +31,45 @@ if TYPE_CHECKING:
     import dask.dataframe as dd
 
 
-#: What a measure takes: a lake, or a Dask DataFrame of holdings.
-Held: TypeAlias = "LakeAddress | dd.DataFrame"
+#: A lake, or a Dask DataFrame of holdings.
+Source: TypeAlias = "LakeAddress | dd.DataFrame"
 
-#: Where a row stood among all: the number of its partition, and its place there.
+#: A row's place among all rows: partition number and position.
 _PLACE = "nftsync_place"
 _PARTITION = 1 << 40
-#: A number that is the same for all rows that are brought together.
+#: Equal for all rows that must be in one partition.
 _GROUP = "nftsync_group"
-#: Parts that one task puts together.
+#: Results that one task merges.
 _AT_ONCE = 8
 
 
 def concentration(
-    held: Held, by: str = "contract_address", exclude: WalletIds = (), amounts: AmountKind = None
+    source: Source,
+    by: str = "contract_address",
+    exclude: WalletIds = (),
+    amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """How unevenly each group's amount is spread over its holders, the most held group first.
+    """Measure how unevenly each group's amount is spread over its holders.
 
-    The rows of a group are brought together on one worker, with just the columns that are needed:
-    so the largest group must fit into the memory of a worker.
-
-    Args:
-        held: a lake, or a Dask DataFrame with the columns of `holdings` that are needed.
-        by: as for `frames.concentration`.
-        exclude: as for `frames.concentration`.
-        amounts: as for `frames.concentration`.
-
-    Returns:
-        What `frames.concentration` does of the same rows in the same order.
-
-    Raises:
-        InputError: as `frames.concentration`; or no run is kept.
-        StoreError: there is no lake, or it cannot be read.
+    One worker computes a group, so the largest group must fit into its memory.
     """
     check_grouping(by)
     wants = ("amount_text", *(("collection",) if by in ADDRESSES else ()))
-    frame, left_out = _given(held, exclude, ("wallet_id", "token_id", "amount", by), wants)
+    frame, left_out = _given(source, exclude, ("wallet_id", "token_id", "amount", by), wants)
     slim = _slimmed(frame, left_out, by)
-    found = slim.shuffle(_GROUP).map_partitions(_measured, by, meta=_measured(slim._meta, by))
-    return sort_groups(found.compute(), by, amounts)
+    groups = slim.shuffle(_GROUP).map_partitions(_measured, by, meta=_measured(slim._meta, by))
+    return sort_groups(groups.compute(), by, amounts)
 
 
-def overlap(held: Held, exclude: WalletIds = ()) -> pd.DataFrame:
-    """How many holders each two contracts have in common, the most first.
+def overlap(source: Source, exclude: WalletIds = ()) -> pd.DataFrame:
+    """Count the common holders of each pair of contracts, most first.
 
-    Args:
-        held: a lake, each of whose wallets is in one bucket; or a Dask DataFrame with the columns
-            of `holdings` that are needed, of which the rows of a wallet are brought together.
-        exclude: as for `frames.overlap`.
-
-    Returns:
-        What `frames.overlap` does of the same rows in the same order.
-
-    Raises:
-        InputError: as `frames.overlap`; or no run is kept.
-        StoreError: there is no lake, or it cannot be read.
+    In a lake, each wallet is in one bucket; rows of a Dask DataFrame are shuffled by wallet first.
     """
     needs = ("wallet_id", "contract_address", "amount")
-    frame, left_out = _given(held, exclude, needs, ("collection", "amount_text"))
+    frame, left_out = _given(source, exclude, needs, ("collection", "amount_text"))
     slim = _slimmed(frame, left_out, "wallet_id")
-    if not isinstance(held, str | os.PathLike):
+    if not isinstance(source, str | os.PathLike):
         slim = slim.shuffle(_GROUP)
     return overlap_frame(_shared_of(_folded(slim, _pairs, ["a", "b"], {"wallets": "sum"})))
 
@@ -98,59 +77,44 @@ def overlap(held: Held, exclude: WalletIds = ()) -> pd.DataFrame:
 def collections(
     lake: LakeAddress, run: int | None = None, amounts: AmountKind = None
 ) -> pd.DataFrame:
-    """A row per contract, the one with the most holders first.
-
-    Args:
-        lake: a folder, or an address that Delta knows.
-        run: read what this run pinned; None: the last one that finished.
-        amounts: as for `frames.collections`.
-
-    Returns:
-        What `frames.collections` does of the same rows in the same order.
-
-    Raises:
-        InputError: there is no such run, it is not kept, or the amounts do not fit the `amounts`
-            that was asked for.
-        StoreError: there is no lake, or it cannot be read.
-    """
-    what = pinned(lake, run)
+    """Return one row per contract, most holders first."""
+    pin = pinned(lake, run)
     sums = {"tokens": "sum", "first_seen_at": "min", "updated_at": "max"}
     columns = ["contract_address", "first_seen_at", "updated_at"]
-    known = _folded(tokens(lake, run=what.run_id)[columns], _contracts, ["contract"], sums)
-    with what.mirror(0, ("contracts",)) as mirror, reading(mirror.connection) as source:
-        named = named_contracts(source, text_column(known, "contract_address"))
-    measured = concentration(holdings(lake, run=what.run_id), amounts="exact")
-    held = measured[["tokens", "holders", "amount"]]
-    nobody = pd.DataFrame({"tokens": [0], "holders": [0], "amount": pd.Series([0], dtype=object)})
-    # Where a contract is held by nobody its place is -1, the last.
-    place = pd.Index(measured["contract"]).get_indexer(pd.Index(known["contract"]))
-    held = pd.concat([held, nobody], ignore_index=True).iloc[place]
+    contracts = _folded(tokens(lake, run=pin.run_id)[columns], _contracts, ["contract"], sums)
+    with pin.mirror(0, ("contracts",)) as mirror, reading(mirror.connection) as source:
+        named = named_contracts(source, text_column(contracts, "contract_address"))
+    measured = concentration(holdings(lake, run=pin.run_id), amounts="exact")
+    holders = measured[["tokens", "holders", "amount"]]
+    zeros = pd.DataFrame({"tokens": [0], "holders": [0], "amount": pd.Series([0], dtype=object)})
+    # A contract without holders gets place -1, the last row.
+    place = pd.Index(measured["contract"]).get_indexer(pd.Index(contracts["contract"]))
+    holders = pd.concat([holders, zeros], ignore_index=True).iloc[place]
     frame = pd.DataFrame(
         {
             **named,
-            "tokens": known["tokens"].to_numpy(),
-            "held": held["tokens"].to_numpy(),
-            "holders": held["holders"].to_numpy(),
-            "amount": held["amount"].to_numpy(),
-            "first_seen_at": known["first_seen_at"].array,
-            "updated_at": known["updated_at"].array,
+            "tokens": contracts["tokens"].to_numpy(),
+            "held": holders["tokens"].to_numpy(),
+            "holders": holders["holders"].to_numpy(),
+            "amount": holders["amount"].to_numpy(),
+            "first_seen_at": contracts["first_seen_at"].array,
+            "updated_at": contracts["updated_at"].array,
         }
     )
     return sort_contracts(frame, amounts)
 
 
-# What is given -----------------------------------------------------------------------------------
+# Input --------------------------------------------------------------------------------------------
 
 
 def _given(
-    held: Held, exclude: WalletIds, needs: Sequence[str], wants: Sequence[str]
+    source: Source, exclude: WalletIds, needs: Sequence[str], wants: Sequence[str]
 ) -> tuple[dd.DataFrame, list[str]]:
-    """The columns of holdings that are needed or wanted, and the ids of wallets to leave out."""
-    frame: Any = holdings(held) if isinstance(held, str | os.PathLike) else held
+    frame: Any = holdings(source) if isinstance(source, str | os.PathLike) else source
     if not hasattr(frame, "map_partitions"):
+        kind = type(source).__name__
         raise InputError(
-            f"cannot read holdings from a {type(held).__name__}; give a lake, or what"
-            " nftsync.lake.holdings returns"
+            f"cannot use a {kind}: pass a lake, or the result of nftsync.lake.holdings"
         )
     load_holdings(frame._meta, needs=needs)
     left_out = ids_named(given_wallets(exclude), lambda: labeled_wallets(frame))
@@ -158,11 +122,10 @@ def _given(
     return frame[list(columns)], left_out
 
 
-# How rows are sent from worker to worker ----------------------------------------------------------
+# Shuffle between workers --------------------------------------------------------------------------
 
 
 def _slimmed(frame: dd.DataFrame, left_out: list[str], by: str) -> dd.DataFrame:
-    """The holdings of a frame that count, as `_slim` has them."""
     import dask.dataframe as dd
 
     numbers = dd.from_map(_number, range(frame.npartitions), meta=_number(0))
@@ -176,13 +139,9 @@ def _number(number: int) -> pd.DataFrame:
 
 
 def _slim(part: pd.DataFrame, number: pd.DataFrame, left_out: list[str], by: str) -> pd.DataFrame:
-    """The holdings of a part that count, with amounts as text: Arrow has no such integers.
+    """Return a partition's holdings with amounts as text, because Arrow lacks such integers.
 
-    Args:
-        part: of a frame of holdings.
-        number: has the part's number.
-        left_out: ids of wallets.
-        by: the column whose rows are brought together.
+    Rows with equal `by` get the same group number, for the shuffle.
     """
     needs = [name for name in part.columns if name not in {"amount_text", "collection"}]
     part = load_holdings(part, left_out, needs=needs)
@@ -202,7 +161,7 @@ def _slim(part: pd.DataFrame, number: pd.DataFrame, left_out: list[str], by: str
 
 
 def _measured(slim: pd.DataFrame, by: str) -> pd.DataFrame:
-    """The concentration of groups of which all rows are here."""
+    """Measure groups whose rows are all in this partition."""
     slim = slim.sort_values(_PLACE, ignore_index=True)
     codes, distinct = coded(text_column(slim, "amount"))
     values = np.array([*map(int, distinct.to_pylist()), None], dtype=object)
@@ -210,7 +169,7 @@ def _measured(slim: pd.DataFrame, by: str) -> pd.DataFrame:
     return frames.concentration(part.drop(columns=[_GROUP, _PLACE]), by, amounts="exact")
 
 
-# What parts come to, put together -----------------------------------------------------------------
+# Merged results of partitions ---------------------------------------------------------------------
 
 
 def _folded(
@@ -219,58 +178,52 @@ def _folded(
     keys: list[str],
     sums: dict[str, str],
 ) -> pd.DataFrame:
-    """What all parts come to, put together a few at a time.
+    """Compute all partitions, and merge the results a few at a time.
 
-    Args:
-        frame: the parts.
-        of_part: what a part comes to: rows with the keys, what is summed, the place (`_PLACE`) and
-            what is told of the row whose place is first. It is given the place of its first row.
-        keys: what tells rows apart.
-        sums: how other columns are put together.
+    `of_part` takes a partition and the place of its first row. It returns rows with the `keys`, the
+    summed columns and the place (`_PLACE`). Other columns come from the row with the first place.
     """
-    one, several = delayed(of_part), delayed(_together)
-    found = [one(part, n * _PARTITION) for n, part in enumerate(frame.to_delayed())]
+    one, merge = delayed(of_part), delayed(_together)
+    tasks = [one(part, n * _PARTITION) for n, part in enumerate(frame.to_delayed())]
     while True:
-        found = [
-            several(found[n : n + _AT_ONCE], keys, sums) for n in range(0, len(found), _AT_ONCE)
-        ]
-        if len(found) == 1:
-            whole: pd.DataFrame = found[0].compute()
+        tasks = [merge(tasks[n : n + _AT_ONCE], keys, sums) for n in range(0, len(tasks), _AT_ONCE)]
+        if len(tasks) == 1:
+            whole: pd.DataFrame = tasks[0].compute()
             return whole
 
 
 def _together(parts: list[pd.DataFrame], keys: list[str], sums: dict[str, str]) -> pd.DataFrame:
     rows = pd.concat(parts).sort_values(_PLACE, kind="stable", ignore_index=True)
-    told = rows.drop_duplicates(keys, ignore_index=True)
+    first = rows.drop_duplicates(keys, ignore_index=True)
     summed = rows.groupby(keys, sort=False, dropna=False, as_index=False).agg(sums)
-    return told.assign(**{name: summed[name].array for name in sums})
+    return first.assign(**{name: summed[name].array for name in sums})
 
 
 def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
-    """The wallets that hold two contracts, and those that hold one as of a pair with itself."""
-    del first  # each row knows its place
+    """Count the holders of each pair of contracts, and of each contract (as a pair with itself)."""
+    del first  # each row contains its place
     slim = slim.sort_values(_PLACE, ignore_index=True)
-    found = overlap_of(slim)
-    keys = found.contracts
-    one, other = (text(keys.take(pa.array(each))) for each in (found.first, found.second))
+    pairs = overlap_of(slim)
+    keys = pairs.contracts
+    one, other = (text(keys.take(pa.array(x))) for x in (pairs.first, pairs.second))
     return pd.concat(
         [
             pd.DataFrame(
                 {
                     "a": text(keys),
                     "b": text(keys),
-                    "wallets": found.wallets,
-                    _PLACE: slim[_PLACE].to_numpy()[found.rows],
-                    "called": text(found.names),
+                    "wallets": pairs.wallets,
+                    _PLACE: slim[_PLACE].to_numpy()[pairs.rows],
+                    "called": text(pairs.names),
                 }
             ),
             pd.DataFrame(
                 {
                     "a": one,
                     "b": other,
-                    "wallets": found.both,
-                    _PLACE: np.zeros(len(found.both), dtype=np.int64),
-                    "called": text(pa.nulls(len(found.both), TEXT)),
+                    "wallets": pairs.both,
+                    _PLACE: np.zeros(len(pairs.both), dtype=np.int64),
+                    "called": text(pa.nulls(len(pairs.both), TEXT)),
                 }
             ),
         ],
@@ -278,11 +231,10 @@ def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
     )
 
 
-def _shared_of(found: pd.DataFrame) -> Overlap:
-    """What was put together, as `frames` counts it."""
-    alone = found["a"] == found["b"]
-    contracts = found[alone].sort_values("a", ignore_index=True)
-    number, pairs = pd.Index(contracts["a"]), found[~alone]
+def _shared_of(merged: pd.DataFrame) -> Overlap:
+    alone = merged["a"] == merged["b"]
+    contracts = merged[alone].sort_values("a", ignore_index=True)
+    number, pairs = pd.Index(contracts["a"]), merged[~alone]
     ends = np.stack([number.get_indexer(pd.Index(pairs[name])) for name in ("a", "b")])
     order = np.lexsort((ends[1], ends[0]))
     return Overlap(
@@ -297,7 +249,7 @@ def _shared_of(found: pd.DataFrame) -> Overlap:
 
 
 def _contracts(part: pd.DataFrame, first: int) -> pd.DataFrame:
-    """The contracts of a part's tokens: how many tokens each has, and their times."""
+    """Return the contracts of a partition's tokens: the number of tokens, and their times."""
     group, addresses = contract_groups(text_column(part, "contract_address"))
     addresses = addresses.take(pa.array(np.unique(group)))  # the last may be of no row
     times = part.groupby(group)[["first_seen_at", "updated_at"]]

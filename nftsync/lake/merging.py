@@ -1,8 +1,8 @@
-"""The last steps of a run: each token that several buckets saw becomes one row.
+"""Last steps of a run: merge tokens that several buckets saw, and propagate them.
 
-A token has its row in one bucket of `tokens`, by its id, whoever holds it: what each bucket's reads
-showed of it is brought there, and the newer wins. Where that is not what a bucket knows, the bucket
-is told, and its wallets that hold the token are read whole the next time.
+A token has one row in `tokens`, in the bucket of its id. The newest read of any bucket sets its
+content. If another bucket has other content, that bucket's copy is corrected, and its wallets that
+hold the token get a full read next time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.lake.applying import Seen
-from nftsync.lake.order import EVERYBODY, REPORT, Order, Report, hand_over, report_of
 from nftsync.lake.rows import (
     BUCKET,
     KEEP_SOURCES,
@@ -27,12 +26,13 @@ from nftsync.lake.rows import (
     schema_of,
     to_mirror,
 )
+from nftsync.lake.run_spec import ALL_BUCKETS, REPORT, Report, RunSpec, hand_over, report_of
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.contracts import count_names, merge_names, names_that_differ, store_file_names
 from nftsync.store.mirror import Mirror
 from nftsync.store.tokens import TokenBatch, compose, listed_fields
 
-#: The target of what is said of contracts, by their tokens' names.
+#: Target of contract names.
 NAMES = -2
 _AT_ONCE = 1_000
 
@@ -42,18 +42,18 @@ _STORED_COLUMNS = schema_of("tokens").names[1:]
 _CONTENT = slice(_COLUMNS.index(CONTENT_COLUMNS[0]), _COLUMNS.index(CONTENT_COLUMNS[-1]) + 1)
 _LIST_FIELDS = _COLUMNS.index("list_fields")
 _FIRST_SEEN, _CHANGED = _COLUMNS.index("first_seen_at"), _COLUMNS.index("changed_sequence")
-#: Sequence numbers are a bucket's own matter as long as it knows the right content.
+#: Sequence numbers may differ between buckets if the content is the same.
 _SEQUENCES = {_COLUMNS.index(name) for name in ("sequence", "changed_sequence")}
 _Row: TypeAlias = tuple[Any, ...]
 
 
 class MergeReport(Report, kw_only=True):
-    """What merging a bucket of tokens came to.
+    """Result of merging a bucket of tokens.
 
     Attributes:
-        added: how many were new.
-        changed: how many changed.
-        shown_by: the reads that showed the changes first, each by its bucket and sequence number.
+        added: the number of new tokens.
+        changed: the number of changed tokens.
+        shown_by: bucket and sequence number of the reads that first showed the changes.
     """
 
     added: int = 0
@@ -61,53 +61,48 @@ class MergeReport(Report, kw_only=True):
     shown_by: set[tuple[int, int]] = msgspec.field(default_factory=set)
 
 
-def merge_tokens(order: Order, bucket: int) -> MergeReport:
-    """Bring what was seen of a bucket's tokens into their rows, unless that has been done.
-
-    Raises:
-        Overtaken: another run's worker has written the bucket.
-        StoreError: the lake cannot be read or written.
-    """
-    lake, commit = order.lake, order.commit("merge", bucket)
+def merge_tokens(spec: RunSpec, bucket: int) -> MergeReport:
+    """Merge the staged reads of a bucket's tokens into their rows, unless that is done."""
+    lake, commit = spec.lake, spec.commit("merge", bucket)
     if (done := report_of(lake, commit, MergeReport)) is not None:
         return done
     with mirror_of(lake, {}, bucket, ()) as mirror:
         connection = mirror.connection
-        known = pa.array(_take_in_seen(order, bucket, mirror), pa.string())
-        version, here = order.start["tokens"], f"{BUCKET} = {bucket}"
-        with mirror.transaction(order.applied_at):
-            some = (_chosen(x, known) for x in lake.batches("tokens", version, here))
+        ids = pa.array(_take_in_seen(spec, bucket, mirror), pa.string())
+        version, here = spec.start["tokens"], f"{BUCKET} = {bucket}"
+        with mirror.transaction(spec.applied_at):
+            some = (_chosen(x, ids) for x in lake.batches("tokens", version, here))
             to_mirror(connection, "tokens", some)
         before = connection.total_changes
-        report = _merge(order, mirror)
+        report = _merge(spec, mirror)
         if connection.total_changes > before:
-            rest = (_chosen(x, known, others=True) for x in lake.batches("tokens", version, here))
+            rest = (_chosen(x, ids, others=True) for x in lake.batches("tokens", version, here))
             lake.replace("tokens", chain(rest, from_mirror(connection, "tokens", bucket)), commit)
         if report.changed:
             connection.execute(
                 "UPDATE token_change_rows SET change_id = -(change_id + ?)",
-                (order.first_token_change[bucket] - 1,),
+                (spec.first_token_change[bucket] - 1,),
             )
             connection.execute("UPDATE token_change_rows SET change_id = -change_id")
             lake.append("token_changes", from_mirror(connection, "token_changes", bucket), commit)
-        told = chain(_corrections(connection), _names(connection, order.applied_at))
-        return hand_over(lake, commit, told, report)
+        messages = chain(_corrections(connection), _names(connection, spec.applied_at))
+        return hand_over(lake, commit, messages, report)
 
 
 def _chosen(batch: pa.RecordBatch, ids: pa.Array, *, others: bool = False) -> pa.RecordBatch:
-    """The rows of some tokens, or of all others."""
+    """Return the rows of some tokens, or of all others."""
     among = pc.is_in(batch.column("token_id"), value_set=ids)
     return batch.filter(pc.invert(among) if others else among)
 
 
-def _take_in_seen(order: Order, bucket: int, mirror: Mirror) -> list[str]:
-    """Put what was seen beside the tokens; the ids of those."""
+def _take_in_seen(spec: RunSpec, bucket: int, mirror: Mirror) -> list[str]:
+    """Load staged tokens into a table `seen`; return their ids."""
     connection = mirror.connection
     connection.execute(
         "CREATE TEMP TABLE seen (token_id TEXT, first INTEGER, sequence INTEGER, source INTEGER,"
         " row BLOB)"
     )
-    for source, number, packed in order.lake.staged(order.run_id, "apply", target=bucket):
+    for source, number, packed in spec.lake.staged(spec.run_id, "apply", target=bucket):
         if number != REPORT:
             connection.executemany(
                 "INSERT INTO seen VALUES (?, ?, ?, ?, ?)",
@@ -119,32 +114,32 @@ def _take_in_seen(order: Order, bucket: int, mirror: Mirror) -> list[str]:
     return [row[0] for row in connection.execute("SELECT DISTINCT token_id FROM seen")]
 
 
-def _merge(order: Order, mirror: Mirror) -> MergeReport:
-    """Let the tokens be what was seen of them, the newest last.
+def _merge(spec: RunSpec, mirror: Mirror) -> MergeReport:
+    """Apply the staged tokens, newest last.
 
-    A bucket saw the same from the first read of this run that changed it to the last.
+    Between the first and last read of this run that changed a token, a bucket saw the same content.
     """
     report = MergeReport()
     connection = mirror.connection
     rows = connection.execute(
         "SELECT sequence, source, row FROM seen UNION ALL"
         " SELECT first, source, row FROM seen WHERE first > ? AND first < sequence ORDER BY 1, 2",
-        (order.greatest_sequence,),
+        (spec.greatest_sequence,),
     )
     first: dict[str, tuple[int, int]] = {}
     while some := rows.fetchmany(_AT_ONCE):
-        seen = []
+        shown_rows = []
         for sequence, source, packed in some:
             row = _unpack(packed)
-            seen.append((sequence, row))
-            if row[_CHANGED] > order.greatest_sequence and row[_FIRST_SEEN] < order.applied_at:
+            shown_rows.append((sequence, row))
+            if row[_CHANGED] > spec.greatest_sequence and row[_FIRST_SEEN] < spec.applied_at:
                 by = row[_CHANGED], source
                 first[row[0]] = min(by, first.get(row[0], by))
-        with mirror.transaction(order.applied_at):
-            tokens = TokenBatch(connection, order.applied_at, order.run_id)
-            tokens.load({row[0] for _, row in seen})
-            for sequence, row in seen:
-                tokens.see(_read_of(order, row, sequence))
+        with mirror.transaction(spec.applied_at):
+            tokens = TokenBatch(connection, spec.applied_at, spec.run_id)
+            tokens.load({row[0] for _, row in shown_rows})
+            for sequence, row in shown_rows:
+                tokens.see(_read_of(spec, row, sequence))
             tokens.write()
         report.added += len(tokens.new)
         report.changed += len(tokens.changes)
@@ -152,13 +147,13 @@ def _merge(order: Order, mirror: Mirror) -> MergeReport:
     return report
 
 
-def _read_of(order: Order, row: Sequence[Any], sequence: int) -> WalletRead:
-    """What a list said of one token."""
+def _read_of(spec: RunSpec, row: Sequence[Any], sequence: int) -> WalletRead:
+    """Return a wallet read with one token."""
     content = tuple(row[_CONTENT])
     if row[_LIST_FIELDS] is not None:
         content = compose(listed_fields(row[_LIST_FIELDS]))
-    # Of a token that it never showed anything of, a list may just name the id.
-    emptied = row[_FIRST_SEEN] < order.applied_at and row[_CHANGED] > order.greatest_sequence
+    # Without content, a list may have named only the id.
+    emptied = row[_FIRST_SEEN] < spec.applied_at and row[_CHANGED] > spec.greatest_sequence
     shown = content if emptied or any(value is not None for value in content) else None
     return WalletRead(
         wallet_id="", sequence=sequence, started_at="", outcome="ok", entries=[(row[0], "1", shown)]
@@ -166,11 +161,11 @@ def _read_of(order: Order, row: Sequence[Any], sequence: int) -> WalletRead:
 
 
 def _corrections(connection: sqlite3.Connection) -> Iterator[tuple[int, int, bytes]]:
-    """The rows of tokens that are other than a bucket knows them, for that bucket or all."""
+    """Yield token rows that differ from a bucket's copy, for that bucket or all."""
     select = TABLES["tokens"].select
     changed = f"{select} WHERE t.token_no IN (SELECT token_no FROM token_change_rows)"
     for row in connection.execute(changed):
-        yield EVERYBODY, 0, _pack(row)
+        yield ALL_BUCKETS, 0, _pack(row)
     beside = select.replace(
         " FROM tokens t", ", seen.source, seen.row FROM temp.seen JOIN tokens t USING (token_id)"
     )
@@ -181,12 +176,12 @@ def _corrections(connection: sqlite3.Connection) -> Iterator[tuple[int, int, byt
             yield source, 0, _pack(row)
 
 
-def _differ(row: Sequence[Any], known: Sequence[Any]) -> bool:
-    return any(value != known[place] for place, value in enumerate(row) if place not in _SEQUENCES)
+def _differ(row: Sequence[Any], copy: Sequence[Any]) -> bool:
+    return any(value != copy[place] for place, value in enumerate(row) if place not in _SEQUENCES)
 
 
 def _names(connection: sqlite3.Connection, at: str) -> Iterator[tuple[int, int, bytes]]:
-    """What new and changed tokens say of how their contracts are called."""
+    """Yield contract names suggested by new and changed tokens."""
     count_names(
         connection,
         connection.execute(
@@ -207,43 +202,38 @@ def _names(connection: sqlite3.Connection, at: str) -> Iterator[tuple[int, int, 
             yield NAMES, 1, _pack(((address, name), (was["contract_address"], was["name"])))
 
 
-def spread_tokens(order: Order, bucket: int) -> None:
-    """Let a bucket know its tokens as they are, where it knows otherwise.
-
-    Raises:
-        Overtaken: another run's worker has written the bucket.
-        StoreError: the lake cannot be read or written.
-    """
-    lake, commit = order.lake, order.commit("spread", bucket)
-    version, here = order.base["known_tokens"], f"{BUCKET} = {bucket}"
+def propagate_tokens(spec: RunSpec, bucket: int) -> None:
+    """Correct a bucket's copies of tokens that differ from the merged rows."""
+    lake, commit = spec.lake, spec.commit("spread", bucket)
+    version, here = spec.base["known_tokens"], f"{BUCKET} = {bucket}"
     known_ids = {row[0] for row in lake.rows("known_tokens", version, here, ("token_id",))}
-    told: dict[str, _Row] = {}
-    for target in (EVERYBODY, bucket):
-        for _, number, packed in lake.staged(order.run_id, "merge", target=target):
+    corrections: dict[str, _Row] = {}
+    for target in (ALL_BUCKETS, bucket):
+        for _, number, packed in lake.staged(spec.run_id, "merge", target=target):
             if number != REPORT and (row := _unpack(packed))[0] in known_ids:
-                told[row[0]] = tuple(row)
-    if not told:
+                corrections[row[0]] = tuple(row)
+    if not corrections:
         return
-    ids = pa.array(told, pa.string())
+    ids = pa.array(corrections, pa.string())
     wrong: dict[str, _Row] = {}
-    for each in lake.batches("known_tokens", version, here, _STORED_COLUMNS):
-        batch = _chosen(each, ids)
-        for known in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if _differ(told[known[0]], known):
-                wrong[known[0]] = known
+    for rows in lake.batches("known_tokens", version, here, _STORED_COLUMNS):
+        batch = _chosen(rows, ids)
+        for copy in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if _differ(corrections[copy[0]], copy):
+                wrong[copy[0]] = copy
     if not wrong:
         return
-    with mirror_of(lake, order.base, bucket, ("wallets", "known_tokens", "balances")) as mirror:
+    with mirror_of(lake, spec.base, bucket, ("wallets", "known_tokens", "balances")) as mirror:
         with mirror.transaction():
-            for token_id, known in wrong.items():
-                _correct(mirror.connection, told[token_id], known)
+            for token_id, copy in wrong.items():
+                _correct(mirror.connection, corrections[token_id], copy)
         lake.replace("known_tokens", from_mirror(mirror.connection, "known_tokens", bucket), commit)
         lake.replace("wallets", from_mirror(mirror.connection, "wallets", bucket), commit)
 
 
-def _correct(connection: sqlite3.Connection, row: _Row, known: _Row) -> None:
+def _correct(connection: sqlite3.Connection, row: _Row, copy: _Row) -> None:
     columns = dict(zip(_COLUMNS, row, strict=True))
-    other = row[_CONTENT] != known[_CONTENT]
+    other = row[_CONTENT] != copy[_CONTENT]
     taken = [
         *CONTENT_COLUMNS,
         "first_seen_at",
@@ -254,7 +244,7 @@ def _correct(connection: sqlite3.Connection, row: _Row, known: _Row) -> None:
     assignments = ", ".join(f"{name} = :{name}" for name in taken)
     connection.execute(f"UPDATE tokens SET {assignments} WHERE token_id = :token_id", columns)
     connection.execute(KEEP_SOURCES, columns)
-    if other:  # their digests are of answers that showed it otherwise
+    if other:  # the wallets' digests belong to the old content
         connection.execute(
             "UPDATE wallets SET etag = NULL, body_sha256 = NULL WHERE sequence < :changed_sequence"
             " AND wallet_no IN (SELECT wallet_no FROM balance_rows JOIN tokens USING (token_no)"
@@ -263,23 +253,17 @@ def _correct(connection: sqlite3.Connection, row: _Row, known: _Row) -> None:
         )
 
 
-def name_contracts(order: Order, names: Mapping[str, str] | None) -> None:
-    """Bring the names of contracts along with those of the tokens that are new or changed.
+def name_contracts(spec: RunSpec, names: Mapping[str, str] | None) -> None:
+    """Update contract names from new and changed tokens.
 
-    Args:
-        order: the run.
-        names: what the collections file calls contracts; None leaves that as it is.
-
-    Raises:
-        Overtaken: another run's worker has written them.
-        StoreError: the lake cannot be read or written.
+    `names` are the names in the collections file; None: no file.
     """
-    lake, commit = order.lake, order.commit("name", 0)
+    lake, commit = spec.lake, spec.commit("name", 0)
     partial: list[_Row] = []
     renamed: list[tuple[_Row, _Row]] = []
-    for _, number, packed in lake.staged(order.run_id, "merge", target=NAMES):
+    for _, number, packed in lake.staged(spec.run_id, "merge", target=NAMES):
         (renamed if number else partial).append(_unpack(packed))
-    with mirror_of(lake, order.start, 0, ("contracts",)) as mirror:
+    with mirror_of(lake, spec.start, 0, ("contracts",)) as mirror:
         connection = mirror.connection
         before = connection.total_changes
         with mirror.transaction():

@@ -1,4 +1,4 @@
-"""Input of the removal guard in a lake: buckets' reports and the last 24 hours' changes."""
+"""Input of the removal guard in a lake: buckets' reports and the changes of the last 24 hours."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from nftsync.times import now, shifted
 _METADATA = set(CONTENT_COLUMNS[METADATA])
 
 
-class Known(msgspec.Struct, kw_only=True):
-    """What a bucket reports to the removal guard.
+class GuardInput(msgspec.Struct, kw_only=True):
+    """A bucket's report to the removal guard.
 
     Attributes:
-        waiting: the removals of reads.
-        changes: what the other reads of this run changed.
-        first_reads: what first reads of this run showed.
-        last_reads: when the wallets of all these were last read before.
-        listed: how many balances the tracked wallets of each group have.
+        waiting: removals of reads.
+        changes: other changes of this run.
+        first_reads: holdings that first reads showed.
+        last_reads: the previous read of each of these wallets.
+        listed: the number of balances of tracked wallets, by group.
     """
 
     waiting: list[Removals] = []
@@ -39,7 +39,7 @@ class Known(msgspec.Struct, kw_only=True):
 
 
 def last_numbers(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return the last change and the last state of a bucket, before it is read."""
+    """Return a bucket's greatest change number and state number."""
     change, state = connection.execute(
         "SELECT (SELECT coalesce(max(change_id), 0) FROM balance_change_rows),"
         " (SELECT coalesce(max(state_id), 0) FROM wallet_state_rows)"
@@ -47,15 +47,12 @@ def last_numbers(connection: sqlite3.Connection) -> tuple[int, int]:
     return int(change), int(state)
 
 
-def report_known(
+def guard_input(
     connection: sqlite3.Connection, last: tuple[int, int], waiting: list[Removals]
-) -> Known:
-    """Return what a bucket reports.
+) -> GuardInput:
+    """Return a bucket's report after its reads.
 
-    Args:
-        connection: the bucket's, after it was read.
-        last: its last change and state, before.
-        waiting: the removals of its reads.
+    `last` are its greatest change number and state number before them, `waiting` the removals.
     """
     changes = changes_since(connection, last[0] + 1)
     first_reads = changes_since(connection, last[0] + 1, baseline=True)
@@ -69,7 +66,7 @@ def report_known(
         last[1],
     )
     listed = count_listed(connection, last[0] + 1)
-    return Known(
+    return GuardInput(
         waiting=waiting,
         changes=[change._replace(at="") for change in changes],
         first_reads=first_reads,
@@ -78,28 +75,22 @@ def report_known(
     )
 
 
-class PastOfLake:
-    """The last 24 hours of a lake, and the removals that wait in all buckets."""
+class LakeHistory:
+    """A lake's changes of the last 24 hours, and the pending removals of all buckets."""
 
     def __init__(
         self,
         lake: Lake,
         start: Versions,
-        buckets: Iterable[Known],
+        buckets: Iterable[GuardInput],
         *,
         approved_at: str,
         runs: dict[int, str],
         started_at: str,
     ) -> None:
-        """Take what buckets reported; the rest is read when it is asked for.
+        """Combine the buckets' reports; other rows are read when needed.
 
-        Args:
-            lake: the lake.
-            start: the version of each table that the run starts from.
-            buckets: what they reported.
-            approved_at: when the removals so far were approved; blank: never.
-            runs: when each earlier run started.
-            started_at: when this run started.
+        `start` has the versions that the run starts from, `runs` the start time of each run.
         """
         self._lake = lake
         self._start = start
@@ -112,13 +103,13 @@ class PastOfLake:
         self._new: list[Change] = []
         self._new_first_reads: list[Change] = []
         self.waiting: list[Removals] = []
-        for known in buckets:
-            for group, count in known.listed:
+        for report in buckets:
+            for group, count in report.listed:
                 self._listed[group] += count
-            self._new += known.changes
-            self._new_first_reads += known.first_reads
-            self._last_reads |= known.last_reads
-            self.waiting += known.waiting
+            self._new += report.changes
+            self._new_first_reads += report.first_reads
+            self._last_reads |= report.last_reads
+            self.waiting += report.waiting
         self._changes: list[Change] | None = None
 
     def _rows(self, name: str, where: str, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -132,7 +123,7 @@ class PastOfLake:
         return len(changes), len({change.wallet for change in changes})
 
     def changes(self) -> list[Change]:
-        """Return the changes but those of first reads, oldest first."""
+        """Return all changes except first reads, oldest first."""
         if self._changes is None:
             columns = "change_id", "wallet_id", "token_id", "old_amount", "new_amount"
             rows = self._rows("balance_changes", "baseline = 0", *columns, "observed_at")
@@ -144,7 +135,7 @@ class PastOfLake:
         return self._changes
 
     def first_reads(self, tokens: Collection[str]) -> Iterator[FirstRead]:
-        """Return what first reads showed of tokens, except in the lake's first run."""
+        """Yield holdings of tokens from first reads, except in the lake's first run."""
         first = min(self._runs, default=0)
         columns = "wallet_id", "token_id", "new_amount", "run_id"
         for wallet, token, amount, run in self._rows(
@@ -157,22 +148,22 @@ class PastOfLake:
                 yield FirstRead(new.wallet, new.token, new.after, self._started_at)
 
     def last_read(self, wallet: str, at: str) -> str | None:
-        """Return the last read of a wallet before this run; before stored changes it is unknown."""
+        """Return a wallet's previous read; unknown (None) for stored changes."""
         return None if at else self._last_reads.get(wallet)
 
     def new_wallets(self) -> Collection[str]:
-        """Return the wallets that were first read, with at least one balance."""
+        """Return wallets whose first read showed at least one balance."""
         return self._new_wallets.keys()
 
     def count_balances(self, more: Counter[Part]) -> Counter[Part]:
-        """Count the balances that each part held; new wallets held what they showed first."""
-        held = Counter({Part(group, is_new=False): count for group, count in self._listed.items()})
+        """Count the balances of each part; new wallets count their first read."""
+        counts = Counter({Part(x, is_new=False): count for x, count in self._listed.items()})
         for part, count in more.items():
-            held[Part(part.group, is_new=False)] += count
+            counts[Part(part.group, is_new=False)] += count
         for group, count in self._new_wallets.values():
-            held[Part(group, is_new=False)] -= count
-            held[Part(group, is_new=True)] += count
-        return held
+            counts[Part(group, is_new=False)] -= count
+            counts[Part(group, is_new=True)] += count
+        return counts
 
     @cached_property
     def _groups(self) -> dict[str, str | None]:
@@ -180,7 +171,6 @@ class PastOfLake:
 
     @cached_property
     def _new_wallets(self) -> dict[str, tuple[str | None, int]]:
-        """The group of each new wallet, and how many balances its first read showed."""
         first_reads = [
             (wallet, self._groups.get(wallet), amount)
             for wallet, amount in self._rows(
@@ -195,7 +185,7 @@ class PastOfLake:
         return wallets
 
     def emptied(self) -> set[str]:
-        """Return the tokens whose metadata was emptied."""
+        """Return the tokens whose metadata became empty."""
         before: dict[str, dict[str, Any]] = {}
         after: dict[str, dict[str, Any]] = {}
         rows = self._rows("token_changes", "true", "change_id", "token_id", "before", "after")
@@ -211,7 +201,7 @@ class PastOfLake:
         }
 
     def renames(self, waiting: Mapping[str, tuple[str | None, str, str]]) -> Iterator[Rename]:
-        """Return those that wait; of a lake's earlier ones the contract is not at hand."""
+        """Return pending renames; earlier renames lack the contract."""
         return (Rename(token, *names) for token, names in waiting.items())
 
     def tokens(self) -> int:

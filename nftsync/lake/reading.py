@@ -1,8 +1,7 @@
-"""Step 1 of a run: a worker reads a bucket's wallets and returns the reads.
+"""Step 1 of a run: read a bucket's wallets, and stage the reads.
 
-The bucket is made a mirror, and synced as any mirror is; only that what comes of it is not kept.
-What is kept are the reads, in one commit: from them the next steps work out the same rows, however
-often they are made. So the provider is asked once, whatever dies afterwards.
+A worker syncs a temporary mirror of the bucket, and stages only the reads, in one commit. Later
+steps compute the same rows from them on every attempt. So the provider is asked once per run.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from zlib import crc32
 
 import msgspec
 
-from nftsync.lake.order import REPORT, Order, Report, hand_over, report_of, whole_or_refused
-from nftsync.lake.past import Known, last_numbers, report_known
+from nftsync.lake.past import GuardInput, guard_input, last_numbers
 from nftsync.lake.rows import BALANCES, BUCKET, STORED_NAMES, bucket_of, mirror_of
+from nftsync.lake.run_spec import REPORT, Report, RunSpec, damage_explained, hand_over, report_of
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.reads import Pool, Read, Task, weight
@@ -44,22 +43,21 @@ _unpack_lines = msgspec.msgpack.Decoder(list[tuple[str, str | None, str | None]]
 
 
 class ReadReport(Report, kw_only=True):
-    """What reading a bucket came to.
+    """Result of reading a bucket.
 
     Attributes:
-        wallets: how many it was to read.
-        failures: which of them were not read, or not wholly.
+        wallets: the number of wallets to read.
+        failures: wallets with failed or incomplete reads.
         requests: HTTP requests.
-        retries: how many of them were repeats.
-        reason: why going on has no point, or None.
-        interrupted: it was stopped.
-        changes: more changes than this the reads cannot make.
-        states: nor more states.
+        retries: repeated requests.
+        reason: why the run must stop, or None.
+        interrupted: the reads were stopped.
+        changes, states: upper bounds on the number of changes and new states.
         greatest_sequence: the greatest sequence number.
-        known: what the removal guard needs.
-        driver: whose worker read it.
-        read_at: when reading it began.
-        checksum: the sum of the CRC-32 of the reads that were handed over.
+        guard_input: the report to the removal guard.
+        driver: the driver whose worker read it.
+        read_at: when the reads started.
+        checksum: the sum of the CRC-32 of the staged reads.
     """
 
     wallets: int = 0
@@ -71,30 +69,26 @@ class ReadReport(Report, kw_only=True):
     changes: int = 0
     states: int = 0
     greatest_sequence: int = msgspec.field(name=STORED_NAMES["greatest_sequence"], default=0)
-    known: Known = msgspec.field(default_factory=Known)
+    guard_input: GuardInput = msgspec.field(default_factory=GuardInput, name="known")
     driver: str = ""
     read_at: str = ""
     checksum: int = 0
 
 
-def plan_of(order: Order, bucket: int) -> list[WalletLine] | None:
-    """The wallets that a bucket is to read; None: all that it tracks."""
-    if not order.planned:
+def plan_of(spec: RunSpec, bucket: int) -> list[WalletLine] | None:
+    """Return the wallets to read in a bucket; None: all tracked wallets."""
+    if not spec.planned:
         return None
-    staged = order.lake.staged(order.run_id, "plan", target=bucket)
+    staged = spec.lake.staged(spec.run_id, "plan", target=bucket)
     return [WalletLine(*line) for _, _, packed in staged for line in _unpack_lines.decode(packed)]
 
 
-def reads_of(order: Order, bucket: int) -> Iterator[list[Read]]:
-    """Yield the reads of a bucket, in the batches in which they came.
-
-    Raises:
-        StoreError: they are not what was handed over.
-    """
+def reads_of(spec: RunSpec, bucket: int) -> Iterator[list[Read]]:
+    """Yield a bucket's staged reads in their original batches; raise an error if any is damaged."""
     with TemporaryFile() as file:
-        places, checksum, expected = [], 0, None  # Delta keeps no order
-        with whole_or_refused(order.lake, order.run_id):
-            for _, number, packed in order.lake.staged(order.run_id, "read", source=bucket):
+        places, checksum, expected = [], 0, None  # Delta does not preserve order
+        with damage_explained(spec.lake, spec.run_id):
+            for _, number, packed in spec.lake.staged(spec.run_id, "read", source=bucket):
                 if number == REPORT:
                     expected = msgspec.msgpack.decode(packed, type=ReadReport).checksum
                 else:
@@ -111,48 +105,39 @@ def reads_of(order: Order, bucket: int) -> Iterator[list[Read]]:
             yield reads
 
 
-def mirror_to_read(order: Order, bucket: int, at: str) -> AbstractContextManager[Mirror]:
-    """Make a bucket a mirror that takes in reads at a time, and knows the changes of the day."""
-    since = max(shifted(at, -DAY), order.approved_at)
+def mirror_to_read(spec: RunSpec, bucket: int, at: str) -> AbstractContextManager[Mirror]:
+    """Copy a bucket into a mirror for reads, with the changes of the last 24 hours."""
+    since = max(shifted(at, -DAY), spec.approved_at)
     return mirror_of(
-        order.lake,
-        order.start,
+        spec.lake,
+        spec.start,
         bucket,
         [*BALANCES, "balance_changes"],
         only={"balance_changes": f"observed_at > '{since}'"},
-        greatest_sequence=order.greatest_sequence,
+        greatest_sequence=spec.greatest_sequence,
     )
 
 
 def read_bucket(
-    order: Order, bucket: int, access: Access | None, stopped: threading.Event, rule: GiveUpRule
+    spec: RunSpec, bucket: int, access: Access | None, stopped: threading.Event, rule: GiveUpRule
 ) -> ReadReport:
-    """Read a bucket's wallets, unless that has been done, and hand over what was answered.
+    """Read a bucket's wallets and stage the reads, unless that is done.
 
-    Args:
-        order: the run.
-        bucket: which.
-        access: rate limit and credentials that the tasks of this worker share.
-        stopped: set it, and what was read is dropped.
-        rule: when to read no more, for all buckets that this worker reads.
-
-    Raises:
-        SettingsError: the provider cannot be read with these settings.
-        StoreError: the lake cannot be read or written.
+    `access` and `rule` are this worker's. If `stopped` is set, the reads are discarded.
     """
-    lake, commit = order.lake, order.commit("read", bucket)
+    lake, commit = spec.lake, spec.commit("read", bucket)
     if (done := report_of(lake, commit, ReadReport)) is not None:
         return done
-    with mirror_to_read(order, bucket, now()) as mirror, closing(Recorder()) as recorder:
+    with mirror_to_read(spec, bucket, now()) as mirror, closing(Recorder()) as recorder:
         pool_of = partial(Pool[Task, Read], access=access, rule=rule)
-        report = _read(order, plan_of(order, bucket), mirror, recorder, pool_of, stopped)
+        report = _read(spec, plan_of(spec, bucket), mirror, recorder, pool_of, stopped)
         if report.reason is None and not report.interrupted:
             return hand_over(lake, commit, recorder.packed(bucket), report)
         return report
 
 
 def _read(
-    order: Order,
+    spec: RunSpec,
     plan: list[WalletLine] | None,
     mirror: Mirror,
     recorder: Recorder,
@@ -162,16 +147,16 @@ def _read(
     last = last_numbers(mirror.connection)
     read_at = now()
     if plan == [] or (plan is None and not tracked_numbers(mirror.connection)):
-        return ReadReport(known=report_known(mirror.connection, last, []), driver=order.driver)
-    if order.config is None:
-        raise TypeError("a run that reads is told how")
+        return ReadReport(guard_input=guard_input(mirror.connection, last, []), driver=spec.driver)
+    if spec.config is None:
+        raise TypeError("a run spec for reads needs a config")
     run = begin(mirror, SyncRequest(wallets=plan))
-    with closing(pool_of(order.config, mirror.numbers, order.concurrency)) as pool:
+    with closing(pool_of(spec.config, mirror.numbers, spec.concurrency)) as pool:
         result = SyncRun(mirror, pool, run, recorder, [stopped], False).run()
     (balances,) = mirror.connection.execute("SELECT count(*) FROM balance_rows").fetchone()
-    known = report_known(mirror.connection, last, recorder.removals)
-    if not any(order.start.values()):
-        known.changes = known.first_reads = []  # the first run finds all wallets at the same time
+    report = guard_input(mirror.connection, last, recorder.removals)
+    if not any(spec.start.values()):
+        report.changes = report.first_reads = []  # the first run sees all wallets at the same time
     return ReadReport(
         wallets=len(run.plan),
         failures=result.failures,
@@ -179,22 +164,22 @@ def _read(
         retries=result.retries,
         reason=result.error,
         interrupted=result.status == "interrupted",
-        changes=balances + 2 * recorder.entries,  # each may come and go
+        changes=balances + 2 * recorder.entries,  # each may be added and removed
         states=recorder.reads,
         greatest_sequence=mirror.numbers.take(),
-        known=known,
-        driver=order.driver,
+        guard_input=report,
+        driver=spec.driver,
         read_at=read_at,
         checksum=recorder.checksum,
     )
 
 
 class Recorder(RemovalGuard):
-    """Keeps each read of a bucket and its removals, on which the driver decides; none waits."""
+    """Removal guard that records a bucket's reads and removals for the driver's decision."""
 
     def __init__(self) -> None:
         super().__init__(None)
-        self._kept = TemporaryFile()  # noqa: SIM115 - `close` closes it
+        self._reads_file = TemporaryFile()  # noqa: SIM115 - `close` closes it
         self._batches = 0
         self._lengths: list[tuple[int, int]] = []
         self.removals: list[Removals] = []
@@ -203,62 +188,53 @@ class Recorder(RemovalGuard):
         self.checksum = 0
 
     def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
-        """Apply reads to what the next ones are compared with, and keep them."""
+        """Apply and record reads."""
         all_applied = transaction.apply(reads, run_id=run_id, removals="stage")
         for read in reads:
             packed = _pack(read)
-            self._kept.write(packed)
+            self._reads_file.write(packed)
             self._lengths.append((self._batches, len(packed)))
             self.checksum += crc32(packed)
             self.entries += weight(read)
         self._batches += 1
         self.reads += len(reads)
-        self.removals += [each.removals for each in all_applied if each.removals is not None]
-        # To the sync it is done with, as the provider need not be asked again.
+        self.removals += [x.removals for x in all_applied if x.removals is not None]
+        # For this sync, staged reads are complete.
         return [x._replace(result="ok") if x.result == "staged" else x for x in all_applied]
 
     def packed(self, bucket: int) -> Iterator[tuple[int, int, bytes]]:
-        """Each read of a bucket with the number of its batch."""
-        self._kept.seek(0)
+        """Yield each read with its bucket and batch number."""
+        self._reads_file.seek(0)
         for number, length in self._lengths:
-            yield bucket, number, self._kept.read(length)
+            yield bucket, number, self._reads_file.read(length)
 
     def close(self) -> None:
-        """Drop what was kept."""
+        """Delete the recorded reads."""
         super().close()
-        self._kept.close()
+        self._reads_file.close()
 
 
-#: Reads that are applied in one transaction.
+#: Reads per batch.
 _AT_ONCE = 100
 
 
-def read_held(wallets: list[str] | None, order: Order, bucket: int) -> ReadReport:
-    """Hand over the held removals of a bucket as the reads that show them, unless that is done.
-
-    Args:
-        wallets: of these wallets; None: of all.
-        order: the run.
-        bucket: which.
-
-    Raises:
-        StoreError: the lake cannot be read or written.
-    """
-    lake, commit = order.lake, order.commit("read", bucket)
+def read_held(wallets: list[str] | None, spec: RunSpec, bucket: int) -> ReadReport:
+    """Stage removals held for review as reads, unless that is done. `wallets` None: all."""
+    lake, commit = spec.lake, spec.commit("read", bucket)
     if (done := report_of(lake, commit, ReadReport)) is not None:
         return done
     own = None
     if wallets is not None:
-        own = [wallet for wallet in wallets if bucket_of(wallet, order.buckets) == bucket]
+        own = [wallet for wallet in wallets if bucket_of(wallet, spec.buckets) == bucket]
     where = f"{BUCKET} = {bucket} AND held <> 0"
     any_held = any(
         batch.num_rows
-        for batch in lake.batches("removals", order.start["removals"], where, ("wallet_id",))
+        for batch in lake.batches("removals", spec.start["removals"], where, ("wallet_id",))
     )
     if own == [] or not any_held:
-        return ReadReport(greatest_sequence=order.greatest_sequence)
+        return ReadReport(greatest_sequence=spec.greatest_sequence)
     with mirror_of(
-        lake, order.start, bucket, BALANCES, greatest_sequence=order.greatest_sequence
+        lake, spec.start, bucket, BALANCES, greatest_sequence=spec.greatest_sequence
     ) as mirror:
         connection = mirror.connection
         reads = [
@@ -270,7 +246,7 @@ def read_held(wallets: list[str] | None, order: Order, bucket: int) -> ReadRepor
         packed = [_pack(read) for read in reads]
         report = ReadReport(
             wallets=len(reads),
-            changes=balances + 2 * sum(map(weight, reads)),  # each may come and go
+            changes=balances + 2 * sum(map(weight, reads)),  # each may be added and removed
             states=len(reads),
             greatest_sequence=mirror.numbers.take(),
             checksum=sum(map(crc32, packed)),

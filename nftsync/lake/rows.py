@@ -1,8 +1,7 @@
-"""The tables of a lake, and the conversion between their rows and a mirror's.
+"""Tables of a lake, and conversion between their rows and a mirror's.
 
-A lake names wallets and tokens by their ids, a mirror by numbers of its own. Everything that a
-mirror keeps is in the lake, what is nftsync's own included: so a bucket can be made a mirror of its
-own again, and what is done with it is what is done with any.
+A lake identifies wallets and tokens by id, a mirror by its numbers. A lake stores everything that a
+mirror stores, so each bucket can become a mirror again, and the same code processes both.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from nftsync.store.mirror import Mirror
 if TYPE_CHECKING:
     from nftsync.lake.storage import Lake, Versions
 
-#: The column that all tables but the ledger have beside their own: which bucket a row is in.
+#: Column of a row's bucket, in all tables except the ledger.
 BUCKET = "bucket"
-#: Rows that are Python objects at once.
+#: Rows per batch.
 _CHUNK = 10_000
 
 #: Columns with another name in a lake: renaming them would make existing lakes unreadable.
@@ -42,15 +41,14 @@ _NUMBERS = {"edition_id", "total_edition"}
 
 
 class Table(NamedTuple):
-    """A table of a lake.
+    """Table of a lake.
 
     Attributes:
-        columns: their Arrow types by name, without the bucket.
-        select: a query for them of a mirror, in this order.
-        inserts: the statements that put a row into a mirror, with its columns as parameters.
-        key: whose bucket a row is in: the column of the wallet's or the token's id. Blank: all rows
-            are in the first bucket.
-        log: rows are only ever added to it, by each run its own.
+        columns: Arrow types by column, without the bucket.
+        select: a query for these columns in a mirror.
+        inserts: statements that insert a row into a mirror, with its columns as parameters.
+        key: the column of the wallet's or token's id, which selects the bucket; empty: bucket 0.
+        log: runs only add rows.
     """
 
     columns: Mapping[str, pa.DataType]
@@ -61,7 +59,7 @@ class Table(NamedTuple):
 
 
 def bucket_of(key: str, buckets: int) -> int:
-    """The bucket of a wallet or token, by its id; the same on every machine and in every run."""
+    """Return the bucket of a wallet's or token's id, which never changes."""
     return zlib.crc32(key.encode()) % buckets
 
 
@@ -93,7 +91,7 @@ _TOKEN = {
     **_texts("first_seen_at", "updated_at"),
     **dict.fromkeys(("sequence", "changed_sequence", "detailed"), _NUMBER),
 }
-#: What is kept of a token's two sources, where it has been read by its id.
+#: The two sources of a token that was read by its id.
 _SOURCES = {
     "list_sequence": _NUMBER,
     "list_fields": _TEXT,
@@ -134,7 +132,7 @@ def _of(prefix: str, columns: Iterable[str]) -> str:
     return ", ".join(f"{prefix}.{name}" for name in columns)
 
 
-#: Puts the sources of a token, if it has been read by its id, in the place of those it had.
+#: Replaces the sources of a token that was read by its id.
 KEEP_SOURCES = (
     "INSERT OR REPLACE INTO token_sources SELECT token_no, :list_sequence, :list_fields,"
     " :detail_sequence, :detail_fields FROM tokens"
@@ -157,8 +155,8 @@ _STATES = Table(
 )
 
 
-def _copied(table: str, columns: Mapping[str, pa.DataType]) -> Table:
-    """A table that is as it is in a mirror, all in one bucket."""
+def _whole_table(table: str, columns: Mapping[str, pa.DataType]) -> Table:
+    """Describe a table that is stored as in a mirror, in bucket 0."""
     query = f"SELECT {', '.join(columns)} FROM {table}"
     return Table(columns, query, (_insert(table, columns),), "")
 
@@ -180,9 +178,9 @@ _WEBHOOK = {
 }
 _RESOURCE = {**_texts("resource_type", "resource_id", "body", "fetched_at"), "sequence": _NUMBER}
 
-#: By name, what others name before what names it. A bucket is all of `wallets` to `past_states`
-#: that has its wallets; its `known_tokens` are the rows of `tokens` that its wallets hold or held,
-#: so that a bucket needs no other.
+#: Tables by name, each after the tables that it refers to. A bucket of wallets has the rows of
+#: `wallets` to `past_states`. Its `known_tokens` are copies of `tokens` rows that its wallets hold
+#: or held, so it needs no other bucket.
 TABLES: dict[str, Table] = {
     "wallets": Table(
         _WALLET,
@@ -199,7 +197,7 @@ TABLES: dict[str, Table] = {
     ),
     "removals": Table(
         {"wallet_id": _TEXT, "token_id": _TEXT, **_REMOVAL},
-        # A token that was read by its id stands under no wallet.
+        # A removal found by a token's read belongs to no wallet.
         f"SELECT coalesce(w.wallet_id, '') AS wallet_id, t.token_id, {_of('r', _REMOVAL)}"
         " FROM removal_rows r LEFT JOIN wallets w USING (wallet_no) JOIN tokens t USING (token_no)",
         (
@@ -229,14 +227,14 @@ TABLES: dict[str, Table] = {
         "token_id",
         log=True,
     ),
-    "contracts": _copied("contracts", _CONTRACT),
-    "webhooks": _copied("webhooks", _WEBHOOK),
-    "resources": _copied("resources", _RESOURCE),
+    "contracts": _whole_table("contracts", _CONTRACT),
+    "webhooks": _whole_table("webhooks", _WEBHOOK),
+    "resources": _whole_table("resources", _RESOURCE),
 }
 
 
 def schema_of(name: str) -> pa.Schema:
-    """Return the Arrow schema of a table: its bucket, then its columns, by their stored names."""
+    """Return a table's Arrow schema: its bucket, then its columns."""
     columns = TABLES[name].columns.items()
     return pa.schema({BUCKET: pa.int32(), **{STORED_NAMES.get(x, x): of for x, of in columns}})
 
@@ -244,14 +242,7 @@ def schema_of(name: str) -> pa.Schema:
 def from_mirror(
     connection: sqlite3.Connection, name: str, bucket: int, where: str = ""
 ) -> Iterator[pa.RecordBatch]:
-    """A mirror's rows as rows of a lake's table, a batch at a time.
-
-    Args:
-        connection: the mirror's.
-        name: the table.
-        bucket: which bucket they are in.
-        where: which of them, as the end of the table's query.
-    """
+    """Yield batches of a mirror's rows for a lake's table; `where` ends the query."""
     query = f"SELECT {bucket}, * FROM ({TABLES[name].select} {where})"
     return _batches(connection, query, schema_of(name))
 
@@ -264,12 +255,12 @@ def _batches(
     cursor.execute(query)
     while rows := cursor.fetchmany(_CHUNK):
         columns = zip(*rows, strict=True)
-        arrays = [pa.array(each, of.type) for each, of in zip(columns, schema, strict=True)]
+        arrays = [pa.array(x, of.type) for x, of in zip(columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-#: The tokens that wallets hold or held, by bucket; removals of tokens stand under no wallet.
-_KNOWN = f"""
+#: Current and former tokens of wallets by bucket; removals from token reads have no wallet.
+_KNOWN_TOKENS = f"""
     SELECT k.bucket, t.* FROM (
         SELECT DISTINCT bucket_of(coalesce(wallet_id, '')) AS bucket, token_id FROM (
             SELECT wallet_no, token_no FROM balance_rows
@@ -283,17 +274,11 @@ _KNOWN = f"""
 def from_database(
     connection: sqlite3.Connection, name: str, buckets: int
 ) -> Iterator[pa.RecordBatch]:
-    """A whole database's rows as rows of a lake's table, a batch at a time.
-
-    Args:
-        connection: the database's.
-        name: the table.
-        buckets: into how many the lake is divided.
-    """
+    """Yield batches of a whole database's rows for a lake's table."""
     connection.create_function("bucket_of", 1, lambda key: bucket_of(key, buckets))
     table = TABLES[name]
     if table.key == BUCKET:
-        query = _KNOWN
+        query = _KNOWN_TOKENS
     else:
         bucket = f"bucket_of({table.key})" if table.key else "0"
         query = f"SELECT {bucket}, * FROM ({table.select})"
@@ -301,19 +286,16 @@ def from_database(
 
 
 def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.RecordBatch]) -> None:
-    """Put rows of a lake's table into a mirror that has none of them.
+    """Insert rows of a lake's table into a mirror that has none of them.
 
-    Args:
-        connection: the mirror's, in a transaction; wallets and tokens come before what names them.
-        name: the table.
-        batches: the rows.
+    The connection must be in a transaction. Insert wallets and tokens before other rows.
     """
     table = TABLES[name]
     names = list(table.columns)
     for batch in batches:
         for start in range(0, batch.num_rows, _CHUNK):
             some = batch.slice(start, _CHUNK)
-            # An earlier nftsync may have written fewer columns.
+            # Earlier releases wrote fewer columns.
             columns = [
                 some.column(name).to_pylist() if name in batch.schema.names else [None] * len(some)
                 for name in (STORED_NAMES.get(x, x) for x in names)
@@ -323,7 +305,7 @@ def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.Re
                 connection.executemany(statement, rows)
 
 
-#: What a mirror of a bucket needs to take in reads.
+#: Tables that a mirror needs to apply reads.
 BALANCES = ("wallets", "known_tokens", "balances", "removals", "present_states")
 
 
@@ -337,19 +319,14 @@ def mirror_of(
     only: Mapping[str, str] | None = None,
     greatest_sequence: int = 0,
 ) -> Iterator[Mirror]:
-    """Make a bucket a mirror in a folder of its own, which goes with the block.
+    """Copy a bucket into a temporary mirror for a block.
 
-    Args:
-        lake: where the bucket is.
-        versions: of which version of each table; a table that is missing there has no rows.
-        bucket: which.
-        names: the tables to take along, in the order of `TABLES`.
-        only: which rows of some of them, as a condition in SQL.
-        greatest_sequence: the sequence number that those of new reads come after.
+    The tables in `names` are in the order of `TABLES`; without a version, a table has no rows.
+    `only` has conditions in SQL by table. New reads get numbers above `greatest_sequence`.
     """
     with TemporaryDirectory(prefix="nftsync-", dir=_scratch()) as folder:
         path = Path(folder, "bucket.db")
-        with Mirror(path) as mirror:  # made; its numbers begin with the greatest that it knows
+        with Mirror(path) as mirror:  # creates the database
             connection = mirror.connection
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("BEGIN")
@@ -362,12 +339,12 @@ def mirror_of(
                 "UPDATE mirror_state SET greatest_sequence = ?", (greatest_sequence,)
             )
         with Mirror(path, write_gap=0.0, searchable=False) as mirror:
-            mirror.connection.execute("PRAGMA synchronous = OFF")  # it is not there to stay
+            mirror.connection.execute("PRAGMA synchronous = OFF")  # temporary
             yield mirror
 
 
 def _scratch() -> str | None:
-    """Where Dask clears up after workers that were killed; None: this is none of its workers."""
+    """Return the folder that Dask cleans up after a killed worker, or None."""
     from distributed import get_worker  # takes a second
 
     try:

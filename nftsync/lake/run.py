@@ -1,4 +1,4 @@
-"""Entry points of a lake: a sync, the approval of removals, the list of runs."""
+"""Entry points of a lake: sync it, approve its removals, list its runs."""
 
 from __future__ import annotations
 
@@ -31,47 +31,45 @@ _PORTS = {"http": ":80", "https": ":443"}
 
 
 @dataclass(frozen=True)
-class Where:
-    """Where a run's work is done.
+class ClusterOptions:
+    """Options of the Dask cluster and the lake.
 
     Attributes:
-        scheduler: the address of a Dask scheduler; None: workers are started on this machine.
-        workers: how many are started; None: one per processor.
-        buckets: into how many a new lake is divided; None: 64.
-        silence: a driver that shows no sign for so long, in seconds, is gone.
+        scheduler: the address of a Dask scheduler; None: start workers on this machine.
+        workers: the number of workers to start; None: one per processor.
+        buckets: the number of buckets of a new lake; None: 64.
+        takeover_after: the takeover timeout in seconds.
     """
 
     scheduler: str | None = None
     workers: int | None = None
     buckets: int | None = None
-    silence: float = 60.0
+    takeover_after: float = 60.0
 
 
 def sync_lake(
     settings: Settings,
     lake: str,
-    where: Where,
+    options: ClusterOptions,
     *,
     resume: bool = False,
     allow_removals: bool = False,
     progress: bool | None = None,
 ) -> SyncResult:
-    """Read the wallets of the wallets file, or all that the lake tracks, into the lake.
+    """Sync the wallets of the wallets file, or all wallets that the lake tracks.
 
     Args:
         settings: how to read the provider, and which wallets.
         lake: its folder or address.
-        where: where the work is done.
-        resume: resume the newest run, if it was interrupted.
+        options: the cluster, and the buckets of a new lake.
+        resume: resume the newest run if it was interrupted.
         allow_removals: approve all removals.
-        progress: show bars; None shows them on a terminal and in a notebook.
+        progress: show progress bars.
 
     Raises:
-        InputError: there is nothing to read, the lake is divided otherwise, or the run to resume
-            read another provider.
+        InputError: no wallets to read, another number of buckets, or another provider.
         SettingsError: the provider cannot be read with these settings.
-        SyncRunning: another driver is at work, or has taken this run over.
-        StoreError: the lake cannot be used, or the scheduler cannot be reached.
+        StoreError: the lake or the scheduler cannot be used.
     """
     wallets = collections = None
     if settings.wallets_file is not None:
@@ -90,70 +88,62 @@ def sync_lake(
     def begin(ledger: Ledger, interrupted: threading.Event) -> LakeRun:
         return ledger.begin(
             _digest(request),
-            where.buckets,
-            where.silence,
+            options.buckets,
+            options.takeover_after,
             provider=_normalized(config.base_url),
             resume=resume,
             interrupted=interrupted,
         )
 
-    with _driving(lake, where, request, progress, begin) as driver, driver.paced(config):
+    with _driving(lake, options, request, progress, begin) as driver, driver.rate_limited(config):
         return driver.run(config, settings.concurrency)
 
 
 def approve_in_lake(
-    lake: str, wallets: list[str] | None, where: Where, *, progress: bool | None = None
+    lake: str, wallets: list[str] | None, options: ClusterOptions, *, progress: bool | None = None
 ) -> SyncResult:
-    """Apply the removals that a lake holds for review, by a run of its own.
+    """Apply the removals that a lake holds for review, in a separate run.
 
-    Args:
-        lake: its folder or address.
-        wallets: of these wallets; None: of all, and what was removed so far no longer counts.
-        where: where the work is done.
-        progress: show bars; None shows them on a terminal and in a notebook.
-
-    Raises:
-        SyncRunning: another driver is at work, or has taken this run over.
-        StoreError: the lake cannot be used, or the scheduler cannot be reached.
+    `wallets` None approves all; earlier removals then no longer count toward the limit.
     """
     request = SyncRequest(allow_removals=wallets is None)
 
     def begin(ledger: Ledger, interrupted: threading.Event) -> LakeRun:
-        return ledger.begin("", None, where.silence, "approval", interrupted=interrupted)
+        return ledger.begin("", None, options.takeover_after, "approval", interrupted=interrupted)
 
-    with _driving(lake, where, request, progress, begin) as driver:
+    with _driving(lake, options, request, progress, begin) as driver:
         return driver.approve(wallets)
 
 
 @contextmanager
 def _driving(
     lake: str,
-    where: Where,
+    options: ClusterOptions,
     request: SyncRequest,
     progress: bool | None,
     begin: Callable[[Ledger, threading.Event], LakeRun],
 ) -> Iterator[Driver]:
-    """Begin a run, and hold its lake and the cluster for a block."""
+    """Start a run, and send heartbeats for a block."""
     with (
         explained(lake),
         private_files(),
         interruptible() as interrupted,
-        # First, so that a wrong address begins no run.
-        connected(where.scheduler, where.workers, interrupted) as client,
+        # Connect first: a wrong address must not start a run.
+        connected(options.scheduler, options.workers, interrupted) as client,
     ):
         tables = Lake(lake)
         create_tables(tables)
         ledger = Ledger(tables)
         run = begin(ledger, interrupted)
         failures = Failures()
-        with ledger.renewing(run, where.silence, failures.of("the heartbeat")) as lost:
+        with ledger.heartbeat(run, options.takeover_after, failures.of("the heartbeat")) as lost:
             yield Driver(
                 tables, ledger, run, client, request, lost, failures, interrupted, progress
             )
 
 
 def _digest(request: SyncRequest) -> str:
-    """What tells a run that was asked for the same from others."""
+    """Return a digest that equal requests share; empty: all tracked wallets."""
     if request.wallets is None and not request.allow_removals:
         return ""
     wallets = sorted({line.wallet_id: line for line in request.wallets or ()}.values())
@@ -162,18 +152,13 @@ def _digest(request: SyncRequest) -> str:
 
 
 def _normalized(base_url: str) -> str:
-    """Return one spelling of a provider's address."""
     parts = urlsplit(base_url)
     origin = f"{parts.scheme}://{parts.netloc}".lower()
     return origin.removesuffix(_PORTS.get(parts.scheme, "")) + parts.path.rstrip("/")
 
 
 def runs_of(lake: str) -> list[LakeRun]:
-    """The runs of a lake, the oldest first.
-
-    Raises:
-        StoreError: there is no lake, or it cannot be read.
-    """
+    """Return the runs of a lake, oldest first."""
     with explained(lake):
         ledger = Ledger(Lake(lake))
         runs = ledger.runs()

@@ -1,4 +1,4 @@
-"""Setup of a lake: create missing tables, repair its folder after a power cut."""
+"""Setup of a lake: create missing tables, and repair its folder after a power cut."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def repair_lake(lake: Lake) -> None:
-    """Set aside the damaged files of a folder that no run has pinned.
+    """Set aside damaged files of a folder that no run has pinned.
 
-    A driver that is alive meanwhile loses nothing: its own entries are whole.
-
-    Raises:
-        StoreError: older entries of the ledger are damaged.
+    A running driver loses nothing, because its own entries are intact.
     """
     root = Path(lake.root)
     if not is_folder(lake.root) or not root.is_dir():
@@ -42,46 +39,41 @@ def repair_lake(lake: Lake) -> None:
 
 
 def _repair_ledger(lake: Lake, log: TableLog) -> Versions:
-    """Set aside the ledger's newest entries, if damaged; what the newest finished run pinned."""
+    """Set aside damaged newest ledger entries; return the versions of the last finished run."""
     table, versions = LedgerTable(lake), log.versions()
     if not versions:
         return {}
     whole = table.newest_whole()
     if whole is None or whole[0] < versions[-1]:
-        log.set_aside(versions[-1] + 1, -1)  # a damaged checkpoint may be all
+        log.set_aside(versions[-1] + 1, -1)  # only a checkpoint may be damaged
         whole = table.newest_whole()
     if whole is None and versions == [0]:
-        log.set_aside(0, -1)  # a power cut while the lake was made
+        log.set_aside(0, -1)  # a power cut during creation
         return {}
     if whole is None:
         raise StoreError(
-            f"{lake.url}: its ledger is damaged: restore its folder `runs` from a backup, or sync"
+            f"{lake.url}: the ledger is damaged. Restore the folder `runs` from a backup, or sync"
             " into a new lake"
         )
     if whole[0] < versions[-1]:
         log.set_aside(whole[0] + 1, whole[0])
         _log.warning(
-            "%s: the newest entry of its ledger was damaged, as a power cut may leave it; it is set"
-            " aside, and the entry before counts.",
+            "%s: the newest ledger entry was damaged, probably by a power cut. It is set aside, and"
+            " the entry before it is used.",
             lake.url,
         )
     pinned = [run.versions for run in table.read() if run.versions is not None]
     return pinned[-1] if pinned else {}
 
 
-#: So many write at once, when a lake is new.
+#: Threads that commit at once in a new lake.
 _RIVALS = 4
-#: Seconds that they wait for each other.
+#: Seconds for all threads to start.
 _TOGETHER = 10.0
 
 
 def create_tables(lake: Lake) -> None:
-    """Make the tables of a lake that are missing, and repair what a power cut left of others.
-
-    Raises:
-        InputError: its address is none.
-        StoreError: it cannot be used, or the store does not keep writers apart.
-    """
+    """Create a lake's missing tables, and repair damage by a power cut."""
     if is_folder(lake.root):
         make_folder(Path(lake.root))
         repair_lake(lake)
@@ -97,19 +89,19 @@ def create_tables(lake: Lake) -> None:
         lake.create(name, schema, [BUCKET])
     lake.create("staged", STAGED, ["run_id", "step"])
     if new:
-        _let_rivals_write(lake)
+        _check_conditional_puts(lake)
 
 
-def _let_rivals_write(lake: Lake) -> None:
-    """Have several write the same version at once, of whom the store must refuse all but one.
+def _check_conditional_puts(lake: Lake) -> None:
+    """Commit one version from several threads; the store must refuse all but one.
 
-    One that passes over the condition of a put would lose commits in silence.
+    A store that ignores the condition would lose commits silently.
     """
     rivals = {f"rival/{uuid4().hex}": lake.open("staged") for _ in range(_RIVALS)}
     together = threading.Barrier(_RIVALS, timeout=_TOGETHER)
 
     def write(name: str) -> None:
-        with suppress(threading.BrokenBarrierError):  # a rival could not be started in time
+        with suppress(threading.BrokenBarrierError):  # a thread did not start in time
             together.wait()
         write_deltalake(
             rivals[name],
@@ -120,9 +112,9 @@ def _let_rivals_write(lake: Lake) -> None:
 
     with ThreadPoolExecutor(_RIVALS) as threads:
         list(threads.map(write, rivals))
-    newest = lake.look("staged")
+    newest = lake.table("staged")
     if any(newest.transaction_version(name) is None for name in rivals):
         raise StoreError(
-            f"{lake.url}: the store lets one writer overwrite what another has committed; a lake"
-            " needs one that knows conditional puts (If-None-Match)"
+            f"{lake.url}: the store lets one writer overwrite another writer's commit. A lake"
+            " needs a store with conditional puts (If-None-Match)"
         )

@@ -1,4 +1,4 @@
-"""The state of a lake: freshness, size, and removals held for review."""
+"""Status of a lake: freshness, size, and removals held for review."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _COLUMNS = ("wallet_id", "token_id", "old_amount", "emptied", "observed_at", BUC
 
 
 class HeldInLake(msgspec.Struct, frozen=True):
-    """The removals that a lake holds for review, of all wallets or of some.
+    """Removals that a lake holds for review.
 
     Attributes:
-        wallets: the ids of these wallets; None: all.
-        counts: how many removals there are.
-        rows: a row per wallet and token, with the columns that `nftsync removals` shows.
+        wallets: the ids of the selected wallets; None: all.
+        counts: counts of the removals.
+        rows: a row per wallet and token, with the columns of `nftsync removals`.
         share: their share of all holdings.
     """
 
@@ -46,32 +46,26 @@ class HeldInLake(msgspec.Struct, frozen=True):
 
 
 def find_held(lake: LakeAddress, names: Sequence[str] = ()) -> HeldInLake:
-    """Find the removals that a lake holds for review, by its last finished run.
+    """Return the removals held for review after the last finished run.
 
-    Args:
-        lake: a folder, or an address that Delta knows.
-        names: wallets by their ids or labels; none: all.
-
-    Raises:
-        InputError: a label is not that of one wallet, or no run has finished.
-        StoreError: there is no lake, or it cannot be read.
+    `names` are ids or labels of wallets; empty: all. Raises `InputError` for an ambiguous label.
     """
-    what = pinned(lake)
-    with explained(what.url):
-        wallets = ids_named(names, lambda: _labels(what)) if names else None
-        buckets = {row[-1] for row in _raw_rows(what, wallets)}
-        tasks = [delayed(_rows_of)(what, bucket, wallets) for bucket in sorted(buckets)]
-        rows = [row for found in compute(*tasks) for row in found]
-        counts = count_held(what, wallets)
-        balances = what.lake.count("balances", what.versions)
+    pin = pinned(lake)
+    with explained(pin.url):
+        wallets = ids_named(names, lambda: _labels(pin)) if names else None
+        buckets = {row[-1] for row in _raw_rows(pin, wallets)}
+        tasks = [delayed(_rows_of)(pin, bucket, wallets) for bucket in sorted(buckets)]
+        rows = [row for bucket_rows in compute(*tasks) for row in bucket_rows]
+        counts = count_held(pin, wallets)
+        balances = pin.lake.count("balances", pin.versions)
     rows.sort(key=lambda row: (row["observed_at"], row["wallet_id"] or "", row["token_id"]))
     share = counts.balances / balances if balances else 0.0
     return HeldInLake(wallets, counts, rows, share)
 
 
-def count_held(what: Pinned, wallets: Collection[str] | None = None) -> Held:
-    """Count the removals held for review, of all wallets or of some."""
-    rows = list(_raw_rows(what, wallets))
+def count_held(pin: Pinned, wallets: Collection[str] | None = None) -> Held:
+    """Count the removals held for review of some wallets; None: all."""
+    rows = list(_raw_rows(pin, wallets))
     return Held(
         wallets=len({wallet for wallet, *_ in rows} - {""}),
         balances=sum(amount is not None for _, _, amount, *_ in rows),
@@ -80,72 +74,63 @@ def count_held(what: Pinned, wallets: Collection[str] | None = None) -> Held:
     )
 
 
-def _labels(what: Pinned) -> Iterator[tuple[str, str]]:
+def _labels(pin: Pinned) -> Iterator[tuple[str, str]]:
     columns = ("wallet_id", "label")
-    return what.lake.rows("wallets", what.versions["wallets"], "label IS NOT NULL", columns)
+    return pin.lake.rows("wallets", pin.versions["wallets"], "label IS NOT NULL", columns)
 
 
-def _raw_rows(what: Pinned, wallets: Collection[str] | None) -> Iterator[tuple[Any, ...]]:
-    if "removals" in what.versions:
+def _raw_rows(pin: Pinned, wallets: Collection[str] | None) -> Iterator[tuple[Any, ...]]:
+    if "removals" in pin.versions:
         some = None if wallets is None else set(wallets)
-        rows = what.lake.rows("removals", what.versions["removals"], "held <> 0", _COLUMNS)
+        rows = pin.lake.rows("removals", pin.versions["removals"], "held <> 0", _COLUMNS)
         yield from (row for row in rows if some is None or row[0] in some)
 
 
-def _rows_of(what: Pinned, bucket: int, wallets: list[str] | None) -> list[dict[str, Any]]:
-    with what.mirror(bucket, _TABLES) as mirror:
+def _rows_of(pin: Pinned, bucket: int, wallets: list[str] | None) -> list[dict[str, Any]]:
+    with pin.mirror(bucket, _TABLES) as mirror:
         return list(held_rows(mirror.connection, wallets))
 
 
 def freshness(lake: LakeAddress, run: int | None = None) -> pd.DataFrame:
-    """How fresh a lake is: what was read last, what was not, and what waits.
+    """Return the freshness of a lake: last reads, stale wallets and pending work.
 
-    Args:
-        lake: a folder, or an address that Delta knows.
-        run: read what this run pinned; None: the last one that finished.
-
-    Returns:
-        What `frames.freshness` does of the same rows in the same order.
-
-    Raises:
-        InputError: there is no such run, or it is not kept.
-        StoreError: there is no lake, or it cannot be read.
+    Returns the result of `frames.freshness` on the same rows.
     """
-    what = pinned(lake, run)
-    return _freshness(what, _runs_until(what, run))
+    pin = pinned(lake, run)
+    return _freshness(pin, _runs_until(pin, run))
 
 
-def _freshness(what: Pinned, runs: list[LakeRun]) -> pd.DataFrame:
-    groups = compute(*(delayed(_groups_of)(what, bucket) for bucket in range(what.buckets)))
-    with what.mirror(0, ("webhooks",), {"webhooks": "state != 'done'"}) as mirror:
+def _freshness(pin: Pinned, runs: list[LakeRun]) -> pd.DataFrame:
+    groups = compute(*(delayed(_groups_of)(pin, bucket) for bucket in range(pin.buckets)))
+    with pin.mirror(0, ("webhooks",), {"webhooks": "state != 'done'"}) as mirror:
         with mirror.transaction():
             put_runs(mirror.connection, runs)
         with reading(mirror.connection) as source:
             return freshness_frame(source, merge_groups(groups))
 
 
-def _runs_until(what: Pinned, run: int | None) -> list[LakeRun]:
-    with explained(what.url):
-        return [each for each in Ledger(what.lake).runs() if run is None or each.run_id <= run]
+def _runs_until(pin: Pinned, run: int | None) -> list[LakeRun]:
+    with explained(pin.url):
+        return [x for x in Ledger(pin.lake).runs() if run is None or x.run_id <= run]
 
 
-def _groups_of(what: Pinned, bucket: int) -> list[WalletGroup]:
+def _groups_of(pin: Pinned, bucket: int) -> list[WalletGroup]:
     with (
-        what.mirror(bucket, ("wallets",), {"wallets": "tracked != 0"}) as mirror,
+        pin.mirror(bucket, ("wallets",), {"wallets": "tracked != 0"}) as mirror,
         reading(mirror.connection) as source,
     ):
         return wallet_groups(source)
 
 
 class TableSize(msgspec.Struct):
-    """A table at the version that is read.
+    """Size of a table at the version that is read.
 
     Attributes:
         name: the table.
-        version: the version that the run pinned.
-        rows: how many it has.
-        files: of how many files.
-        bytes: their size.
+        version: the pinned version.
+        rows: the number of rows.
+        files: the number of files.
+        bytes: their total size.
     """
 
     name: str
@@ -156,16 +141,16 @@ class TableSize(msgspec.Struct):
 
 
 class LakeStatus(msgspec.Struct):
-    """How things stand in a lake.
+    """Status of a lake.
 
     Attributes:
         lake: its folder or address.
-        buckets: into how many it is divided.
-        run: the run that is read.
+        buckets: its number of buckets.
+        run: the last finished run.
         freshness: the rows of `freshness`, without ages.
-        removals_held: the removals held for review.
-        tables: what there is of each table.
-        problem: a damage of the ledger, or None.
+        removals_held: counts of the removals held for review.
+        tables: the size of each table.
+        problem: damage of the ledger, or None.
     """
 
     lake: str
@@ -178,23 +163,18 @@ class LakeStatus(msgspec.Struct):
 
 
 def status_of(lake: LakeAddress) -> LakeStatus:
-    """Tell how things stand in a lake, by the last run that finished.
-
-    Raises:
-        InputError: no run has finished.
-        StoreError: there is no lake, or it cannot be read.
-    """
-    what = pinned(lake)
-    fresh = _freshness(what, _runs_until(what, None))
+    """Return the status of a lake after the last finished run."""
+    pin = pinned(lake)
+    fresh = _freshness(pin, _runs_until(pin, None))
     rows = records_of(fresh, ("what", "count", "at", "detail"))
-    with explained(what.url):
-        tables = [_size(what, name) for name in what.versions]
-        held = count_held(what)
-    return LakeStatus(what.url, what.buckets, what.run_id, rows, held, tables, what.problem)
+    with explained(pin.url):
+        tables = [_size(pin, name) for name in pin.versions]
+        removals = count_held(pin)
+    return LakeStatus(pin.url, pin.buckets, pin.run_id, rows, removals, tables, pin.problem)
 
 
-def _size(what: Pinned, name: str) -> TableSize:
-    version = what.versions[name]
-    files = what.lake.look(name, version).get_add_actions(flatten=True)
-    sizes, rows = (files.column(each).to_pylist() for each in ("size_bytes", "num_records"))
+def _size(pin: Pinned, name: str) -> TableSize:
+    version = pin.versions[name]
+    files = pin.lake.table(name, version).get_add_actions(flatten=True)
+    sizes, rows = (files.column(x).to_pylist() for x in ("size_bytes", "num_records"))
     return TableSize(name, version, sum(rows), len(sizes), sum(sizes))

@@ -263,7 +263,7 @@ def test_approvals_are_printed_as_json_and_a_dry_run_changes_nothing(both: Both)
 
 def test_an_approval_beside_a_running_sync_is_refused(both: Both) -> None:
     ledger = Ledger(Lake(str(both.lake)))
-    with ledger.renewing(ledger.begin("", None, 0.0), 0.4):
+    with ledger.heartbeat(ledger.begin("", None, 0.0), 0.4):
         outcome = both.run("lake", "removals", "accept", both.lake, *SOON, *both.where)
     refused(outcome, 75, "another driver is at work")
     assert len(held(both.lake)) == 60 * EACH

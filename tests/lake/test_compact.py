@@ -38,7 +38,7 @@ MONTH, NONE = timedelta(days=30), timedelta(0)
 COMPACT = """
 from datetime import timedelta
 from nftsync.lake.compacting import compact_lake
-compact_lake(url, timedelta(0), silence=0.2)
+compact_lake(url, timedelta(0), takeover_after=0.2)
 """
 
 
@@ -52,7 +52,7 @@ def add_run(lake: Lake, number: int, ended: str) -> None:
     """A run that loses some balances, and tells of it in many small files."""
     ledger = Ledger(lake)
     run = ledger.begin("", None, 0.0)
-    base = {name: lake.go_back(name, run.start[name]) for name in TABLES}
+    base = {name: lake.restore(name, run.start[name]) for name in TABLES}
     for bucket in range(BUCKETS):
         commit = Commit(run.run_id, "apply", bucket, run.attempt, base)
         here = f"bucket = {bucket}"
@@ -124,7 +124,7 @@ def test_kept_runs_are_as_before_and_others_say_so(url: str, command: Callable[.
     assert rows(url) == before[RUNS]
     assert len(stored(url)) < size
     for run in range(1, RUNS - 1):
-        with pytest.raises(InputError, match=f"compact` has let go of run {run} of .* 3, 4"):
+        with pytest.raises(InputError, match=f"compact` has expired run {run} of .* 3, 4"):
             lakes.holdings(url, run=run)
     listed = json.loads(command("lake", "runs", url, "--json").out)
     assert [row["versions"] is not None for row in listed] == [False] * 2 + [True] * 2
@@ -164,9 +164,9 @@ def next_rows(lake: Lake) -> pa.Table:
 
 def test_a_reader_that_opened_what_is_let_go_is_told_in_one_line(url: str) -> None:
     newest, oldest = lakes.changes(url), lakes.changes(url, run=2)
-    compact_lake(url, NONE, silence=0.2)
+    compact_lake(url, NONE, takeover_after=0.2)
     for frame in (newest, oldest):
-        with pytest.raises(StoreError, match="compact` may have let go of them: open the lake"):
+        with pytest.raises(StoreError, match="compact` may have expired it. Open the lake"):
             frame.compute()
     assert len(lakes.changes(url).compute())
 
@@ -179,24 +179,24 @@ def test_an_interrupted_run_can_be_resumed_afterwards(url: str) -> None:
     lake.stage([(0, 0, b"answers")], commit)
     write(lake, "balances", next_rows(lake), 0, run.run_id)  # half of what it writes
     before = rows(url)
-    compact_lake(url, NONE, silence=0.0)
+    compact_lake(url, NONE, takeover_after=0.0)
     again = Ledger(lake).begin("", None, 0.0, resume=True)
     assert (again.run_id, again.attempt) == (run.run_id, run.attempt + 1)
     assert again.start == pinned(url).versions
     assert list(lake.staged(run.run_id, "read")) == [(0, 0, b"answers")]
     assert lake.has_staged(commit)
-    assert {name: lake.go_back(name, at) for name, at in again.start.items()}
+    assert {name: lake.restore(name, at) for name, at in again.start.items()}
     assert rows(url) == before
 
 
 def test_of_a_run_and_compacting_one_waits(url: str, command: Callable[..., Any]) -> None:
     ledger = Ledger(Lake(url))
     run = ledger.begin_compacting(0.0)
-    with ledger.renewing(run, 0.2), pytest.raises(SyncRunning):
+    with ledger.heartbeat(run, 0.2), pytest.raises(SyncRunning):
         Ledger(Lake(url)).begin("", None, 1.0)
     ledger.end_compacting(run)
     run = ledger.begin("", None, 0.0)
-    with ledger.renewing(run, 0.2):
+    with ledger.heartbeat(run, 0.2):
         said = command("lake", "compact", url, "--takeover-after", "1s")
     refused(said, 75)
     assert [each.kind for each in runs_of(url)] == ["sync"] * (RUNS + 1)
@@ -228,7 +228,7 @@ def test_wherever_it_is_killed_the_last_run_is_whole_and_the_next_one_ends(
     assert rows(url) == before
     for run in runs_of(url):
         assert run.versions is None or rows(url, run.run_id)
-    compact_lake(url, NONE, silence=0.3)
+    compact_lake(url, NONE, takeover_after=0.3)
     assert rows(url) == before
     assert len(stored(url)) < size
     assert [(run.kind, run.versions is None) for run in runs_of(url)] == [
@@ -240,7 +240,7 @@ def test_wherever_it_is_killed_the_last_run_is_whole_and_the_next_one_ends(
 def test_what_was_compacted_is_synced_as_any(
     url: str, command: Callable[..., Any], cluster: Cluster
 ) -> None:
-    compact_lake(url, MONTH, silence=0.2)
+    compact_lake(url, MONTH, takeover_after=0.2)
     before = lakes.changes(url).compute()
     known = len(lakes.holdings(url))
     with Provider() as provider:

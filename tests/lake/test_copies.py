@@ -76,7 +76,7 @@ def test_a_database_comes_back_from_a_lake_as_it_was(
     database, lake = past
     back = tmp_path / "back.db"
     assert command("lake", "import", database, lake, "--buckets", "3").code == 0
-    assert "let go" not in command("lake", "runs", lake).out, "a database's runs pinned nothing"
+    assert "expired" not in command("lake", "runs", lake).out, "a database's runs pinned nothing"
     assert command("lake", "export", lake, back).code == 0
     for name in TABLES:
         assert rows(back, name) == rows(database, name), name
@@ -161,7 +161,7 @@ def test_an_import_keeps_others_away(
     database, lake = past
     ledger = Ledger(Lake(lake))
     run = ledger.begin_import([], 3, 0.0)
-    with ledger.renewing(run, 0.4):
+    with ledger.heartbeat(run, 0.4):
         for words in (
             ("import", database, lake),
             ("sync", lake, "--base-url", "http://127.0.0.1:9", "--scheduler", cluster.address),

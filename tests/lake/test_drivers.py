@@ -114,7 +114,7 @@ def test_a_ledger_that_cannot_be_read_for_a_moment_is_renewed_again(lake: Path) 
     def beat() -> int:
         return Ledger(Lake(str(lake))).runs()[-1].beat
 
-    with ledger.renewing(run, 0.2) as lost:
+    with ledger.heartbeat(run, 0.2) as lost:
         aside = [(file, file.with_suffix(".aside")) for file in (lake / "runs").glob("*.parquet")]
         for file, other in aside:
             file.rename(other)
@@ -175,7 +175,7 @@ def test_a_run_whose_scheduler_has_gone_can_be_resumed(
     with cluster_of(lake.parent, 0) as own:
         first = driver(*arguments, "--scheduler", own.address, folder=lake.parent)
         assert first.stderr is not None
-        assert first.stderr.readline() == "The Dask scheduler has no workers: waiting for one.\n"
+        assert first.stderr.readline() == "The Dask scheduler has no workers. Waiting for one.\n"
         own.workers.append(own.start_worker())
         wait_until(lambda: provider.requests(SLOW_PATH) and staged(lake) == BUCKETS - 1)
         own.scheduler.kill()

@@ -204,13 +204,13 @@ def test_what_is_measured_is_that_of_a_database(made: str, file: Path) -> None:
         (lambda made: lake.concentration(made, "holders"), "cannot group holdings by 'holders'"),
         (lambda made: lake.concentration(made, exclude="nobody"), "neither a wallet id"),
         (lambda made: lake.overlap(lake.holdings(made).compute()), "from a DataFrame"),
-        (lambda made: lake.tokens(f"{made}-none"), "is no lake"),
+        (lambda made: lake.tokens(f"{made}-none"), "is not a lake"),
     ],
 )
 def test_frames_refuse_what_the_others_refuse(
     made: str, call: Callable[[str], object], said: str
 ) -> None:
-    with pytest.raises(StoreError if said == "is no lake" else InputError, match=said):
+    with pytest.raises(StoreError if said == "is not a lake" else InputError, match=said):
         call(made)
 
 
@@ -269,4 +269,4 @@ def test_status_tells_what_a_lake_has(
     assert (fresh["oldest wallet read"], fresh["wallets never read"]) == (9, 1)
     rows = {table["name"]: table["rows"] for table in told["tables"]}
     assert rows["balances"] == len(frames.holdings(file))
-    refused(command("lake", "status", f"{made}-none"), 1, "is no lake")
+    refused(command("lake", "status", f"{made}-none"), 1, "is not a lake")

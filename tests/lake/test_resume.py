@@ -175,7 +175,7 @@ def test_resume_of_reads_that_are_damaged_is_refused_in_one_line(
     for file in (lake / "staged").glob("run_id=1/step=read/*.parquet"):
         file.write_bytes(file.read_bytes()[:-100])
     outcome = sync("--resume")
-    refused(outcome, 1, "damaged or gone", "without --resume")
+    refused(outcome, 1, "damaged or missing", "without --resume")
     assert sync().code == 0
     assert amounts(lake) == ["2"] * len(WALLETS)
     check_lake(lake)

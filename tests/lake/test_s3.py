@@ -23,7 +23,7 @@ from nftsync import lake as frames
 from nftsync.lake.reasons import reason_of
 from nftsync.lake.rows import schema_of
 from nftsync.lake.setup import create_tables
-from nftsync.lake.storage import Commit, Lake, Overtaken
+from nftsync.lake.storage import Commit, Lake, WriteConflict
 from tests.kit.lake_cluster import Cluster, cluster_of, environment
 from tests.kit.provider import Provider, entry, reply, token, wallet
 from tests.kit.worlds import PATIENCE, Outcome
@@ -181,7 +181,7 @@ def test_of_writers_of_the_same_version_the_store_refuses_all_but_one(on_s3: Sto
         together.wait(PATIENCE)
         try:
             return Lake(lake.url).replace("removals", [batch], commit)
-        except Overtaken:
+        except WriteConflict:
             return False
 
     def refused() -> int:
@@ -214,11 +214,11 @@ BODY = (
 @pytest.mark.parametrize(
     ("status", "code", "said"),
     [
-        (404, "NoSuchBucket", "there is no such bucket"),
-        (403, "InvalidAccessKeyId", "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        (404, "NoSuchBucket", "the bucket does not exist"),
+        (403, "InvalidAccessKeyId", "Correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
         (403, "SignatureDoesNotMatch", "refuses the credentials (SignatureDoesNotMatch)"),
         (403, "AccessDenied", "must list, read, write and delete there"),
-        (400, "AuthorizationHeaderMalformed", "set AWS_REGION"),
+        (400, "AuthorizationHeaderMalformed", "Set AWS_REGION"),
         (501, "NotImplemented", "conditional puts"),
         (400, "WhoKnows", "(WhoKnows)"),
     ],
@@ -253,17 +253,17 @@ def test_where_nothing_answers_and_without_credentials_it_is_said_in_seconds(
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://{nobody}")
-    said = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    said = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     refused(run(name, "s3://holdings/lake"), 1, said)
 
 
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("foo://x/lake", "foo://x/lake is no address of a lake"),
+        ("foo://x/lake", "foo://x/lake is not a lake address"),
         ("s3://", "names no bucket"),
         ("s3:///lake", "names no bucket"),
-        ("s3://[/lake", "cannot be read"),
+        ("s3://[/lake", "address is invalid"),
         (f"s3://key:{SECRET}@holdings/lake", "in the environment"),
         (f"az://holdings/lake?sig={SECRET}", "in the environment"),
     ],

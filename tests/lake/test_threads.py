@@ -11,7 +11,7 @@ import pytest
 
 from nftsync.errors import NftsyncError
 from nftsync.lake.ledger import Ledger
-from nftsync.lake.run import Where, sync_lake
+from nftsync.lake.run import ClusterOptions, sync_lake
 from nftsync.lake.storage import Lake
 from nftsync.settings import load
 from tests.kit.lake_cluster import Cluster
@@ -29,10 +29,10 @@ class Faulty(Lake):
             raise self.fault
         return super().open(name, version)
 
-    def look(self, name: str, version: int | None = None) -> Any:
+    def table(self, name: str, version: int | None = None) -> Any:
         if self.fault is not None:
             raise self.fault
-        return super().look(name, version)
+        return super().table(name, version)
 
 
 def test_a_heartbeat_that_fails_unexpectedly_tells_its_driver(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_heartbeat_that_fails_unexpectedly_tells_its_driver(tmp_path: Path) ->
     ledger = Ledger(lake)
     run = ledger.begin("", 4, 60.0)
     failures: SimpleQueue[Exception] = SimpleQueue()
-    with ledger.renewing(run, 0.2, failures.put) as lost:
+    with ledger.heartbeat(run, 0.2, failures.put) as lost:
         lake.fault = LookupError("nobody foresaw it")
         assert failures.get(timeout=PATIENCE) is lake.fault
         assert not lost.is_set()  # nobody has taken it over
@@ -58,7 +58,7 @@ def test_a_driver_that_cannot_share_the_rate_limit_ends_its_run(
         settings = load({"base_url": provider.url, "wallets_file": tmp_path / "wallets.txt"})
         # No setting is of that type.
         settings = replace(settings, rate_limit="3")  # type: ignore[arg-type]
-        where = Where(scheduler=cluster.address, buckets=2)
+        where = ClusterOptions(scheduler=cluster.address, buckets=2)
         message = r"^the shared rate limit failed unexpectedly \(TypeError: "
         with pytest.raises(NftsyncError, match=message):
             sync_lake(settings, str(tmp_path / "lake"), where, progress=False)

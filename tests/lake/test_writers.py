@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from deltalake import DeltaTable
 
-from nftsync.lake.order import Order
 from nftsync.lake.reading import ReadReport, read_bucket, reads_of
 from nftsync.lake.rows import TABLES
+from nftsync.lake.run_spec import Order
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake
 from nftsync.provider.config import ClientConfig
@@ -29,7 +29,7 @@ FIGHT = f"""
 import json, sys
 import pyarrow as pa
 from nftsync.lake.rows import schema_of
-from nftsync.lake.storage import Commit, Lake, Overtaken
+from nftsync.lake.storage import Commit, Lake, WriteConflict
 lake, me, refused = Lake(sys.argv[1]), sys.argv[2], 0
 sys.stdin.readline()
 for turn in range({TIMES}):
@@ -44,7 +44,7 @@ for turn in range({TIMES}):
             batch = pa.RecordBatch.from_pylist(rows, schema_of("removals"))
             assert lake.replace("removals", [batch], commit)
             break
-        except Overtaken:
+        except WriteConflict:
             refused += 1
 print(json.dumps(refused))
 """
@@ -54,7 +54,7 @@ TASK = """
 import json, sys, threading
 import msgspec
 from nftsync.lake.applying import apply_bucket
-from nftsync.lake.order import Order
+from nftsync.lake.run_spec import Order
 order = msgspec.json.decode(sys.argv[2], type=Order)
 sys.stdin.readline()
 print(msgspec.json.encode(apply_bucket(order, 0)).decode())
@@ -97,8 +97,8 @@ class Between(Lake):
 
     other: Lake | None = None
 
-    def look(self, name: str, version: int | None = None) -> DeltaTable:
-        table = super().look(name, version)
+    def table(self, name: str, version: int | None = None) -> DeltaTable:
+        table = super().table(name, version)
         other, self.other = self.other, None
         if other is not None:
             assert other.stage([(0, 0, b"theirs")], STEP)
@@ -128,10 +128,10 @@ def test_later_commits_do_not_change_who_wrote_the_commits_before_them(tmp_path:
     base = write(1, 0)
     until = write(2, 1)
     write(3, 0)
-    assert lake.only_by(2, 1, "removals", base, until)
-    assert not lake.only_by(2, 0, "removals", base, until)
-    assert not lake.only_by(2, 1, "removals", base - 1, until)
-    assert not lake.only_by(2, 1, "removals", base, until + 1)
+    assert lake.written_only_by(2, 1, "removals", base, until)
+    assert not lake.written_only_by(2, 0, "removals", base, until)
+    assert not lake.written_only_by(2, 1, "removals", base - 1, until)
+    assert not lake.written_only_by(2, 1, "removals", base, until + 1)
 
 
 def order_of(lake: Lake, provider: Provider, wallets: int) -> Order:

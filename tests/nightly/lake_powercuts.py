@@ -142,7 +142,7 @@ def recorded_lake(folder: Path, provider: SandboxServer, seed: int, mutation: st
     return Recorded(Disk(folder / "data", folder / "before", folder / "trace"), lake)
 
 
-def look(
+def table(
     recorded: Recorded, at: int, how: How, rng: random.Random, folder: Path
 ) -> tuple[int, str | None]:
     """Cut the power at a moment, and open what is left.
@@ -215,7 +215,7 @@ def run_seed(
             after = [*disk.syncs, *(at + 1 for at in recorded.ended.values())]
             at = rng.choice(after) if number % 2 else rng.randrange(disk.end + 1)
             how: How = rng.choice(get_args(How))
-            run, fault = look(recorded, at, how, rng, folder / "left")
+            run, fault = table(recorded, at, how, rng, folder / "left")
             figures += Counter({"cuts": 1, how: 1, f"run {run} shown": 1})
             if fault is None and number % every == every - 1:
                 cluster = cluster or stack.enter_context(cluster_of(Path(name), 1))

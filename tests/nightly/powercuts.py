@@ -181,7 +181,7 @@ def left_by(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> 
     return folder
 
 
-def look(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> str | None:
+def table(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> str | None:
     """Cut the power of a `serve` at a moment, and open what is left.
 
     Returns:
@@ -226,7 +226,7 @@ def run_seed(
             # Half of them where a promise has just been made.
             at = rng.choice(after) if number % 2 else rng.randrange(disk.end + 1)
             how: How = rng.choice(get_args(How))
-            fault = look(disk, at, how, rng, folder / "left")
+            fault = table(disk, at, how, rng, folder / "left")
             figures += Counter({"cuts": 1, how: 1})
             if fault is not None:
                 fault = f"seed {seed}, cut {number} at {at} of {disk.end} ({how}): {fault}"
