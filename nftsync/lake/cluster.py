@@ -327,14 +327,14 @@ def _register(client: Client, limit: SharedRateLimit, interrupted: threading.Eve
     """Send the plugin to all current and future workers.
 
     Raises:
-        CutOff: the scheduler or several workers in a row have disconnected.
+        RunInterrupted: the scheduler or several workers in a row have disconnected.
     """
     for _ in range(_MOST_REGISTERED):
         try:
             register = partial(client.register_plugin, limit, name=limit.name)
             within(_REACH_SECONDS, register, partial(_stop_if, interrupted))
         except TimeoutError as error:
-            raise CutOff(f"the Dask cluster cannot be used: {error}") from None
+            raise RunInterrupted(f"the Dask cluster cannot be used: {error}") from None
         except _CONNECTION_LOST as error:  # a worker has just died
             last = error
             time.sleep(_COUNT_EVERY)
@@ -416,7 +416,7 @@ def each_bucket(
     Errors of a task are raised here. `check` is called every 0.3 s; its error ends all tasks.
 
     Raises:
-        CutOff: workers repeatedly die during a task.
+        RunInterrupted: workers repeatedly die during a task.
     """
     tasks = {client.submit(task, bucket, pure=False): bucket for bucket in buckets}
     killed = 0
@@ -430,7 +430,7 @@ def each_bucket(
             except KilledWorker as error:
                 killed += 1
                 if killed > _MOST_KILLED:
-                    raise CutOff(f"workers died at bucket {bucket}: {error}") from error
+                    raise RunInterrupted(f"workers died at bucket {bucket}: {error}") from error
                 tasks[client.submit(task, bucket, pure=False)] = bucket
                 continue
             yield bucket, result

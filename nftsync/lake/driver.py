@@ -159,7 +159,7 @@ class Driver:
             remedy = "Resume the run: `nftsync lake sync --resume`"
             if self._run.kind != "sync":
                 remedy = "Run the command again"
-            raise CutOff(f"lost the connection to the Dask scheduler. {remedy}") from error
+            raise RunInterrupted(f"lost the connection to the Dask scheduler. {remedy}") from error
 
     def _hand_out_plan(self, spec: RunSpec) -> None:
         if self._request.wallets is None:

@@ -144,7 +144,7 @@ def test_what_an_import_that_was_cut_off_left_is_no_part_of_the_next(
     code += f"run(Path({str(database)!r}), url, buckets=3)"
     assert stopped(code, lake, number, 1, "known_tokens/bucket=") == -number
     back = tmp_path / "back.db"
-    refused(command("lake", "export", lake, back), 2, "no run that finished")
+    refused(command("lake", "export", lake, back), 2, "no finished run")
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE wallets SET label = 'Other', wallet_group = 'other'")
         connection.execute("UPDATE tokens SET description = 'Other'")
