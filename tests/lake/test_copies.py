@@ -234,7 +234,7 @@ def test_a_lake_with_runs_of_its_own_and_a_file_that_is_there_are_left_alone(
 ) -> None:
     database, lake = past
     assert command("lake", "import", database, lake, "--buckets", 3).code == 0
-    refused(command("lake", "import", database, lake), 2, "has runs already")
+    refused(command("lake", "import", database, lake), 2, "already has runs")
     there = tmp_path / "there.db"
     there.write_text("mine")
     refused(command("lake", "export", lake, there), 2)

@@ -198,7 +198,7 @@ def test_what_is_measured_is_that_of_a_database(made: str, file: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda made: lake.holdings(made, run=7), "no run 7 that finished"),
+        (lambda made: lake.holdings(made, run=7), "no finished run 7"),
         (lambda made: lake.holdings(made, as_of="2999-01-01"), "is in the future"),
         (lambda made: lake.concentration(made, "nonsense"), "is named 'nonsense'"),
         (lambda made: lake.concentration(made, "holders"), "cannot group holdings by 'holders'"),
