@@ -246,7 +246,7 @@ class SharedRateLimit(WorkerPlugin):
     def __init__(
         self, name: str, lake: str, config: ClientConfig, required: Sequence[str] | None
     ) -> None:
-        """Prepare the plugin. `required` are settings that each worker must have; None: none."""
+        """Prepare the plugin. Workers must have the `required` settings; None: `config` has all."""
         self.name, self.lake = name, lake
         self._config, self._required = config, required
 

@@ -94,7 +94,7 @@ def _rows_of(pin: Pinned, bucket: int, wallets: list[str] | None) -> list[dict[s
 def freshness(lake: LakeAddress, run: int | None = None) -> pd.DataFrame:
     """Return the freshness of a lake: last reads, stale wallets and pending work.
 
-    Returns the result of `frames.freshness` on the same rows.
+    Equals the result of `frames.freshness` on the same rows.
     """
     pin = pinned(lake, run)
     return _freshness(pin, _runs_until(pin, run))
