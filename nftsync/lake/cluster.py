@@ -75,7 +75,7 @@ def completed(shared: ClientConfig, required: Sequence[str]) -> ClientConfig:
             for key in missing
         )
         raise SettingsError(
-            f"no {names}: `lake sync` has this setting, but does not send it to workers."
+            f"missing on this worker: {names}. `lake sync` uses this, but does not send it."
             f" Set {variables} in the worker's environment, and restart it"
         )
     return msgspec.structs.replace(shared, **{name: getattr(own, name) for name in _OWN})
@@ -108,7 +108,7 @@ _WARN_AFTER = 5.0
 _NO_WORKERS = "The Dask scheduler has no workers. Waiting for one."
 _PAUSED = (
     "Dask has paused all workers because their memory is nearly full. Waiting. If this persists,"
-    " replace them by workers with a larger --memory-limit."
+    " restart the workers with a larger --memory-limit."
 )
 #: Seconds within which a worker must receive its rate; it sends no request before.
 _RATE_WITHIN = 60.0

@@ -142,7 +142,7 @@ class Ledger:
             last = _newest(runs)
             if last is not None and buckets not in {None, last.buckets}:
                 raise InputError(
-                    f"{self._lake.url} has {last.buckets} buckets, which is final; omit --buckets"
+                    f"{self._lake.url} always has {last.buckets} buckets; omit --buckets"
                 )
             if resume and last is not None and self._can_resume(last, plan, provider):
                 return self._resume(last)
@@ -182,7 +182,7 @@ class Ledger:
             if any(row.kind != _IMPORT or row.versions is not None for row in own):
                 raise InputError(f"{self._lake.url} already has runs; import into a new lake")
             if any(row.status == "running" and (row.driver, row.beat) != dead for row in own):
-                raise SyncRunning(f"another driver has just started to fill {self._lake.url}")
+                raise SyncRunning(f"another driver is importing into {self._lake.url}")
             # Commits of an earlier import must not count as this one's.
             run.attempt = max((row.attempt for row in own), default=0) + 1
             runs[:] = [*history, run]

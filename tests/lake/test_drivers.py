@@ -181,7 +181,7 @@ def test_a_run_whose_scheduler_has_gone_can_be_resumed(
         own.scheduler.kill()
         _, err = first.communicate(timeout=PATIENCE)
     assert (first.returncode, err.count("\n")) == (1, 1), err
-    assert "the Dask scheduler has gone" in err
+    assert "lost the connection to the Dask scheduler" in err
     go.set()
     asked = len(provider.requests())
     assert command("lake", "sync", *arguments, "--resume").code == 0

@@ -203,7 +203,7 @@ def test_what_is_measured_is_that_of_a_database(made: str, file: Path) -> None:
         (lambda made: lake.concentration(made, "nonsense"), "is named 'nonsense'"),
         (lambda made: lake.concentration(made, "holders"), "cannot group holdings by 'holders'"),
         (lambda made: lake.concentration(made, exclude="nobody"), "neither a wallet id"),
-        (lambda made: lake.overlap(lake.holdings(made).compute()), "from a DataFrame"),
+        (lambda made: lake.overlap(lake.holdings(made).compute()), "use a DataFrame"),
         (lambda made: lake.tokens(f"{made}-none"), "is not a lake"),
     ],
 )
