@@ -165,7 +165,7 @@ def test_resume_with_other_wallets_starts_a_new_run_and_says_so(
     (lake.parent / "wallets.txt").write_text("\n".join(WALLETS[:5]))
     outcome = sync("--resume", "--json")
     assert (outcome.code, outcome.json["run_id"]) == (0, 2), outcome.err
-    assert "Run 1 was asked for other wallets" in caplog.text
+    assert "Run 1 has other wallets" in caplog.text
     assert amounts(lake) == ["2"] * 5
 
 
