@@ -98,7 +98,7 @@ def endless(part: bytes, head: bytes = b"", *, pause: float = 0.0) -> Sender:
     return send
 
 
-def takeover_after() -> Sender:
+def silence() -> Sender:
     return raw(then="hold")
 
 
