@@ -149,7 +149,7 @@ def test_a_database_without_write_access_fails_and_an_empty_file_is_ok(site, tmp
 
 def test_a_clock_that_was_ahead_is_told_of_and_what_it_means(site, command, provider):
     """A sync a year ahead puts each later change at that one moment, and nobody would know."""
-    told = "--as-of shows none of them"
+    told = "--as-of does not show them for earlier times"
     url = ("--base-url", site.server.url)
     asked = (("status",), ("check", *url), ("sync", *url))
     for words in asked:

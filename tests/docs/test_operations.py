@@ -192,5 +192,5 @@ def test_each_described_log_message_is_logged_somewhere():
     source = "".join(read(file) for file in (ROOT / "nftsync").rglob("*.py"))
     for row in table[1:]:
         for message in re.findall("`(.+?)`", row[0]):
-            logged = rf'(?:_log\.\w+|_tell)\(\s*(?:level, )?f?"{re.escape(message)}'
+            logged = rf'(?:_log\.\w+|_warn_once)\(\s*(?:level, )?f?"{re.escape(message)}'
             assert re.search(logged, source), message
