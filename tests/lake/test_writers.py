@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from nftsync.lake.reading import ReadReport, read_bucket, reads_of
 from nftsync.lake.rows import TABLES
-from nftsync.lake.run_spec import Order
+from nftsync.lake.run_spec import RunSpec
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake
 from nftsync.provider.config import ClientConfig
@@ -54,10 +54,10 @@ TASK = """
 import json, sys, threading
 import msgspec
 from nftsync.lake.applying import apply_bucket
-from nftsync.lake.run_spec import Order
-order = msgspec.json.decode(sys.argv[2], type=Order)
+from nftsync.lake.run_spec import RunSpec
+spec = msgspec.json.decode(sys.argv[2], type=RunSpec)
 sys.stdin.readline()
-print(msgspec.json.encode(apply_bucket(order, 0)).decode())
+print(msgspec.json.encode(apply_bucket(spec, 0)).decode())
 """
 
 
@@ -134,10 +134,10 @@ def test_later_commits_do_not_change_who_wrote_the_commits_before_them(tmp_path:
     assert not lake.written_only_by(2, 1, "removals", base, until + 1)
 
 
-def order_of(lake: Lake, provider: Provider, wallets: int) -> Order:
+def spec_of(lake: Lake, provider: Provider, wallets: int) -> RunSpec:
     """A run that reads some wallets into a lake of one bucket."""
     create_tables(lake)
-    order = Order(
+    spec = RunSpec(
         url=lake.url,
         run_id=1,
         buckets=1,
@@ -150,29 +150,29 @@ def order_of(lake: Lake, provider: Provider, wallets: int) -> Order:
         first_state=[1],
     )
     lines = msgspec.msgpack.encode([(wallet(number), None, None) for number in range(wallets)])
-    lake.stage([(0, 0, lines)], order.commit("plan", 0))
-    return order
+    lake.stage([(0, 0, lines)], spec.commit("plan", 0))
+    return spec
 
 
-def read(order: Order) -> ReadReport:
-    return read_bucket(order, 0, None, threading.Event(), GiveUpRule())
+def read(spec: RunSpec) -> ReadReport:
+    return read_bucket(spec, 0, None, threading.Event(), GiveUpRule())
 
 
 def test_a_bucket_that_two_workers_read_is_reported_by_what_is_kept(
     provider: Provider, tmp_path: Path
 ) -> None:
-    order = order_of(Lake(str(tmp_path / "lake")), provider, 1)
+    spec = spec_of(Lake(str(tmp_path / "lake")), provider, 1)
     reports = []
 
     def meanwhile(peer: Any) -> bool:
-        reports.append(read(order))
+        reports.append(read(spec))
         return reply(balances())(peer)
 
     many = balances(*(entry(token(number)) for number in range(9)))
     provider.on(f"/v1/wallets/{wallet(0)}/nft-balances", meanwhile, reply(many))
-    reports.append(read(order))
+    reports.append(read(spec))
     assert reports[0] == reports[1]
-    (batch,) = reads_of(order, 0)
+    (batch,) = reads_of(spec, 0)
     assert reports[1].changes >= len(getattr(batch[0], "entries", ())) == 9
 
 
@@ -182,10 +182,10 @@ def test_one_task_that_several_workers_are_given_is_done_once(
     lake = Lake(str(tmp_path / "lake"))
     for number in range(20):
         provider.holds(wallet(number), *(entry(token(5 * number + n)) for n in range(5)))
-    order = order_of(lake, provider, 20)
-    read(order)
-    order = msgspec.structs.replace(order, config=None, base=lake.versions())
-    task = msgspec.json.encode(order).decode()
+    spec = spec_of(lake, provider, 20)
+    read(spec)
+    spec = msgspec.structs.replace(spec, config=None, base=lake.versions())
+    task = msgspec.json.encode(spec).decode()
     said = together(TASK, *([lake.url, task] for _ in range(2)))
     assert len(set(said)) == 1
     for name, count in {"balances": 100, "balance_changes": 100, "wallets": 20}.items():
