@@ -111,7 +111,7 @@ def refuse_unknown(table: Mapping[str, object], keys: Mapping[str, object], wher
     for key in table:
         if key not in keys:
             nearest = get_close_matches(key.replace("-", "_").lower(), keys, n=1, cutoff=0)[0]
-            raise SettingsError(f"unknown key {key!r} in {where}; the nearest one is {nearest!r}")
+            raise SettingsError(f"unknown key {key!r} in {where}; did you mean {nearest!r}?")
 
 
 def _plain(kind: Any, must: str) -> Reader:
@@ -422,7 +422,8 @@ class _Sources:
         self.flags = {name: value for name, value in (flags or {}).items() if value is not None}
         for name in self.flags:
             if name not in _BY_NAME or not _BY_NAME[name].has_flag:
-                raise TypeError(f"the setting {name!r} has no flag")
+                settings = ", ".join(key for key, one in _BY_NAME.items() if one.has_flag)
+                raise TypeError(f"unexpected argument {name!r}; settings: {settings}")
         self.environ = os.environ if environ is None else environ
         self.here = _here(directory)
         self.file = file = _file(config, self.environ, self.here) if has_file else None

@@ -158,7 +158,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--resume",
         is_flag=True,
-        help="Resume the newest run if it was interrupted or killed; otherwise start one.",
+        help="Resume the newest run if it was interrupted or killed; otherwise start a new one.",
     )(command)
 
 

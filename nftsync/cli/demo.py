@@ -40,7 +40,7 @@ def demo(database: str | None) -> None:
     """Run a demo of the whole product, without any configuration.
 
     Starts a sandbox provider with a year of generated history, syncs its wallets, and registers a
-    webhook receiver. Then it transfers NFTs, checks that the webhooks brought every change, and
+    webhook receiver. Then it transfers NFTs, checks that the webhooks reported every change, and
     prints the changes and the holdings. It ignores the environment and nftsync.toml.
     """
     from nftsync import settings
@@ -167,8 +167,8 @@ def notebook(
 @click.option(
     "--state",
     metavar="FILE",
-    help="File that keeps the data, the webhook configuration and undelivered webhooks. An "
-    "existing file is continued; --world, --wallets, --nfts and --seed then have no effect.",
+    help="File that keeps the data, the webhook configuration and undelivered webhooks. If it "
+    "exists, the sandbox resumes from it and ignores --world, --wallets, --nfts and --seed.",
 )
 @click.pass_context
 def sandbox(
@@ -186,8 +186,8 @@ def sandbox(
     """Run a local provider with generated data.
 
     Serves wallets and tokens at the provider's paths; GET /sandbox/wallets lists the wallet ids,
-    and GET / all calls. It sends webhooks once `nftsync webhook-config` has enabled them. To cause
-    one, POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit. Ctrl-C stops the sandbox.
+    and GET / lists all calls. It sends webhooks once `nftsync webhook-config` has enabled them. To
+    cause one, POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit. Ctrl-C stops the sandbox.
 
     \b
     Examples:

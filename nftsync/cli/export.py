@@ -64,8 +64,8 @@ def export(
 def migrate(settings: Settings) -> None:
     """Upgrade a database from an earlier version, and keep a copy.
 
-    The copy is DATABASE.before-VERSION. Commands that write upgrade the database, too; commands
-    that only read don't. Earlier versions refuse an upgraded database.
+    The copy is DATABASE.before-VERSION. Every command that writes to the database also upgrades it;
+    read-only commands don't. Earlier versions refuse an upgraded database.
 
     \b
     Examples:

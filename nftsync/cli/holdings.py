@@ -147,7 +147,8 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """Find tokens, collections and wallets by name.
 
     Also searches the creators and descriptions of tokens, and the groups of wallets. The last word
-    may be incomplete. Ids and addresses match by six characters, or by their two ends.
+    may be incomplete. Ids and addresses match by their first six or more
+    characters, or by both ends as tables show them.
 
     \b
     Examples:

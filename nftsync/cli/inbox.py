@@ -55,7 +55,7 @@ _REFUSALS_LISTED = 20
 @click.option(
     "--state", type=click.Choice(STATES), metavar="STATE", help="Only webhooks in this state."
 )
-@limit_option(f"Number of newest webhooks; 0 shows all. Default of the table: {_TABLE_ROWS}", None)
+@limit_option(f"Number of newest webhooks; 0 shows all. The table's default: {_TABLE_ROWS}", None)
 @wide_option
 @json_option("Print webhooks as JSON, without bodies; all of them unless --limit is set.")
 def inbox(
@@ -142,7 +142,7 @@ def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None)
     """Return webhooks to pending, with fresh attempts.
 
     Name webhooks by ID, or choose a state. Done webhooks cause another read. A quarantined webhook
-    is requeued if its body is now readable, for example after a wrong organization_id.
+    is requeued if its body is now readable, for example because you corrected organization_id.
 
     If an ID is unknown, nothing is changed. Exits with 1 if a webhook could not be requeued.
     """
@@ -189,7 +189,7 @@ def _requeue(settings: Settings, ids: list[str], state: str | None) -> list[tupl
 
 
 @inbox.command("prune")
-@duration_option("--older-than", "Minimum time in that state: 90s, 6h, 7d", required=True)
+@duration_option("--older-than", "Minimum time in the state: 90s, 6h, 7d", required=True)
 @click.option(
     "--state",
     type=click.Choice(["done", "quarantined"]),
@@ -295,7 +295,7 @@ def routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
     """List the webhook routes, or suggest new ones.
 
     Token, Nft and Wallet have built-in routes. Every other type needs a [routes.TYPE] table in
-    nftsync.toml, because the provider's document shows no path for it.
+    nftsync.toml, because the provider's documentation gives no path for it.
 
     \b
     Examples:

@@ -52,9 +52,9 @@ def transfers(
 ) -> None:
     """List transfers with both wallets, oldest first.
 
-    nftsync infers transfers from the change feed. A transfer without a sender or a receiver has an
-    unknown or ambiguous other side; initial holdings are not transfers. `observed_after` and
-    `observed_at` in the JSON are the two observations between which a transfer happened.
+    nftsync infers transfers from the change feed. If the other wallet is unknown or
+    ambiguous, the sender or the receiver is empty. Initial holdings are not transfers. In the JSON,
+    `observed_after` and `observed_at` are the times of the reads before and after the transfer.
 
     \b
     Examples:
@@ -94,12 +94,12 @@ def transfers(
 def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
     """Print opening balance, movements and closing balance.
 
-    `initial` are the holdings in the first reads of wallets; their start date is unknown. In each
-    row, opening + initial + received - sent = closing, and the rows add up to the total. Counts
-    are NFTs: one wallet with more than zero of one token. A second table gives amounts, if they
-    differ from the counts.
+    `initial` counts holdings that a wallet's first read found; their start date is unknown. In each
+    row, opening + initial + received - sent = closing, and the rows add up to the total. A
+    token counts once per wallet that holds it, whatever the amount. If amounts differ from the
+    counts, a second table shows them.
 
-    Two month ends give the statement of the months between them.
+    For whole months, use month ends for both times.
 
     \b
     Examples:

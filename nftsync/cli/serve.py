@@ -174,13 +174,13 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     type=click.Choice(_TYPES),
     metavar="TYPE",
     help=f"Webhook type to receive: {', '.join(_TYPES[:-1])} or {_TYPES[-1]}. Repeatable; replaces "
-    "the present list.",
+    "the current list.",
 )
 @click.option("--enable/--disable", "enabled", default=None, help="Turn webhooks on or off.")
 @click.option(
     "--send-secret", is_flag=True, help="Send the configured webhook_secret, without showing it."
 )
-@click.option("--yes", is_flag=True, help="Don't ask before replacing the present URL.")
+@click.option("--yes", is_flag=True, help="Don't ask before replacing the current URL.")
 @with_settings("base_url", "timeout", "retries")
 def webhook_config(
     settings: Settings,

@@ -381,6 +381,10 @@ def _summary(report: Verification) -> str:
         text += f" (95 % confidence: less than {report.likely_at_most:.1%} of all wallets differ)"
     if report.repaired:
         text += f"; {counted(len(report.repaired), 'wallet')} repaired"
-    skipped = (report.read_meanwhile, "skipped (read meanwhile)"), (report.never_read, "never read")
+    skipped = (
+        (len(report.unread), "could not be read"),
+        (report.read_meanwhile, "skipped (read meanwhile)"),
+        (report.never_read, "never read"),
+    )
     text += "".join(f"; {count:,} {reason}" for count, reason in skipped if count)
     return f"{text}; {rules}."

@@ -52,7 +52,7 @@ _YES_NO = ("no", "yes")
 @click.command()
 @click.argument("names", nargs=-1, metavar="[WALLET]...")
 @with_settings("database", "wallets_file", *PROVIDER)
-@click.option("--tokens", is_flag=True, help="Also read each of the wallets' tokens by its id.")
+@click.option("--tokens", is_flag=True, help="Also read each token in these wallets by its id.")
 @duration_option("--older-than", "Only wallets whose last read is older: 90s, 15m, 6h, 7d")
 @run_options
 def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options: Any) -> int:

@@ -50,7 +50,7 @@ def stored_span(
     first = None if start is None else stored_time(source, start, edge)
     last = None if end is None else stored_time(source, end, "end")
     if first is not None and last is not None and first > last:
-        raise InputError(f"start ({first}) is after end ({last}); give the earlier time first")
+        raise InputError(f"start ({first}) is after end ({last}); swap them")
     return first, last
 
 

@@ -143,7 +143,7 @@ def explain_empty(source: Source, filters: Filters, as_of: Moment | None) -> str
     if moment is not None and moment < first:
         return (
             f"no data{whose} at {moment}: the first stored read is from {first}."
-            " There may have been holdings; choose a time from then on"
+            " Holdings before it are unknown; choose a later time"
         )
     if (contract := filters.contract) is not None:
         query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"

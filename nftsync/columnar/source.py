@@ -137,7 +137,7 @@ def reading(db: Store | Source) -> Iterator[Source]:
         database = database_and_source()[0]
     if not isinstance(database, str | os.PathLike):
         raise InputError(
-            f"cannot read frames from a {type(db).__name__}; use a path, a sqlite3.Connection, "
+            f"cannot read frames from type {type(db).__name__}; use a path, a sqlite3.Connection, "
             "a sqlite_utils.Database, or None for the configured database"
         )
     path = os.fspath(database)

@@ -134,8 +134,7 @@ def run_demo(
         with _receiving_webhooks(database, config) as url:
             report(f"Started the receiver at {url}, and registered it with the provider.")
             report(
-                f"{TRANSFERS} transfers, two of them to a new wallet. One NFT is minted, and one "
-                "is renamed ..."
+                f"Making {TRANSFERS} transfers (two to a new wallet), one mint and one rename ..."
             )
             seconds = _make_changes(provider, database)
         # If the provider is restarted, it has no receiver.

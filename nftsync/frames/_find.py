@@ -101,7 +101,7 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
     """
     phrase = without_controls(text)[:_LONGEST].strip() if isinstance(text, str) else ""
     if not phrase:
-        raise InputError(f"{shown(text)} cannot be searched for; give a name, or part of one")
+        raise InputError(f"cannot search for {shown(text)}; give a name, or part of one")
     limit = whole_number("limit", limit, _MOST)
     with reading(db) as source:
         matches = [

@@ -90,7 +90,7 @@ def _price_table(prices: Prices) -> pd.DataFrame:
         frame = frame.rename(columns={"contract_address": "contract"})
     if missing or not frame.columns.intersection(_KEYS).size:
         needs = ", ".join([*missing, *(["token_id or contract"] if not missing else [])])
-        raise InputError(f"the prices have no column {needs}")
+        raise InputError(f"the prices have no column {needs}; add what is missing")
     frame = frame.reindex(columns=[*_KEYS, *_NEEDED, "source"]).astype(object)
     frame = frame.where(frame.notna() & (frame != ""), None)
     rows = [
@@ -111,7 +111,9 @@ def _read_csv(path: str) -> pd.DataFrame:
     try:
         return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the prices in {path}: {error}") from None
+        raise InputError(
+            f"cannot read the prices in {path}: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 def _price(row: dict[Any, Any], place: str) -> tuple[str, Decimal, str, date, str | None]:

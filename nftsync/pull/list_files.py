@@ -221,7 +221,7 @@ def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
     )
     wallets = {wallet.wallet_id: wallet for wallet in wallet_lines}
     if not wallets:
-        raise InputError(f"the wallets file {file.name} names no wallet")
+        raise InputError(f"the wallets file {file.name} has no wallets; add one id per line")
     return list(wallets.values())
 
 

@@ -165,8 +165,8 @@ def create_app(
     _check_secrets(secrets)
     if _PATH.fullmatch(path) is None or path in (_HEALTH, _READY):
         raise InputError(
-            f"webhooks cannot be received at {path!r}; choose a path such as /webhooks, "
-            "without a trailing slash, with --path"
+            f"cannot receive webhooks at {path!r}; set --path to a path such as /webhooks, "
+            "without a trailing slash"
         )
     counts = metrics or Metrics()
     committer = Committer(

@@ -183,7 +183,7 @@ class InboxView(_Log):
         query = f"SELECT {names} FROM webhooks WHERE webhook_id = ?"
         if not (rows := self._rows(query, webhook_id)):
             raise InputError(
-                f"webhook {webhook_id} is not in the inbox; `nftsync inbox` lists its webhooks"
+                f"webhook {webhook_id} is not in the inbox; to list webhooks: `nftsync inbox`"
             )
         webhook = rows[0]
         body: bytes | None = webhook.pop("body")

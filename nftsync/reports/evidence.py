@@ -132,7 +132,7 @@ def _statement(
     under_way = after is not None and after <= at
     if certainty == "gap":
         text = (
-            f"The last read known by then, at {before}, found these holdings. The next read, at"
+            f"The last read stored by then, at {before}, found these holdings. The next read, at"
             f" {after}, found another state. "
         )
         text += (
@@ -140,7 +140,7 @@ def _statement(
             " have been in that state."
             if under_way
             else "The wallet, or metadata of its tokens, changed at an unknown time between the"
-            " two reads, so it is not proven on which side of the change this time lies."
+            " two reads, so this time may be before or after the change."
         )
     elif certainty == "open":
         text = (
@@ -148,11 +148,11 @@ def _statement(
             " stored since, so nothing proves the holdings after it."
         )
     elif under_way:
-        text = f"No read of this wallet was known by then. The first, at {after}, was under way."
+        text = f"No read of this wallet was stored by then. The first, at {after}, was under way."
     else:
         kind = "complete read" if unproven else "read"
-        first = "There is none yet" if after is None else f"The first was at {after}"
-        text = f"No {kind} of this wallet had been made by then. {first}."
+        first = "There is still none" if after is None else f"The first was at {after}"
+        text = f"At that time, this wallet had no {kind} yet. {first}."
     if unproven:
         text += (
             f" Later, {counted(unproven, 'change')} to these holdings came from incomplete reads,"

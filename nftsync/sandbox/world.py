@@ -100,7 +100,9 @@ class World:
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from error
         except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{path} cannot be read after line {number}: {error}") from error
+            after = f" after line {number}" if number else ""
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot read {path}{after}: {reason}") from error
         return world
 
     def wallets(self) -> list[str]:

@@ -180,8 +180,8 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
         refuse_non_file(path)
         if not path.exists():
             raise StoreError(
-                f"there is no database at {path.absolute()}; `nftsync sync` or `serve` makes one, "
-                "`--database` names another"
+                f"there is no database at {path.absolute()}; create it with "
+                "`nftsync sync`, or choose another with --database"
             )
         # A reader in WAL mode creates a missing log, and only a connection with write access can
         # delete it. An existing log belongs to a writer, or to a killed one.

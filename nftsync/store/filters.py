@@ -84,7 +84,7 @@ def find_filters(
             is after `until`.
     """
     if since is not None and until is not None and since > until:
-        raise InputError(f"since ({since}) is after until ({until}); give the earlier time first")
+        raise InputError(f"since ({since}) is after until ({until}); swap them")
     ids = None if wallet is None else ids_in(database, wallet)
     if group is not None:
         members = ids_in_groups(database, group)
@@ -144,5 +144,6 @@ def contract_named(database: Reader, named: object) -> str:
     if database.execute(_IS_TOKENS, (named,)).fetchone()[0]:
         return named
     raise InputError(
-        f"unknown collection or contract {quoted(named)}{near_contracts(contracts, named)}"
+        f"unknown collection or contract {quoted(named)}{near_contracts(contracts, named)};"
+        " to list collections: `nftsync collections`"
     )

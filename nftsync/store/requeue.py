@@ -90,7 +90,10 @@ def numbers_of_ids(connection: sqlite3.Connection, webhook_ids: Iterable[str]) -
     )
     numbers = {number: webhook_id for webhook_id, number in rows}
     if None in numbers:
-        raise InputError(f"webhook {numbers[None]} is not in the inbox; nothing was changed")
+        raise InputError(
+            f"webhook {numbers[None]} is not in the inbox; nothing was changed."
+            " To list webhooks: `nftsync inbox`"
+        )
     return array("q", numbers)
 
 

@@ -112,7 +112,7 @@ TYPED = [
     ("holdings -d other.db", 1, "other.db"),
     ("holdings -d cut.db", 1, "damaged"),
     (f"sync --base-url URL -d /proc/nfts.db {STRANGER}", 1, "choose a --database"),
-    ("holdings --as-of 2000-01-01", 0, "choose a time from then on"),
+    ("holdings --as-of 2000-01-01", 0, "choose a later time"),
     (f"holdings --wallet {NEVER_NAMED}", 0, f"or read another with `nftsync sync {NEVER_NAMED}`"),
     (f"holdings --contract 0x{2:040}", 0, "list the known contracts with `nftsync collections`"),
     (
@@ -127,7 +127,7 @@ TYPED = [
     ("check --base-url URL -d loop.db", 1, "FAILED   database: cannot use"),
     ("check --base-url URL -d pipe.db", 1, "FAILED   database: "),
     ("holdings --config none.toml", 2, "cannot read"),
-    ("holdings --config unknown.toml", 2, "the nearest one is 'base_url'"),
+    ("holdings --config unknown.toml", 2, "did you mean 'base_url'?"),
     ("holdings --config broken.toml", 2, "broken.toml is not TOML: line 1"),
     ("holdings -d blank.db", 1, "blank.db is empty"),
     ("changes --follow -d blank.db", 1, "blank.db is empty"),

@@ -174,7 +174,7 @@ def test_a_closed_connection_and_another_threads(small_database: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [5, object(), b"x.db", [], pd.DataFrame({"a": [1]})])
 def test_an_argument_that_is_not_a_database(wrong: object) -> None:
-    with pytest.raises(InputError, match=f"from a {type(wrong).__name__}; use a path"):
+    with pytest.raises(InputError, match=f"from type {type(wrong).__name__}; use a path"):
         frames.holdings(wrong)  # type: ignore[arg-type]
 
 

@@ -171,7 +171,7 @@ def test_names_are_those_at_the_end_and_contracts_match_whatever_their_case(buil
         assert found[["token_id", "name", "wallet_label"]].to_numpy().tolist() == [
             [token_id(1), name, "Vault"]
         ]
-    with pytest.raises(InputError, match="no collection or contract 'kt1'"):
+    with pytest.raises(InputError, match="unknown collection or contract 'kt1'"):
         frames.diff(build.path, at(5), contract="kt1")
     assert len(frames.diff(build.path, at(5), contract="KT1")) == 1
 

@@ -233,7 +233,7 @@ def test_an_unusable_filter_is_an_error_that_says_what_there_is(path: Path) -> N
             frames.holdings(path, group=group)  # type: ignore[arg-type]
     for read in (frames.tokens, frames.quality, frames.collections, frames.changes):
         for unknown in ("Cats", CATS[:-2], DOGS.lower(), ""):
-            with pytest.raises(InputError, match=f"no collection or contract '{unknown}'"):
+            with pytest.raises(InputError, match=f"unknown collection or contract '{unknown}'"):
                 read(path, contract=unknown)
     for read in (frames.changes, frames.token_changes, frames.runs, frames.webhooks):
         with pytest.raises(InputError, match=r"since \(.*\) is after until \(.*\)"):

@@ -40,7 +40,7 @@ def column(gallery: Gallery, name: str) -> list[str | None] | None:
             {"holdings": pd.DataFrame([["a", "b"]], columns=["token_id"] * 2)},
             "several columns of one name",
         ),
-        ({"holdings": 17}, "cannot read frames from a int"),
+        ({"holdings": 17}, "cannot read frames from type int"),
         *(({"limit": limit}, "not a whole number") for limit in (0, True, 1.5)),
         ({"page_size": 501}, "not a whole number"),
         ({"base_url": "provider.example"}, "cannot be used"),

@@ -81,7 +81,7 @@ def test_a_bad_id_is_refused_with_its_line(file, wrong):
             "'labels'. Allowed are wallet_id, label and group, each once",
         ),
         *(
-            (text, "names no wallet")
+            (text, "has no wallets")
             for text in ("", "\n \n", "# a\n#b", "wallet_id,label\n", "\ufeff")
         ),
         (
@@ -109,7 +109,7 @@ def test_standard_input_is_read_as_utf_8_and_named_in_a_refusal(monkeypatch):
         assert read_wallets_file("-") == [WalletLine(A)]
     for content, message in [
         (b"x\n", r"^standard input, line 1: 'x' is not a wallet id"),
-        (b"", "standard input names no wallet"),
+        (b"", "standard input has no wallets"),
         (b"\xff", "standard input is not UTF-8"),
     ]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))

@@ -59,7 +59,7 @@ def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site):
     found = find_evidence(site.database, wallet, between)
     earlier, later = states_of(site, wallet)
     assert proof(found) == ("gap", earlier[1], later[0])
-    assert "not proven on which side" in found.statement
+    assert "may be before or after the change" in found.statement
     assert token in amounts(found)
     assert token not in amounts(find_evidence(site.database, wallet, now()))
     assert [state["run_id"] for state in found.reads] == [1, 2]
@@ -72,8 +72,8 @@ def test_before_the_first_read_all_is_unknown_and_that_read_is_named(site, comma
     for wallet, at, read in ((site.ids[0], LONG_AGO, first), (STRANGER, now(), None)):
         found = find_evidence(site.database, wallet, at)
         assert proof(found) == ("unknown", None, read)
-        when = f"The first was at {read}." if read else "There is none yet."
-        assert found.statement == f"No read of this wallet had been made by then. {when}"
+        when = f"The first was at {read}." if read else "There is still none."
+        assert found.statement == f"At that time, this wallet had no read yet. {when}"
         assert found.holdings == []
 
 

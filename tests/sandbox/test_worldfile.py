@@ -99,7 +99,7 @@ def test_a_file_cut_short_a_missing_one_and_a_folder_are_refused(tmp_path):
     cut = tmp_path / "cut.gz"
     cut.write_bytes(gzip.compress((line() + "\n").encode())[:-9])
     for path in (cut, tmp_path / "gone.jsonl", tmp_path):
-        with pytest.raises(InputError, match=r"cannot be read after line \d: "):
+        with pytest.raises(InputError, match=r"cannot read .*: "):
             World.load(path)
 
 

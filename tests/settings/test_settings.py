@@ -272,7 +272,7 @@ def test_an_unknown_key_is_named_with_the_nearest(tmp_path):
         ("[routes.Token]\nholder = true", "[routes.Token] of file ", "holder", "holders"),
     ):
         place = f"{where}{toml(tmp_path, text)}"
-        message = f"unknown key {unknown!r} in {place}; the nearest one is {nearest!r}"
+        message = f"unknown key {unknown!r} in {place}; did you mean {nearest!r}?"
         assert fails(tmp_path) == message
 
 
