@@ -97,7 +97,7 @@ def print_accepted(
         say(_NONE)
     elif dry_run:
         print_table([rows], _ROW, wide=False)
-        say(f"Would be applied: {counts}.")
+        say(f"Dry run: would remove {counts}.")
     else:
         say(f"Approved and applied: {counts}.")
 

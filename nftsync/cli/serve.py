@@ -267,9 +267,9 @@ def _with_advice(error: ReadError) -> ReadError:
     elif error.status == 404:
         text = "no webhook configuration at this base_url (404); check base_url"
     elif isinstance(error, NoConnection):
-        text = f"{error}; it is not known whether the change arrived: run the command again"
+        text = f"{error}; the change may or may not have been applied; run the command again"
     elif isinstance(error, UnusableResponse) or error.status is None:
-        text = f"{error}; it is not known whether anything changed"
+        text = f"{error}; the change may or may not have been applied"
     elif error.status == 429 or error.status >= 500:
         text = f"{error}; run the command again later"
     else:

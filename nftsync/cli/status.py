@@ -376,7 +376,7 @@ def _summary(report: Verification) -> str:
     if report.differing:
         text += f"{report.differing:,} differ, in {counted(report.differences_total, 'place')}"
     else:
-        text += "none differs"
+        text += "none differs now" if report.repaired else "none differs"
     if report.likely_at_most:
         text += f" (95 % confidence: less than {report.likely_at_most:.1%} of all wallets differ)"
     if report.repaired:

@@ -82,7 +82,7 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     path = _path(path, "pass a path: frames.load('holdings.parquet')")
     if path.suffix.lower() != ".parquet":
         raise InputError(
-            f"{path} does not end in .parquet; other formats lack the types of columns"
+            f"{path} does not end in .parquet; name a file that does (other formats lose types)"
         )
     try:
         with pq.ParquetFile(path) as file:

@@ -256,7 +256,14 @@ class Exchange:
         if 200 <= status < 300 and status != 206:
             return
         if status in {401, 403}:
-            raise AccessRefused(f"the provider answered {status}: no access", status=status)
+            advice = (
+                "check api_token, token_command or headers"
+                if status == 401
+                else "the credentials are valid but lack permission; ask for it"
+            )
+            raise AccessRefused(
+                f"the provider answered {status}: no access; {advice}", status=status
+            )
         if status == 407 and self._proxy is not None:
             raise ProxyFailed(f"the proxy {self._proxy} refused: 407", final=True)
         if status == 429 or status >= 500:

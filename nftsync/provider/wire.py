@@ -282,8 +282,8 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
             raise CutShort(
                 "the body is empty" if not body.strip() else "the body is cut short"
             ) from None
-        kind = " (it looks like HTML)" if body.lstrip()[:1] == b"<" else ""
-        raise UnusableResponse(f"the body is not JSON{kind}: {error}") from None
+        kind = " (it looks like HTML; check base_url)" if body.lstrip()[:1] == b"<" else ""
+        raise UnusableResponse(f"the response is not JSON{kind}: {error}") from None
     except RecursionError:
         raise UnusableResponse("the body is nested too deeply") from None
 

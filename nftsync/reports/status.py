@@ -250,12 +250,8 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
 
 
 def _advice(error: NftsyncError) -> str:
-    if isinstance(error, AccessRefused):
-        if error.status == 401:
-            return "; check api_token, token_command or headers"
-        return "; the credentials are valid but lack permission; ask for it"
-    if isinstance(error, ProxyFailed):
-        return ""  # the message names the proxy and its source
+    if isinstance(error, AccessRefused | ProxyFailed):
+        return ""  # the message says what to do
     if isinstance(error, NoConnection) and error.passing:
         return "; check base_url, and that this machine can reach it"
     if isinstance(error, ReadError) and error.status == 404:

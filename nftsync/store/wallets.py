@@ -157,7 +157,9 @@ def untrack(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:
             "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", (wallet_id,)
         )
         if not done.rowcount:
-            raise InputError(f"wallet {wallet_id} is not in the database")
+            raise InputError(
+                f"wallet {wallet_id} is not in the database; to list wallets: `nftsync wallets`"
+            )
 
 
 def tracked_numbers(

@@ -291,7 +291,7 @@ def test_a_dry_run_shows_what_an_approval_applies_and_changes_nothing(held: Site
     before = mirrored(held.database)
     code, out, err = held.run("removals", "accept", "--dry-run", wallet(3))
     assert (code, out.count("no longer listed")) == (0, EACH)
-    assert "Would be applied: 5 balances of 1 wallet" in err
+    assert "Dry run: would remove 5 balances of 1 wallet" in err
     code, out, _ = held.run("removals", "accept", "--dry-run", "--json")
     found = json.loads(out)
     assert (code, found["dry_run"], found["wallets"], found["balances"]) == (0, True, WALLETS, ALL)
