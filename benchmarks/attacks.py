@@ -353,9 +353,9 @@ ATTACKS: dict[str, Attack] = {
     'all amounts grow, then become "1e18", "0x10", "-5"': Attack(
         _in_turn(_grown, _bad), before=_editions
     ),
-    "300 new wallets with as much each, then empty lists for the 100": Attack(_onboarded(1.0)),
-    "300 new wallets with as much each, empty lists for 60 %": Attack(_onboarded(0.6)),
-    "100 new wallets, empty at first, get as much, then all empty": Attack(_minted),
+    "300 new wallets, equally large, then empty lists for the 100": Attack(_onboarded(1.0)),
+    "300 new wallets, equally large, empty lists for 60 %": Attack(_onboarded(0.6)),
+    "100 new wallets, first empty, get ten NFTs each, then all empty": Attack(_minted),
     "all amounts fall to 51 %, in each of 12 runs (amounts)": Attack(_halving, "amounts", _much),
     "one wallet sells everything": Attack(_sell_all, is_fault=False),
     "an airdrop of 10 editions is burned by all": Attack(

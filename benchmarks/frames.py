@@ -261,7 +261,7 @@ def figures(*, small: bool = False) -> list[Figure]:
         found = figures_of(path, year, rounds, after, small=small)
     return [
         *found,
-        Figure(f"what such a database of {weeks} weeks has grown by", f"{grown:.0f} bytes/balance"),
+        Figure(f"growth of this database in {weeks} weeks", f"{grown:.0f} bytes/balance"),
     ]
 
 

@@ -152,7 +152,7 @@ def which_collections_have_holders_in_common(databases: Databases, rows: Rows) -
     assert all(row["contract_a"] < row["contract_b"] for row in rows)
 
 
-def which_wallets_were_not_read_for_longest(databases: Databases, rows: Rows) -> None:
+def which_wallets_have_gone_unread_the_longest(databases: Databases, rows: Rows) -> None:
     wallets = frames.wallets(databases.path)
     oldest = wallets[wallets["tracked"]].sort_values(["synced_at", "wallet_id"])
     assert [row["wallet_id"] for row in rows] == oldest["wallet_id"].head(10).tolist()
@@ -162,7 +162,9 @@ def which_wallets_were_not_read_for_longest(databases: Databases, rows: Rows) ->
     assert all(0 <= hour < 24 for hour in hours)
 
 
-def what_became_of_the_webhooks_and_how_fast(databases: Databases, rows: Rows) -> None:
+def how_many_webhooks_are_in_each_state_and_how_long_did_they_take(
+    databases: Databases, rows: Rows
+) -> None:
     webhooks = frames.webhooks(databases.path)
     webhooks["lag"] = (webhooks["finished_at"] - webhooks["received_at"]).dt.total_seconds()
     expected = webhooks.groupby(["resource_type", "state"], as_index=False).agg(
