@@ -26,9 +26,10 @@ test: $(READY_DEV)  ## every check: format, lint, types, import rules, tests, no
 	$(MAKE) --jobs=2 lint imports compiled
 	$(MAKE) --jobs=2 tests types
 
-lint: $(READY_DEV)  ## format, lint, and the size of the package beside its bounds
+lint: $(READY_DEV)  ## format, lint, plain English, and the size of the package beside its bounds
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python -m benchmarks.words
 	$(BIN)/python -m benchmarks.counts --quick
 
 reference: $(READY_DEV)  ## write docs/reference from the code

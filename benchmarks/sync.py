@@ -94,13 +94,13 @@ def compared(found: Rounds, wallets: int, nfts: int) -> list[Figure]:
     first = f"first sync, {wallets:,} wallets x {nfts}"
     again = f"unchanged sync, {wallets:,} wallets x {nfts}"
     lines = [
-        (f"{first}, and dlt", "first", ("dlt", "dlt", 4)),
-        (f"{first}, and dlt's fastest path", "first", ("dlt's fastest path", "fastest dlt", 3)),
+        (f"{first}, and dlt", "first", ("dlt", "dlt", 3)),
+        (f"{first}, and dlt's fastest path", "first", ("dlt's fastest path", "fastest dlt", 2)),
         (f"{first}, and the plain loop", "first", ("the plain loop", "loop", 3.5)),
         (
             f"{again}, and the plain loop's second run",
             "unchanged",
-            ("the plain loop", "loop again", 2.5),
+            ("the plain loop", "loop again", 2.2),
         ),
     ]
     return [

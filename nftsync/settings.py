@@ -303,7 +303,6 @@ _NAMES = _plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field 
 
 
 def _key(read: Reader, text: str, default: Any = None, *, shown: bool = True, **more: Any) -> Any:
-    """Return a field with its key; `shown`: the repr may show it."""
     key = Key(read, text, default, **more)
     return field(repr=shown and not key.secret, metadata={"key": key})
 

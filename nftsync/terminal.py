@@ -38,7 +38,6 @@ def progress_bar(
 
 
 def _is_notebook() -> bool:
-    """Return whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 

@@ -172,7 +172,6 @@ def _tick(db: Store, since: Moment) -> int:
 
 
 def _holdings_at(log: pd.DataFrame, times: Ticks) -> npt.NDArray[np.int64]:
-    """Return the number of holdings at some times, always with all initial holdings."""
     counts = counts_at(log["tick"].to_numpy(), log["step"].to_numpy(), times)
     return counts + int(log["first_seen"].sum())
 

@@ -156,7 +156,6 @@ def _sent(texts: pd.Series) -> Numbers:
 
 
 def _share_line(name: str, pen: tuple[str, str], lags: Numbers) -> list[dict[str, Any]]:
-    """Return a line of cumulative shares, and marks at its percentiles."""
     if not len(lags):
         return []
     lags = np.sort(lags)

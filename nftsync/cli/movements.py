@@ -127,7 +127,6 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
 
 
 def _print_statement(frame: pd.DataFrame, heading: TableColumn, unit: str, view: View) -> None:
-    """Print the first groups of a statement and the total."""
     rows = len(frame) - 1
     limit = min(view.limit, rows) if view.limit else rows
     shown = frame.drop(index=range(limit, rows))
@@ -136,7 +135,6 @@ def _print_statement(frame: pd.DataFrame, heading: TableColumn, unit: str, view:
 
 
 def _print_json(frame: pd.DataFrame) -> None:
-    """Print a frame as JSON, its amounts as text."""
     amounts = [name for name in frame if name.endswith("amount")]
     texts = {name: frame[name].astype(object).map(str, na_action="ignore") for name in amounts}
     print_json_rows(_pages(frame.assign(**texts)))

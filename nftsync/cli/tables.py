@@ -200,13 +200,11 @@ class _Layout:
                 room -= more
 
     def _cut(self, most: int) -> list[int]:
-        """Return the column widths with texts cut to `most`."""
         limits = {"text": most, "message": max(most, _NARROWEST_MESSAGE)}
         kinds = zip(self._widths, self._kinds, strict=True)
         return [min(width, limits.get(kind, width)) for width, kind in kinds]
 
     def _packed(self, most: int, width: int) -> list[list[int]]:
-        """Return the columns of each line with texts cut to `most`."""
         bands: list[list[int]] = [[]]
         room = width
         for place, needed in enumerate(self._cut(most)):

@@ -92,7 +92,6 @@ def _in_order(groups: pd.DataFrame, by: str) -> pd.DataFrame:
 def _totals(
     group: Numbers, wallet: npt.NDArray[np.int32], amounts: npt.NDArray[np.object_]
 ) -> tuple[Numbers, npt.NDArray[np.object_]]:
-    """Return the group and sum of each holder in each group, ascending by both."""
     if not len(group):
         return group, amounts
     width = int(wallet.max()) + 1

@@ -187,7 +187,6 @@ def stored_provider(database: Path, log: Callable[[str], object] = lambda _: Non
 
 
 def _runs(state: Path) -> bool:
-    """Return whether a provider runs, by the lock on its state."""
     try:
         State(state).close()
     except InputError as error:

@@ -172,7 +172,6 @@ def _receiving_webhooks(database: Path, client: ClientConfig) -> Iterator[str]:
 
 
 def _make_changes(provider: SandboxServer, database: Path) -> list[float]:
-    """Make live changes; return the seconds from each to the database."""
     seconds = []
     with closing(connect_reader(database)) as connection:
         for webhook_ids, new_wallet in live_changes(provider.sandbox, provider.url):

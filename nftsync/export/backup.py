@@ -189,7 +189,6 @@ def _remove_unfinished(directory: Path, names: _Names) -> int:
 
 
 def _unused_path(directory: Path, names: _Names) -> Path:
-    """Return a path for the current second, or a later one if it exists."""
     while True:
         file = directory / names.at(datetime.now(UTC).strftime(_MOMENT))
         if not os.path.lexists(file):

@@ -159,7 +159,6 @@ def _cell_kind(column: pd.Series[Any]) -> CellKind:
 
 
 def _fits_excel(column: pd.Series[Any]) -> bool:
-    """Return whether Excel keeps all digits of a column of integers."""
     return all(value is None or abs(value) < 10**MOST_DIGITS for value in values_of(column))
 
 

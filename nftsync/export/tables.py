@@ -223,7 +223,6 @@ def _write_workbook(path: Path, tables: _TableRows, manifest: Manifest) -> list[
 
 
 def _about(manifest: Manifest, sheets: Iterable[Sheet]) -> list[str]:
-    """Return the lines above the list of columns."""
     as_of = f", as of {manifest.as_of}" if manifest.as_of else ""
     cut = [f"{counted(sheet.cut, 'text')} of {sheet.name}" for sheet in sheets if sheet.cut]
     return [

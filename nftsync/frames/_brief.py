@@ -157,7 +157,6 @@ def _plain(value: Any) -> Any:
 
 
 def _key(text: str) -> str:
-    """Return the same text for all spellings of an id."""
     return text.lower() if _ID.fullmatch(text) else text
 
 

@@ -62,7 +62,6 @@ def _read_window(source: Source, changes: tuple[int, int]) -> Window:
 
 
 def _ends(wallets: Numbers, tokens: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the positions of the first and last change of each wallet and token."""
     pairs = wallets * (tokens.max(initial=0) + 1) + tokens
     order = np.argsort(pairs, kind="stable")
     differs = np.diff(pairs[order]) != 0

@@ -62,7 +62,6 @@ def series_names(
 
 
 def _of_one_number(named: Numbers, edition: Numbers) -> npt.NDArray[np.bool_]:
-    """Return whether all rows with a row's name have the same number."""
     pairs = numbered_together(named, numbered_together(edition))
     _, first = np.unique(pairs, return_index=True)
     alone: npt.NDArray[np.bool_] = np.bincount(named[first])[named] == 1
@@ -210,7 +209,6 @@ def _distinct_numbers(rows: _Rows) -> tuple[Numbers, Numbers]:
 def _held_and_share(
     rows: _Rows, numbered: Numbers
 ) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float64]]:
-    """Return the numbers or copies held of each series, and their share of the total."""
     count = len(rows.first)
     copies = sums_by_group(rows.series[rows.unnumbered], rows.amount[rows.unnumbered], count)
     # A series has either numbers or copies.
@@ -250,7 +248,6 @@ def _number_columns(
 
 
 def _gap_ranges(series: Numbers, edition: Numbers, count: int) -> pa.Array:
-    """Return the missing numbers of each of `count` series, as text."""
     ranges = np.full(count, None, dtype=object)
     ranges[series] = ""
     apart = edition[1:].view(np.uint64) - edition[:-1].view(np.uint64)

@@ -79,7 +79,6 @@ def _count(unit: str, meaning: str, source: str = _COUNTED, kind: str = _COUNT) 
 
 
 def _notes_of(name: str, column: Column) -> dict[str, Note]:
-    """Return the columns of a frame for a database column; an amount has several."""
     kind, unit, meaning, source, always = column
     if kind == "bytes":
         return {}

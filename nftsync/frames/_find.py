@@ -123,7 +123,6 @@ def _folded(text: str) -> str:
 
 
 def _rank(name: str | None, phrase: str) -> int | None:
-    """Return how well a name matches; None: not at all."""
     name, phrase = _folded(name or ""), _folded(phrase)
     if name == phrase:
         return _EXACT
@@ -136,7 +135,6 @@ def _rank(name: str | None, phrase: str) -> int | None:
 
 
 def _id_test(phrase: str) -> Callable[[str], bool]:
-    """Return a function that tests whether the phrase means an id or address."""
     part = _PART_OF_ID.fullmatch(phrase)
     if part is None:
         return lambda one: contract_key(one) == contract_key(phrase)
@@ -204,7 +202,6 @@ def _numbers(source: Source, query: str, parameters: Parameters) -> list[int]:
 
 
 def _words(phrase: str) -> list[str]:
-    """Return the words for a full-text query."""
     words = phrase.replace('"', " ").split()
     # The index has no words without letters or digits.
     return [word for word in words if any(map(str.isalnum, word))]
@@ -213,7 +210,6 @@ def _words(phrase: str) -> list[str]:
 def _counts(
     source: Source, kind: str, matches: Iterable[_Match]
 ) -> dict[str, tuple[int | None, int | None]]:
-    """Return holders and tokens by id, for one kind."""
     ids = [match.id for match in matches if match.kind == kind]
     rows = source.rows(_COUNTS[kind], (json.dumps(ids),)) if ids else ()
     return {key: (holders, tokens) for key, holders, tokens in rows}

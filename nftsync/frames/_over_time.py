@@ -187,7 +187,6 @@ _LAST_READ = """
 
 
 def _last_read(source: Source, until: str | None) -> int:
-    """Return the time of the last read, at most `until`; 0: no read yet."""
     latest = max((time for time in next(source.rows(_LAST_READ)) if time is not None), default=None)
     if latest is None:
         return 0
@@ -231,7 +230,6 @@ def _clipped(steps: Steps, first: int) -> Steps:
 
 
 def _by_period(steps: Steps, period: int, begin: int, ends: int) -> Steps:
-    """Return a row per group and period; the last period ends at `ends`."""
     groups, group = np.unique(steps.group, return_inverse=True)
     count = (ends - begin) // period + 1
     if len(groups) * count > _MOST_ROWS:

@@ -51,7 +51,6 @@ def _extra_problems(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _record_problems(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield field, reason and value of each problem in one text of `extra`."""
     try:
         fields = _object.decode(text)
     except msgspec.DecodeError:
@@ -126,7 +125,6 @@ def _text_problems(field: str, column: pa.Array, base_url: str | None) -> pd.Dat
 
 
 def _address_problems(distinct: pa.Array, field: str, base_url: str | None) -> pa.Array:
-    """Return why each distinct value is not an image, or not a page; null: it is one."""
     plain = pc.match_substring_regex(distinct, _PLAIN_URL)
     if field in _ADDRESSES:
         plain = pc.or_(plain, pc.match_substring_regex(distinct, _PLAIN_IPFS))
@@ -238,7 +236,6 @@ def _field_names(required: Iterable[str]) -> set[str]:
 
 
 def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:
-    """Yield all problems; for each token and field, the reason to report comes first."""
     names = ("row", "field", "reason", "value")
     in_extra = pd.DataFrame(_extra_problems(tokens.content["extra"]), columns=names)
     yield in_extra.astype({"row": "int64", "field": "str", "reason": "str", "value": "str"})

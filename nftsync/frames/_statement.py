@@ -56,9 +56,8 @@ def statement(
     `holdings(as_of=start)` and `holdings(as_of=end)`, so the closing balance of a period is the
     opening balance of the next one.
 
-    An NFT is one holding: one wallet with more than zero of one token. A larger or smaller amount
-    of a holding counts in the amounts only. A transfer between two wallets counts as sent and as
-    received, also within a group.
+    An NFT is one holding; changes of its amount count in the amounts only. A transfer counts as
+    sent and as received, also within a group.
 
     Returns:
         A row per group, the largest closing balance first, and a row `total`:

@@ -277,7 +277,6 @@ def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[M
 
 
 def _changed_tokens(source: Source, first: str | None, last: str | None) -> Numbers | None:
-    """Return the numbers of the tokens that changed in a span; None: all tokens."""
     if first is None and last is None:
         return None
     (tokens,) = source.columns(

@@ -31,17 +31,15 @@ def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> p
     """Return holdings with the price of each one at a date, and its value, in exact decimals.
 
     The price of a holding is the latest price up to the date: of its token, or otherwise of its
-    contract. Holdings without a price stay, and a warning gives their number. Prices come only
-    from your table. Values in different currencies are never added or converted: sum them with
-    `groupby("currency")`.
+    contract. Holdings without a price stay, and a warning gives their number. To sum values of
+    different currencies, use `groupby("currency")`.
 
     Args:
         holdings: rows of `frames.holdings`.
         prices: a frame or the path of a CSV file, with the columns `date` (such as `2026-10-31`),
             `price` (a decimal number, for an amount of 1), `currency`, and `token_id` or `contract`
             (an address; if a row has both, the token counts); `source` is optional.
-        at: the date of the prices, in UTC; None is today. For `holdings(as_of=…)`, give the same
-            time.
+        at: the date of the prices, in UTC; None is today. Give the `as_of` of the holdings.
 
     Returns:
         The rows and columns of `holdings`, and `price` and `value` (`price` times `amount`), both
@@ -49,11 +47,8 @@ def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> p
         price. `value` is also missing if the amount is unusable.
 
     Raises:
-        InputError: a column is missing, a cell of the prices is unusable, two rows give different
-            prices of one token or contract at one date, or `at` is not a date.
-
-    Warns:
-        NftsyncWarning: some holdings have no price at the date.
+        InputError: a column is missing, a price is unusable or contradicts another, or `at` is
+            not a date.
     """
     require_columns(holdings, (*_KEYS, "amount"))
     day = _day(now() if at is None else at)
@@ -138,7 +133,6 @@ def _price(row: dict[Any, Any], place: str) -> tuple[str, Decimal, str, date, st
 
 
 def _day(moment: Any) -> date:
-    """Return the day of a time, in UTC."""
     if isinstance(moment, np.datetime64):
         moment = pd.Timestamp(moment)
     if not isinstance(moment, str | date) or moment is pd.NaT:

@@ -74,7 +74,6 @@ def _copy(
     run: LakeRun,
     progress: bool | None,
 ) -> Versions:
-    """Copy all tables; return their versions."""
     commit = Commit(run.run_id, "import", 0, run.attempt, {})
     versions = {}
     with progress_bar("Importing", len(TABLES), unit="tables", shown=progress) as bar:

@@ -42,7 +42,6 @@ def _newest(runs: list[LakeRun]) -> LakeRun | None:
 
 
 def _start(run: LakeRun, runs: list[LakeRun]) -> None:
-    """Add a run that starts from the versions that the last finished run pinned."""
     if (last := _newest(runs)) is not None and last.status == "running":
         last.status = "interrupted"
     if (before := _newest([run for run in runs if run.versions is not None])) is not None:
@@ -284,7 +283,6 @@ class Ledger:
         self._own_run(self._table.open()[1], run.run_id)
 
     def _own_run(self, runs: list[LakeRun], run_id: int) -> LakeRun:
-        """Return a run of this driver, with one more heartbeat."""
         for run in runs:
             if (run.run_id, run.driver, run.status) == (run_id, self._driver, "running"):
                 run.beat += 1

@@ -90,7 +90,6 @@ def merge_tokens(spec: RunSpec, bucket: int) -> MergeReport:
 
 
 def _chosen(batch: pa.RecordBatch, ids: pa.Array, *, others: bool = False) -> pa.RecordBatch:
-    """Return the rows of some tokens, or of all others."""
     among = pc.is_in(batch.column("token_id"), value_set=ids)
     return batch.filter(pc.invert(among) if others else among)
 
@@ -148,7 +147,6 @@ def _merge(spec: RunSpec, mirror: Mirror) -> MergeReport:
 
 
 def _read_of(spec: RunSpec, row: Sequence[Any], sequence: int) -> WalletRead:
-    """Return a wallet read with one token."""
     content = tuple(row[_CONTENT])
     if row[_LIST_FIELDS] is not None:
         content = compose(listed_fields(row[_LIST_FIELDS]))

@@ -156,7 +156,6 @@ _STATES = Table(
 
 
 def _whole_table(table: str, columns: Mapping[str, pa.DataType]) -> Table:
-    """Describe a table that is stored as in a mirror, in bucket 0."""
     query = f"SELECT {', '.join(columns)} FROM {table}"
     return Table(columns, query, (_insert(table, columns),), "")
 

@@ -69,7 +69,6 @@ def named_or_demo(configured: Path, source: str, tell: Callable[[str], object]) 
 
 
 def _nearest(file: Path, fits: Callable[[Path], bool]) -> Path | None:
-    """Return the nearest file of this name and folder, upwards, that `fits`."""
     for folder in file.parents[1:]:
         candidate = folder / file.parent.name / file.name
         with suppress(OSError):  # a folder without read permission

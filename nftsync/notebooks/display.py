@@ -181,7 +181,6 @@ def _text(value: Any) -> str:
 
 
 def _age(length: pd.Timedelta) -> str:
-    """Format a duration, or return `–` if it is unknown."""
     import pandas as pd
 
     return MISSING if pd.isna(length) else lasting(length.total_seconds())

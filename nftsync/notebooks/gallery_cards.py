@@ -222,7 +222,6 @@ def _without_zeros(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _amounts(frame: pd.DataFrame) -> Column:
-    """Return exact amounts as text, as sent if the frame has them."""
     name = "amount_text" if "amount_text" in frame.columns else "amount"
     return _map_column(_integer, frame, name)
 

@@ -326,7 +326,6 @@ class _Link:
 
 
 def _plain(headers: httpx.Headers) -> dict[str, str]:
-    """Return headers as a dict, for speed."""
     plain: dict[str, str] = {}
     for raw_name, raw_value in headers.raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "replace")
@@ -362,7 +361,6 @@ class Gunzip:
 
 
 def _gunzip(content_encoding: str) -> Gunzip | None:
-    """Return the decompressor that a body needs, or None."""
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
     codings = [coding for coding in codings if coding not in {"", "identity", "utf-8"}]
     if not codings:
@@ -382,7 +380,6 @@ def _pass_over(chunks: Iterator[bytes]) -> None:
 
 
 def _tls_problem(error: Exception, setting: str) -> str | None:
-    """Return the TLS problem with its remedy, or None for other errors."""
     if isinstance(error, httpx.ConnectTimeout):
         return (
             "the TLS handshake timed out; does the server speak TLS on this port? If not, "

@@ -293,7 +293,6 @@ def _completed(name: str, route: Route) -> Route:
 
 
 def _problem(name: str, kind: RouteKind | None, route: Route) -> str | None:
-    """Return the end of a message that starts with the route's name."""
     path = route.path
     if kind is None:
         return ' has no kind; write kind = "token", "wallet", "object" or "sync"'
@@ -353,7 +352,6 @@ def _at(value: Any, steps: Sequence[str]) -> Iterator[Any]:
 
 
 def _elements(value: Any) -> Iterator[Any]:
-    """Yield the value, or the elements of nested lists."""
     rest = [value]
     while rest:
         value = rest.pop()

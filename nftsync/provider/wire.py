@@ -289,7 +289,6 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 
 def _ends_in_a_number(body: bytes) -> bool:
-    """Return whether the body ends in an incomplete number."""
     return body.lstrip()[:1] == b"{" and _BEGUN_NUMBER.search(body[-3:]) is not None
 
 

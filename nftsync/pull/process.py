@@ -219,7 +219,6 @@ class Process(Reader[Task, Read]):
 
 
 def _send_all(task_pipe: Connection, outbox: SimpleQueue[object]) -> None:
-    """Send the values of a queue until None."""
     with closing(task_pipe), suppress(BrokenPipeError):  # `take` replaces the child
         while (value := outbox.get()) is not None:
             task_pipe.send_bytes(msgspec.msgpack.encode(value))

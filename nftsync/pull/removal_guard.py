@@ -165,7 +165,6 @@ class _Balance:
 
 
 def _parts(amount: str | None) -> tuple[int, int]:
-    """Split an amount into its number, and 1 if its text is not a number."""
     number = exact(amount)
     return (number or 0, int(amount is not None and number is None))
 
@@ -256,7 +255,6 @@ def _apply_transfers(
     waiting: Collection[Removals],
     changed: dict[tuple[Hashable, str], _Balance],
 ) -> None:
-    """Add transfers that explain losses to the balances."""
     lost = {token for (_, token), balance in changed.items() if balance.is_removed}
     lost.update(token for read in waiting for token in read.balances)
     first_reads = list(history.first_reads(lost))

@@ -19,8 +19,6 @@ _DETAILS = re.compile(r"(?<=\[)\d+(?=\])|(?<=byte )\d+|(?<=to wait )\d+")
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """Fields by attribute and by name."""
-
     def __getitem__(self, name: str) -> Any:
         if name not in self.__struct_fields__:
             raise KeyError(name)

@@ -304,7 +304,6 @@ class SyncRun:
     def _without_read_wallets(
         self, tasks: Iterator[Task], planned: int, advance: Callable[[int], object]
     ) -> Iterator[Task]:
-        """Yield the tasks, then count wallets that others have read."""
         for task in tasks:
             planned -= 1
             yield task

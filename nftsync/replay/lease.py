@@ -223,7 +223,6 @@ class LeasedRun:
 
 
 def _unknown_wallets(connection: sqlite3.Connection, reads: Sequence[Read]) -> list[WalletRead]:
-    """Return failed reads of wallets that the mirror lacks."""
     failed = [x for x in reads if isinstance(x, WalletRead) and x.outcome == "failed"]
     if not failed:
         return []

@@ -103,7 +103,6 @@ _STATES = """
 def _states_around(
     connection: sqlite3.Connection, number: int, at: str
 ) -> tuple[bool, list[dict[str, Any]], int]:
-    """Return whether a state was stored by a time, the states around it, and later changes."""
     then = connection.execute(
         "SELECT state_id, observed_at FROM wallet_state_rows WHERE wallet_no = ?"
         " AND observed_at <= ? ORDER BY state_id DESC LIMIT 1",

@@ -244,7 +244,6 @@ def _text(fields: Fields, name: str) -> str | None:
 
 
 def _last_confirmed(connection: sqlite3.Connection, token_no: int) -> int:
-    """Return the last sequence number that confirms a token."""
     (greatest,) = connection.execute(
         "SELECT coalesce(max(w.sequence), 0) FROM balance_rows b JOIN wallets w USING (wallet_no)"
         " WHERE b.token_no = ?",
@@ -408,7 +407,6 @@ _ADVICE = {
 
 
 def _add_webhooks(connection: sqlite3.Connection, differences: Sequence[Difference]) -> bool:
-    """Add token names and webhooks to differences; return if any has no webhook."""
     ids = {x.wallet_id for x in differences} | {x.token_id for x in differences}
     if not ids:
         return False

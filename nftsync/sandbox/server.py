@@ -114,7 +114,6 @@ def _json(value: object) -> Response:
 
 
 def _read(body: bytes | None, missing: str) -> Response:
-    """Return a body, 304 if it matches the client's ETag, or 404."""
     if body is None:
         raise exceptions.NotFound(missing)
     response = Response(body, mimetype="application/json")

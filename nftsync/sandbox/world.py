@@ -239,7 +239,6 @@ class World:
         return normalized
 
     def _amount(self, wallet: str, token: str) -> int:
-        """Return a wallet's balance of a token; 0 if it is not a whole number."""
         query = "SELECT amount FROM holdings WHERE wallet = ? AND token = ?"
         [(amount,)] = self.state.run(query, wallet, token) or [("",)]
         return int(amount) if _DIGITS.fullmatch(amount) else 0

@@ -82,8 +82,7 @@ class _Series(msgspec.Struct, array_like=True):
 class NamesSeen(msgspec.Struct):
     """A summary of the names of a contract's tokens, to guess the collection's name.
 
-    It counts the most frequent series in constant memory (Misra and Gries, 1982): a count is too
-    low by at most an eighth of the tokens of other series.
+    It counts the most frequent series in constant memory (Misra and Gries, 1982).
 
     Attributes:
         came: the number of tokens.

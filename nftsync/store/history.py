@@ -36,7 +36,7 @@ def first_row(
     later: bool,
     key: str = "change_id",
 ) -> int:
-    """Find the first row of a log from a time on, by bisection: logs have no index by time.
+    """Find the first row of a log from a time on, by bisection.
 
     Args:
         table: the log, of changes or of states.

@@ -265,8 +265,7 @@ def _sequence_numbers(connection: sqlite3.Connection) -> SequenceNumbers:
 def sequence_numbers(connection: sqlite3.Connection) -> tuple[SequenceNumbers, bool]:
     """Return the sequence numbers of a database, and whether their offset is new.
 
-    A new offset, which the caller stores, is necessary when the clock is behind the greatest stored
-    number, after a restart or on another machine. So no clock can freeze a wallet.
+    The caller stores a new offset. So a clock behind the greatest stored number freezes no wallet.
     """
     offset, greatest = connection.execute(
         "SELECT sequence_offset, greatest_sequence FROM mirror_state"

@@ -134,7 +134,7 @@ def requeue(
 ) -> Iterator[Requeued]:
     """Set webhooks to pending, with no attempts, in short transactions.
 
-    A quarantined webhook is requeued if its body is usable now. It gets its columns, and keeps its
+    A quarantined webhook is requeued if its body is usable now. It keeps its
     id.
 
     Args:

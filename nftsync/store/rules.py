@@ -189,7 +189,6 @@ def _times(connection: sqlite3.Connection) -> Rule:
 
 
 def _count_rows(rule: Rule, connection: sqlite3.Connection, rows: str) -> tuple[int, str | int]:
-    """Count the rows (a name, whether it breaks a rule) that do; return also the first name."""
     checked, broken, example = connection.execute(
         f"WITH rows (name, breaks) AS ({rows})"
         " SELECT count(*), coalesce(sum(breaks), 0), min(iif(breaks, name, NULL)) FROM rows"

@@ -1,8 +1,7 @@
 """Tokens: content merged from wallets' lists and from reads of the token itself.
 
-The content of most tokens comes from lists alone. After a read of a token by its id, the table
-`token_sources` has the fields of both sources, and the token's row merges them. If both sources
-have a field, the newer value wins.
+After a read of a token by its id, the table `token_sources` has the fields of both sources, and the
+token's row merges them. If both sources have a field, the newer value wins.
 """
 
 from __future__ import annotations
@@ -248,7 +247,6 @@ class TokenBatch:
                 yield token.no, None
 
     def _earlier_content(self, read: WalletRead | TokenRead, token: Token) -> Content | None:
-        """Return a token's content from earlier reads of the same source; None: `read` is stale."""
         by_id, source = isinstance(read, TokenRead), self._sources.get(token.no)
         if source is None:
             return _EMPTY if by_id else token.content
@@ -298,7 +296,6 @@ class TokenBatch:
         return token
 
     def _list_sequence(self, token: Token) -> int:
-        """Return the greatest sequence number of lists that confirmed or changed a token."""
         row = self._connection.execute(
             "SELECT max(w.sequence) FROM balance_rows b JOIN wallets w USING (wallet_no)"
             " WHERE b.token_no = ?",

@@ -29,7 +29,7 @@ def known(build: Builder) -> Builder:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"as_of": at(5)}, f"no data at {at(5)}: the first .* from {at(10)}. There may"),
+        ({"as_of": at(5)}, f"no data at {at(5)}: the first .* from {at(10)}. Holdings before"),
         ({"as_of": at(15), "wallet": wallet_id(3)}, f"on wallet {wallet_id(3)} at .* {at(25)}"),
         ({"wallet": "desk"}, "no data on wallet Desk yet: no read has been stored"),
         ({"wallet": wallet_id(9)}, f"no data on wallet {wallet_id(9)}; list .* `nftsync wallets`"),
