@@ -58,7 +58,7 @@ def test_the_command_serves_until_a_signal_and_exits_0():
 
 def test_the_command_says_in_one_line_what_it_cannot_use(command, tmp_path):
     for arguments, message in (
-        (["--world", tmp_path / "gone"], "cannot be read"),
+        (["--world", tmp_path / "gone"], "cannot read"),
         (["--latency-ms", "nan"], "finite numbers"),
     ):
         failed = command("sandbox", "--port", "0", *arguments)
