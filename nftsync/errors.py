@@ -60,7 +60,7 @@ class DamagedDatabase(StoreError):
 
 
 class SyncRunning(NftsyncError):
-    """Another sync holds this database."""
+    """Another sync is using this database or lake."""
 
 
 class RunInterrupted(NftsyncError):
@@ -68,7 +68,7 @@ class RunInterrupted(NftsyncError):
 
 
 class ReadError(NftsyncError):
-    """A read of the provider failed, and is not retried now.
+    """A read from the provider failed; `passing` tells whether a retry may succeed.
 
     Attributes:
         status: the response's HTTP status, if any.

@@ -38,7 +38,7 @@ def is_zero(amount: str) -> bool:
 class ExactSum:
     """Aggregate and window function `exact_sum(amount)`: the sum as text.
 
-    It ignores everything but 1 to 100 ASCII digits; without any, it returns NULL.
+    It ignores all but integers and 1 to 100 ASCII digits; without any, it returns NULL.
     """
 
     def __init__(self) -> None:

@@ -112,7 +112,7 @@ def changes(
 
     Returns:
         A row per change: `change_id`, `wallet_id`, `wallet_label`, the token's `token_id` to `name`
-        as of today, `old_amount`, `old_amount_text` (missing: was not listed), `new_amount`,
+        as of today, `old_amount`, `old_amount_text` (missing: not listed before), `new_amount`,
         `new_amount_text` (missing: no longer listed), `observed_at`, `baseline` (bool: found by the
         wallet's first read), `run_id`, `webhook_id`.
     """

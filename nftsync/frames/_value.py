@@ -75,7 +75,6 @@ def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> p
 
 
 def _price_table(prices: Prices) -> pd.DataFrame:
-    """Check a table of prices; return `key`, `price`, `currency`, `price_date`, `price_source`."""
     if isinstance(prices, pd.DataFrame):
         frame, first = prices.reset_index(drop=True), 0
     else:

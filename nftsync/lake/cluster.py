@@ -404,7 +404,7 @@ def shared_rate_limit(
         sharing.join(_END_SECONDS)  # the scheduler may not answer
 
 
-#: Resubmissions of a task whose workers died.
+#: Resubmissions, over all buckets, of tasks whose workers died.
 _MOST_KILLED = 3
 
 

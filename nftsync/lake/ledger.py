@@ -116,7 +116,7 @@ class Ledger:
         resume: bool = False,
         interrupted: threading.Event | None = None,
     ) -> LakeRun:
-        """Start a run, or resume the newest one if it was interrupted.
+        """Start a run; with `resume`, resume the newest one if it was interrupted.
 
         Args:
             plan: the digest of the request.

@@ -113,8 +113,8 @@ class Exchange:
     ) -> Generator[float, None, _T]:
         """Send a request until `read` can use a response, or until no attempt is left.
 
-        Yields the wait before each retry. If the caller throws `Stopped` into the generator, the
-        read fails with the error of the last attempt.
+        Yields the rest of the wait before each retry. If the caller throws `Stopped` into the
+        generator, the read fails with the error of the last attempt.
 
         Args:
             method: the HTTP method.

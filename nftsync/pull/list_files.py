@@ -165,7 +165,7 @@ def _decoded(content: bytes, file: str) -> str:
 
 
 def _encoding(content: bytes) -> str:
-    """Detect UTF-16 by its mark, or by zeros in every other byte of ASCII."""
+    """Detect UTF-16 by its mark, or by a zero in the first two bytes."""
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         return "utf-16"
     zeros = content[:2].find(0)
@@ -245,7 +245,7 @@ def _wallet_id(text: str, name: str, line: int) -> str:
 def read_collections_file(path: Path) -> dict[str, str]:
     """Return the names by address of a CSV file with `contract_address` and `name`.
 
-    A repeated contract's last line counts.
+    A repeated contract's last line with a name counts.
 
     Raises:
         InputError: the file or a line is unusable.

@@ -215,7 +215,6 @@ def _is_too_much(
     balances: Counter[Part],
     parts: Collection[Part],
 ) -> bool:
-    """Return whether all parts, or only parts of known wallets, lost too much."""
     for some in (parts, [part for part in parts if not part.is_new]):
         lost = [losses[part] for part in some if part in losses]
         rows = sum(wallets.total() for wallets in lost)

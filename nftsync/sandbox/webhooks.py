@@ -89,7 +89,8 @@ class Sandbox:
     Edits here send webhooks and return their ids; edits of `world` send none. The mapping from
     edits to webhooks is the sandbox's own (provider's document, Events, 9: not shown).
 
-    `time_scale` multiplies all waits. `seed` decides their jitter, within 20 % of RETRY_SECONDS.
+    `time_scale` multiplies waits between attempts. `seed` decides their jitter, within 20 % of
+    RETRY_SECONDS.
     `script` holds faults for the next webhooks, one entry each.
     """
 
