@@ -29,7 +29,7 @@ import pandas as pd
 from benchmarks.figure import Figure
 from benchmarks.weekly_syncs import add_weeks
 from nftsync import frames
-from nftsync.store.contracts import take_in_contracts
+from nftsync.store.contracts import name_new_tokens
 from nftsync.store.schema import open_store
 from nftsync.times import format_time
 
@@ -109,7 +109,7 @@ def fill(
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1)",
         token_rows(tokens, chance),
     )
-    take_in_contracts(connection, 0, tokens)
+    name_new_tokens(connection, 0, tokens)
     connection.executemany(
         "INSERT INTO wallets (wallet_id, label, first_seen_at, synced_at, status, wallet_no)"
         " VALUES (?, ?, ?, ?, 'ok', ?)",

@@ -158,7 +158,10 @@ def _collections(source: Source, phrase: str) -> Iterator[_Match]:
     if not has_names(source.cursor):
         return
     is_match = _id_test(phrase)
-    rows = source.rows("SELECT contract, name FROM contracts WHERE names_seen IS NOT NULL")
+    rows = source.rows(
+        "SELECT contract, name FROM contracts WHERE contract IN"
+        " (SELECT contract FROM sampled_tokens)"
+    )
     for contract, name in rows:
         rank = _EXACT if is_match(contract) else _rank(name, phrase) if name else None
         if rank is not None:

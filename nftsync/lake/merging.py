@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from heapq import nsmallest
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -28,9 +30,19 @@ from nftsync.lake.rows import (
 )
 from nftsync.lake.run_spec import ALL_BUCKETS, REPORT, Report, RunSpec, hand_over, report_of
 from nftsync.records import CONTENT_COLUMNS, WalletRead
-from nftsync.store.contracts import count_names, merge_names, names_that_differ, store_file_names
+from nftsync.store.contracts import (
+    SAMPLE,
+    contract_key,
+    guess_name,
+    names_that_differ,
+    store_file_names,
+    store_guesses,
+)
 from nftsync.store.mirror import Mirror
 from nftsync.store.tokens import TokenBatch, compose, listed_fields
+
+if TYPE_CHECKING:
+    from nftsync.lake.storage import Lake
 
 #: Target of contract names.
 NAMES = -2
@@ -178,26 +190,21 @@ def _differ(row: Sequence[Any], copy: Sequence[Any]) -> bool:
     return any(value != copy[place] for place, value in enumerate(row) if place not in _SEQUENCES)
 
 
+#: The contracts of new tokens, and of tokens with another name or contract than before.
+_NAMED = """
+    SELECT contract_address FROM tokens WHERE first_seen_at = ?
+    UNION SELECT contract_address FROM tokens WHERE token_no IN (
+        SELECT token_no FROM token_change_rows
+        WHERE coalesce(before -> 'name', before -> 'contract_address') IS NOT NULL)
+    UNION SELECT before ->> 'contract_address' FROM token_change_rows
+"""
+
+
 def _names(connection: sqlite3.Connection, at: str) -> Iterator[tuple[int, int, bytes]]:
-    """Yield contract names suggested by new and changed tokens."""
-    count_names(
-        connection,
-        connection.execute(
-            "SELECT contract_address, name FROM tokens WHERE first_seen_at = ? ORDER BY token_no",
-            (at,),
-        ),
-    )
-    for row in connection.execute("SELECT contract, contract_address, names_seen FROM contracts"):
-        yield NAMES, 0, _pack(row)
-    renamed = connection.execute(
-        "SELECT contract_address, name, before FROM token_change_rows JOIN tokens USING (token_no)"
-        " WHERE first_seen_at < ?",
-        (at,),
-    )
-    for address, name, before in renamed:
-        was = {"contract_address": address, "name": name, **msgspec.json.decode(before)}
-        if (was["contract_address"], was["name"]) != (address, name):
-            yield NAMES, 1, _pack(((address, name), (was["contract_address"], was["name"])))
+    """Yield the addresses of contracts whose names new and changed tokens suggest."""
+    addresses = [row[0] for row in connection.execute(_NAMED, (at,)) if row[0] is not None]
+    if addresses:
+        yield NAMES, 0, _pack(addresses)
 
 
 def propagate_tokens(spec: RunSpec, bucket: int) -> None:
@@ -252,23 +259,41 @@ def _correct(connection: sqlite3.Connection, row: _Row, copy: _Row) -> None:
 
 
 def name_contracts(spec: RunSpec, names: Mapping[str, str] | None) -> None:
-    """Update contract names from new and changed tokens.
+    """Guess the names of contracts with new and changed tokens.
 
     `names` are the names in the collections file; None: no file.
     """
     lake, commit = spec.lake, spec.commit("name", 0)
-    partial: list[_Row] = []
-    renamed: list[tuple[_Row, _Row]] = []
-    for _, number, packed in lake.staged(spec.run_id, "merge", target=NAMES):
-        (renamed if number else partial).append(_unpack(packed))
+    guesses = list(_guesses(lake, spec.run_id))
     with mirror_of(lake, spec.start, 0, ("contracts",)) as mirror:
         connection = mirror.connection
         before = connection.total_changes
         with mirror.transaction():
-            merge_names(connection, partial)
-            if renamed:
-                count_names(connection, *zip(*renamed, strict=True))
+            store_guesses(connection, guesses)
             if names is not None:
                 store_file_names(connection, names_that_differ(connection, names))
         if connection.total_changes > before:
             lake.replace("contracts", from_mirror(connection, "contracts", 0), commit)
+
+
+def _guesses(lake: Lake, run_id: int) -> Iterator[tuple[str, str, str | None]]:
+    """Yield contracts with new or changed tokens, their addresses and guessed names.
+
+    The sample has the tokens with the first ids, because a lake's rows have no order.
+    """
+    key_of = lru_cache(100_000)(contract_key)
+    spelled: dict[str, str] = {}
+    samples: dict[str, list[list[Any]]] = {}
+    for _, _, packed in lake.staged(run_id, "merge", target=NAMES):
+        for address in _unpack(packed):
+            spelled[key_of(address)] = address
+            samples[key_of(address)] = []
+    rows = lake.rows("tokens", None, "true", ("contract_address", "token_id", "name"))
+    for address, *token in rows:
+        if address is not None and (key := key_of(address)) in samples:
+            spelled[key] = min(spelled[key], address)
+            samples[key].append(token)
+            if len(samples[key]) == 2 * SAMPLE:
+                samples[key] = nsmallest(SAMPLE, samples[key])
+    for key, address in spelled.items():
+        yield key, address, guess_name([name for _, name in nsmallest(SAMPLE, samples[key])])

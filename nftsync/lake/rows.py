@@ -160,9 +160,7 @@ def _whole_table(table: str, columns: Mapping[str, pa.DataType]) -> Table:
     return Table(columns, query, (_insert(table, columns),), "")
 
 
-_CONTRACT = _texts(
-    "contract", "contract_address", "given_name", "file_name", "guessed_name", "names_seen"
-)
+_CONTRACT = _texts("contract", "contract_address", "given_name", "file_name", "guessed_name")
 _WEBHOOK = {
     **_texts("webhook_id", "organization_id", "action", "resource_type", "resource_id"),
     **_texts("created_at_utc", "changes"),
@@ -226,7 +224,10 @@ TABLES: dict[str, Table] = {
         "token_id",
         log=True,
     ),
-    "contracts": _whole_table("contracts", _CONTRACT),
+    "contracts": _whole_table("contracts", _CONTRACT)._replace(
+        columns={**_CONTRACT, "names_seen": _TEXT},  # empty, for lakes of earlier releases
+        select=f"SELECT {', '.join(_CONTRACT)}, NULL AS names_seen FROM contracts",
+    ),
     "webhooks": _whole_table("webhooks", _WEBHOOK),
     "resources": _whole_table("resources", _RESOURCE),
 }

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeAlias
 
-import msgspec
-
 from nftsync.errors import InputError
-from nftsync.store.database import over_keys
 from nftsync.text import without_controls
 
 HEX_ADDRESS = "0[xX][0-9a-fA-F]{40}"
@@ -62,188 +59,86 @@ def series_of(name: str) -> str | None:
     return between["series"] if between else None
 
 
-#: The sample of a contract's tokens: the first 200, and every 16th of the others, so that other
-#: wallets than the first count, too.
-_SAMPLE, _ONE_OF = 200, 16
-#: Series remembered per contract; the series of nearly all tokens always stays.
-_REMEMBERED = 8
+#: Tokens of a contract, the earliest first, whose names suggest the collection's name.
+SAMPLE = 200
 #: Minimum number and share of tokens for a guess.
 _FEWEST, _SHARE = 5, 0.8
 _LONGEST_NAME = 100
 
 
-class _Series(msgspec.Struct, array_like=True):
-    """Tokens with the same name except for its number; `whole` is their name if all share it."""
+def guess_name(names: Sequence[str | None]) -> str | None:
+    """Guess a collection's name from the names of its tokens, or return None.
 
-    count: int
-    whole: str | None
-
-
-class NamesSeen(msgspec.Struct):
-    """A summary of the names of a contract's tokens, to guess the collection's name.
-
-    It counts the most frequent series in constant memory (Misra and Gries, 1982).
-
-    Attributes:
-        came: the number of tokens.
-        looked_at: the size of the sample, including tokens without a name.
-        series: the most frequent series.
+    The guess is the series of nearly all tokens, or their name if all of the series share it.
     """
-
-    came: int = 0
-    looked_at: int = 0
-    series: dict[str, _Series] = {}
-
-    def add(self, name: str | None) -> None:
-        """Add a token's name."""
-        self.came += 1
-        if self.came > _SAMPLE and self.came % _ONE_OF:
-            return
-        self.looked_at += 1
-        whole, series = _parts(name)
-        if series:
-            self._count(series, 1, whole)
-            self._forget_the_rarest()
-
-    def remove(self, name: str | None) -> None:
-        """Remove the former name of a token, if it is remembered."""
-        _, series = _parts(name)
-        if series in self.series:
-            self._forget_one(series)
-            self.looked_at -= 1
-        elif not series:
-            remembered = sum(one.count for one in self.series.values())
-            self.looked_at = max(self.looked_at - 1, remembered)
-
-    def merge(self, other: NamesSeen) -> None:
-        """Add the summary of other tokens of the contract."""
-        self.came += other.came
-        self.looked_at += other.looked_at
-        for series, theirs in other.series.items():
-            self._count(series, theirs.count, theirs.whole)
-        self._forget_the_rarest()
-
-    def _count(self, series: str, count: int, whole: str | None) -> None:
-        entry = self.series.setdefault(series, _Series(0, whole))
-        entry.count += count
-        if entry.whole != whole:
-            entry.whole = None
-
-    def _forget_the_rarest(self) -> None:
-        while len(self.series) > _REMEMBERED:
-            for series in list(self.series):
-                self._forget_one(series)
-
-    def _forget_one(self, series: str) -> None:
-        entry = self.series[series]
-        entry.count -= 1
-        if not entry.count:
-            del self.series[series]
-
-    def guess(self) -> str | None:
-        """Return the series of nearly all tokens as the collection's name, or None."""
-        for series, entry in self.series.items():
-            if entry.count >= max(_FEWEST, _SHARE * self.looked_at):
-                return entry.whole or series
-        return None
+    by_series: dict[str, list[str]] = {}
+    for name in names:
+        whole = "" if name is None or len(name) > _LONGEST_NAME else without_controls(name)
+        series = series_of(whole)
+        by_series.setdefault(whole if series is None else series, []).append(whole)
+    for series, wholes in by_series.items():
+        if series and len(wholes) >= max(_FEWEST, _SHARE * len(names)):
+            return series if len(set(wholes)) > 1 else wholes[0]
+    return None
 
 
-def _parts(name: str | None) -> tuple[str, str]:
-    """Return a name as one line, and its series; both blank if it is missing or too long."""
-    whole = "" if name is None or len(name) > _LONGEST_NAME else without_controls(name)
-    series = series_of(whole)
-    return whole, whole if series is None else series
-
-
-#: A token's contract, if it has one, and its name.
-Named: TypeAlias = tuple[str | None, str | None]
-
-_decode = msgspec.json.Decoder(NamesSeen).decode
-
-
-def take_in_contracts(connection: sqlite3.Connection, after: int, until: int) -> None:
-    """Add the contracts of new tokens, and the tokens' names.
+def name_new_tokens(connection: sqlite3.Connection, after: int, until: int) -> None:
+    """Add the contracts of new tokens, and guess their names.
 
     Args:
         after: the number of the last token that was added before.
         until: the number of the last token to add.
     """
-    count_names(
-        connection,
-        connection.execute(
-            "SELECT contract_address, name FROM tokens WHERE token_no > ? AND token_no <= ?"
-            " ORDER BY token_no",
-            (after, until),
-        ),
+    rows = connection.execute(
+        "SELECT token_no, contract_address FROM tokens WHERE token_no > ? AND token_no <= ?"
+        " ORDER BY token_no",
+        (after, until),
     )
+    name_contracts(connection, rows.fetchall())
 
 
-def count_names(
-    connection: sqlite3.Connection, come: Iterable[Named], gone: Iterable[Named] = ()
+def name_contracts(
+    connection: sqlite3.Connection, tokens: Iterable[tuple[int, str | None]]
 ) -> None:
-    """Update the summaries of contracts for new and changed tokens.
+    """Guess the names of contracts again whose samples get new or changed tokens.
 
     Args:
-        come: the new contract and name of tokens.
-        gone: the former contract and name of changed tokens.
+        tokens: the number of each token, and its present or former contract's address.
     """
-    names: dict[str, tuple[list[str | None], list[str | None]]] = {}
-    for place, tokens in enumerate((come, gone)):
-        for address, name in tokens:
-            if address is not None:
-                names.setdefault(address, ([], []))[place].append(name)
-    contracts = _load(connection, ((contract_key(address), address) for address in names))
-    for address, (added, removed) in names.items():
-        _, summary = contracts[contract_key(address)]
-        for name in removed:
-            summary.remove(name)
-        for name in added:
-            summary.add(name)
-    _store(connection, contracts)
+    by_address: dict[str, list[int]] = {}
+    for number, address in tokens:
+        if address is not None:
+            by_address.setdefault(address, []).append(number)
+    guesses = {}
+    for address, numbers in by_address.items():
+        key = contract_key(address)
+        rows = connection.execute("SELECT token_no FROM sampled_tokens WHERE contract = ?", (key,))
+        sampled = {row[0] for row in rows}
+        added = numbers[: SAMPLE - len(sampled)]
+        if added or not sampled.isdisjoint(numbers):
+            connection.executemany(
+                "INSERT OR IGNORE INTO sampled_tokens (contract, token_no) VALUES (?, ?)",
+                [(key, number) for number in added],
+            )
+            sample = connection.execute(
+                "SELECT contract_address, name FROM sampled_tokens s JOIN tokens t USING (token_no)"
+                " WHERE s.contract = ? AND t.contract = s.contract ORDER BY token_no",
+                (key,),
+            ).fetchall()
+            spelled = sample[0][0] if sample else address
+            guesses[key] = key, spelled, guess_name([name for _, name in sample])
+    store_guesses(connection, guesses.values())
 
 
-def merge_names(connection: sqlite3.Connection, rows: Iterable[tuple[str, str, str]]) -> None:
-    """Add summaries of other tokens.
-
-    Args:
-        rows: `contract`, `contract_address` and `names_seen`; a contract may occur repeatedly.
-    """
-    summaries = list(rows)
-    contracts = _load(connection, ((contract, address) for contract, address, _ in summaries))
-    for contract, _, packed in summaries:
-        contracts[contract][1].merge(_decode(packed))
-    _store(connection, contracts)
-
-
-#: By contract: its first spelling, and the summary of its tokens' names.
-_Contracts: TypeAlias = dict[str, tuple[str, NamesSeen]]
-
-
-def _load(connection: sqlite3.Connection, named: Iterable[tuple[str, str]]) -> _Contracts:
-    """Look up contracts; a new contract gets the first of its addresses."""
-    spelled: dict[str, str] = {}
-    for key, address in named:
-        spelled.setdefault(key, address)
-    rows = over_keys(
-        connection,
-        "SELECT contract, contract_address, names_seen FROM json_each(?) k"
-        " JOIN contracts c ON c.contract = k.value WHERE names_seen IS NOT NULL",
-        spelled,
-    )
-    stored = {key: (address, _decode(packed)) for key, address, packed in rows}
-    return {key: stored.get(key) or (address, NamesSeen()) for key, address in spelled.items()}
-
-
-def _store(connection: sqlite3.Connection, contracts: _Contracts) -> None:
+def store_guesses(
+    connection: sqlite3.Connection, guesses: Iterable[tuple[str, str, str | None]]
+) -> None:
+    """Store contracts, their addresses and guessed names, in a write transaction."""
     connection.executemany(
-        "INSERT INTO contracts (contract, contract_address, guessed_name, names_seen)"
-        " VALUES (?, ?, ?, ?) ON CONFLICT (contract) DO UPDATE SET"
-        " contract_address = excluded.contract_address, guessed_name = excluded.guessed_name,"
-        " names_seen = excluded.names_seen",
-        [
-            (key, address, summary.guess(), msgspec.json.encode(summary).decode())
-            for key, (address, summary) in contracts.items()
-        ],
+        "INSERT INTO contracts (contract, contract_address, guessed_name) VALUES (?, ?, ?)"
+        " ON CONFLICT (contract) DO UPDATE SET contract_address = excluded.contract_address,"
+        " guessed_name = excluded.guessed_name",
+        guesses,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Self
 
 from nftsync.records import Applied, ObjectRead, OnRemovals, SequenceNumbers, TokenRead, WalletRead
 from nftsync.store.balances import Batch
-from nftsync.store.contracts import take_in_contracts
+from nftsync.store.contracts import name_new_tokens
 from nftsync.store.database import (
     BUSY_SECONDS,
     Checkpoints,
@@ -142,7 +142,7 @@ class Transaction:
                 " WHERE token_no > ? AND token_no <= ?",
                 (done, until),
             )
-            take_in_contracts(self.connection, done, until)
+            name_new_tokens(self.connection, done, until)
             execute("UPDATE mirror_state SET indexed_token_no = ?", (until,))
         return bool(until < newest)
 

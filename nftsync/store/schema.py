@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nftsync.errors import EarlierDatabase, NewerDatabase, StoreError
 from nftsync.store.catalog import TABLES
-from nftsync.store.contracts import take_in_contracts
+from nftsync.store.contracts import name_new_tokens
 from nftsync.store.database import (
     begin_immediate,
     connect_reader,
@@ -40,6 +40,7 @@ _MIGRATIONS = (
     "removals",
     "removal_guard",
     "sequence_numbers",
+    "name_samples",
 )
 
 
@@ -49,7 +50,7 @@ def _run_file(database: Database, name: str) -> None:
         database.execute(statement)
     if name == "collections":
         (until,) = database.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
-        take_in_contracts(database.conn, 0, until)
+        name_new_tokens(database.conn, 0, until)
 
 
 def open_store(path: Path) -> sqlite3.Connection:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from nftsync.records import CONTENT_COLUMNS, NAME, Applied, Content, TokenRead, WalletRead
-from nftsync.store.contracts import contract_key, count_names
+from nftsync.store.contracts import contract_key, name_contracts
 from nftsync.store.database import over_keys, write_rows
 from nftsync.store.removals import has_metadata
 
@@ -82,7 +82,6 @@ _EMPTY: Content = (None,) * len(CONTENT_COLUMNS)
 _INDEXED = ("name", "description", "creator_name")
 _INDEXED_AT = tuple(CONTENT_COLUMNS.index(name) for name in _INDEXED)
 _ADDRESS = CONTENT_COLUMNS.index("contract_address")
-_NAMED_AT = tuple(CONTENT_COLUMNS.index(name) for name in ("contract_address", "name"))
 
 
 class Token(msgspec.Struct):
@@ -347,8 +346,6 @@ class TokenBatch:
     def write(self) -> None:
         """Write all changes."""
         changed = list(self._changed.values())
-        if changed:
-            self._index(changed)
         assignments = ", ".join(f"{column} = ?" for column in CONTENT_COLUMNS)
         rows: dict[str, Sequence[Sequence[Any]]] = {
             f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"
@@ -372,12 +369,15 @@ class TokenBatch:
             ],
         }
         write_rows(self._connection, rows)
+        if changed:
+            self._index(changed)
 
     def _index(self, changed: list[Token]) -> None:
+        """Update the full-text index and the contracts' guessed names."""
         (done,) = self._connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
         columns = ", ".join(_INDEXED)
         gone, come = [], []
-        renamed: list[tuple[Any, Any]] = []
+        renamed: list[tuple[int, Any]] = []
         for token in changed:
             if token.no > done:
                 continue
@@ -385,13 +385,12 @@ class TokenBatch:
             if old != new:
                 gone.append(("delete", token.no, *old))
                 come.append((token.no, *new))
-            old, new = ([x[i] for i in _NAMED_AT] for x in (token.stored, token.content))
-            if old != new:
-                renamed.append((new, old))
+            contents = (token.stored, token.content)
+            if len({(content[_ADDRESS], content[NAME]) for content in contents}) > 1:
+                renamed += [(token.no, content[_ADDRESS]) for content in contents]
         rows: dict[str, Sequence[Sequence[Any]]] = {
             f"INSERT INTO tokens_fts (tokens_fts, rowid, {columns})": gone,
             f"INSERT INTO tokens_fts (rowid, {columns})": come,
         }
         write_rows(self._connection, rows)
-        if renamed:
-            count_names(self._connection, *zip(*renamed, strict=True))
+        name_contracts(self._connection, renamed)

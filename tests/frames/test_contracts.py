@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.store.contracts import label_contract, take_in_contracts
+from nftsync.store.contracts import label_contract, name_new_tokens
 from tests.kit.database import Builder, at, token_id
 from tests.kit.held_frames import CONTRACTS, called, folded
 
@@ -34,7 +34,7 @@ def collections(build: Builder) -> Path:
         )
         build.balance(number % 2 + 1, number, "1")
         build.change(number % 2 + 1, number, None, "1", 1)
-    take_in_contracts(build.connection, 0, 8)
+    name_new_tokens(build.connection, 0, 8)
     label_contract(build.connection, MIXED[0].upper().replace("X", "x"), "Salt Harbours")
     return build.close()
 

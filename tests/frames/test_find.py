@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import nftsync
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.store.contracts import take_in_contracts
+from nftsync.store.contracts import name_new_tokens
 from nftsync.text import without_controls
 from tests.kit.database import Builder, token_id, wallet_id
 
@@ -41,7 +41,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for wallet, token, amount in ((1, 1, "1"), (1, 2, "0"), (2, 1, "2"), (3, 7, "1")):
         build.balance(wallet, token, amount)
     build.connection.execute("INSERT INTO tokens_fts (tokens_fts) VALUES ('rebuild')")
-    take_in_contracts(build.connection, 0, 99)
+    name_new_tokens(build.connection, 0, 99)
     return build.close()
 
 

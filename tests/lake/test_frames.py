@@ -64,7 +64,6 @@ def build(path: Path) -> Path:
         contract="0x" + "cd" * 20,
         contract_address="0x" + "cd" * 20,
         given_name="The <b>Named</b>",
-        names_seen="{}",
     )
     made.insert(
         "sync_runs", kind="sync", status="ok", started_at=at(50), finished_at=at(60), wallets_ok=0

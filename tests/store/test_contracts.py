@@ -68,6 +68,21 @@ def test_a_name_is_guessed_as_tokens_come_and_change(mirror: Mirror) -> None:
     assert contracts(mirror)[1] == (key, CATS, None, None)
 
 
+def test_the_first_200_tokens_of_a_contract_name_it(mirror: Mirror) -> None:
+    key = CATS.lower()
+    read(mirror, cats(range(160), "Box"))
+    mirror.index_tokens()
+    read(mirror, cats(range(160, 1_000)))
+    mirror.index_tokens()
+    assert contracts(mirror) == [(key, CATS, "Box", "guessed")]
+    read(mirror, cats(range(201, 999), "Dull Dog"))
+    assert contracts(mirror) == [(key, CATS, "Box", "guessed")]
+    read(mirror, cats(range(1)))
+    assert contracts(mirror) == [(key, CATS, None, None)]
+    read(mirror, cats(range(160)))
+    assert contracts(mirror) == [(key, CATS, "Cool Cat", "guessed")]
+
+
 def test_given_goes_before_file_before_guessed_and_what_goes_leaves_the_next(
     mirror: Mirror,
 ) -> None:

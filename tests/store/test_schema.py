@@ -25,6 +25,7 @@ APPLIED = [
     "removals",
     "removal_guard",
     "sequence_numbers",
+    "name_samples",
 ]
 
 
