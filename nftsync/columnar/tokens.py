@@ -30,7 +30,6 @@ from nftsync.columnar.source import EDITIONS, Numbers, Parameters, Source, Store
 from nftsync.errors import StoreError
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.contracts import HEX_ADDRESS, contract_key, short_address
-from nftsync.store.filters import has_names
 
 #: Contract columns of a frame besides `contract_address`.
 CONTRACT_COLUMNS = ("contract", "collection")
@@ -85,8 +84,6 @@ def contract_columns(source: Source, addresses: pa.Array) -> dict[str, pa.Array]
 
 
 def _contract_values(source: Source, column: str, contracts: pa.Array) -> pa.Array:
-    if not has_names(source.cursor):
-        return pa.nulls(len(contracts), TEXT)
     keys, values = source.columns(
         f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",
         [TEXT, TEXT],

@@ -20,7 +20,6 @@ from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, position
 from nftsync.columnar.tokens import NAMING, read_tokens
 from nftsync.errors import InputError, NftsyncWarning
 from nftsync.store.contracts import contract_key
-from nftsync.store.filters import has_names
 from nftsync.text import without_controls
 
 _LONGEST, _MOST = 200, 100_000
@@ -155,8 +154,6 @@ def _wallets(source: Source, phrase: str) -> Iterator[_Match]:
 
 
 def _collections(source: Source, phrase: str) -> Iterator[_Match]:
-    if not has_names(source.cursor):
-        return
     is_match = _id_test(phrase)
     rows = source.rows(
         "SELECT contract, name FROM contracts WHERE contract IN"
@@ -221,9 +218,8 @@ def _counts(
 def _similar_names(source: Source, phrase: str) -> list[str]:
     """Return up to three names similar to the search text."""
     names = [row[0] for row in source.rows("SELECT label FROM wallets WHERE label IS NOT NULL")]
-    if has_names(source.cursor):
-        rows = source.rows("SELECT name FROM contracts WHERE name IS NOT NULL")
-        names += [row[0] for row in rows]
+    rows = source.rows("SELECT name FROM contracts WHERE name IS NOT NULL")
+    names += [row[0] for row in rows]
     begin = [f'"{word[:_PREFIX_LENGTH]}"*' for word in _words(phrase)]
     if begin:
         numbers = _numbers(source, _INDEXED, (" OR ".join(begin), _CANDIDATES))

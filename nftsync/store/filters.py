@@ -99,12 +99,6 @@ def is_contract(contract: str) -> str:
     return f"contract_address = ?{collation}"
 
 
-def has_names(database: Reader) -> bool:
-    """Return whether the database has names of contracts; early versions made none."""
-    query = "SELECT count(*) FROM sqlite_schema WHERE name = 'contracts'"
-    return bool(database.execute(query).fetchone()[0])
-
-
 #: Addresses that an error lists.
 _LISTED = 5
 #: Whether a token has or had an address; contracts are stored some time after their tokens.
@@ -124,7 +118,7 @@ def contract_named(database: Reader, named: object) -> str:
     """
     if not isinstance(named, str):
         raise InputError(f"{named!r} is not a contract; give its address or its name as text")
-    if is_hex_address(named) or not has_names(database):
+    if is_hex_address(named):
         return named
     query = "SELECT contract, contract_address, name FROM contracts"
     contracts = database.execute(query).fetchall()

@@ -116,18 +116,6 @@ def test_names_are_todays_also_of_a_time_before(build: Builder) -> None:
     ]
 
 
-def test_a_database_from_before_names_is_read_by_addresses(build: Builder) -> None:
-    build.wallet(1)
-    build.token(1, contract_address=MIXED[1], name="One")
-    build.balance(1, 1, "1")
-    build.connection.execute("DROP VIEW holdings")
-    build.connection.execute("DROP TABLE contracts")
-    path = build.close()
-    for found in (frames.holdings(path), frames.holdings(path, contract=MIXED[0])):
-        assert found["contract"].tolist() == [MIXED[0]]
-        assert found["collection"].tolist() == ["0xabab…abab"]
-
-
 _ADDRESSES = st.one_of(
     st.sampled_from(CONTRACTS),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=50),

@@ -67,6 +67,7 @@ SAME = {
     "wallet_states": ("wallet_id", "reads"),
     "balance_changes": ("wallet_id", "token_id", "old_amount", "new_amount", "baseline"),
     "token_changes": ("token_id", "before", "after"),
+    "contracts": ("contract", "guessed_name"),
 }
 
 

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from inspect import signature
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -145,18 +146,18 @@ def test_its_rules_hold_and_its_webhooks_are_shown(earlier, command):
         command("routes", "suggest", "-d", earlier).says()
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv", "xlsx"])
-def test_an_export_is_that_of_the_upgraded_database(earlier, today, tmp_path, form, command):
-    with untouched(earlier):
-        done = command("export", tmp_path / "old", "--format", form, "-d", earlier)
-    assert (done.code, "Traceback" in done.err) == (0, False)
-    assert command("export", tmp_path / "new", "--format", form, "-d", today).code == 0
-    names = {path.name for path in (tmp_path / "new").iterdir()}
-    assert {path.name for path in (tmp_path / "old").iterdir()} == names
-    if form == "csv":
-        for name in names - {"manifest.json"}:
-            new, old = tmp_path / "new" / name, tmp_path / "old" / name
-            assert old.read_bytes() == new.read_bytes(), name
+def test_an_export_is_that_of_the_upgraded_database(version, earlier, today, tmp_path, command):
+    """Byte for byte as CSV; one version shows that the other formats read the same tables."""
+    for form in ("csv", "parquet", "xlsx") if version == "0.1.0" else ("csv",):
+        old, new = tmp_path / f"old-{form}", tmp_path / f"new-{form}"
+        with untouched(earlier):
+            done = command("export", old, "--format", form, "-d", earlier)
+        assert (done.code, "Traceback" in done.err) == (0, False)
+        assert command("export", new, "--format", form, "-d", today).code == 0
+        names = {path.name for path in new.iterdir()}
+        assert {path.name for path in old.iterdir()} == names
+        for name in names - {"manifest.json"} if form == "csv" else ():
+            assert (old / name).read_bytes() == (new / name).read_bytes(), name
 
 
 def tables_of(database: Path) -> list[str]:
@@ -218,6 +219,8 @@ def test_frames_are_those_of_the_upgraded_database_and_change_no_connection(
     connection.row_factory = sqlite3.Row
     connection.text_factory = bytes
     with closing(connection), untouched(earlier):
+        # A connection and sqlite-utils' object of it take turns, as each read upgrades a copy.
+        connections = cycle((connection, sqlite_utils.Database(connection)))
         for name in READERS:
             with subtests.test(name):
                 frame, told = read_with_warnings(name, earlier, earlier)
@@ -226,9 +229,8 @@ def test_frames_are_those_of_the_upgraded_database_and_change_no_connection(
                 assert nothing == []
                 assert len(told) == lacks_something(earlier)
                 assert all(str(earlier) in each and "nftsync migrate" in each for each in told)
-                for db in (connection, sqlite_utils.Database(connection)):
-                    frame, _ = read_with_warnings(name, db, earlier)
-                    pd.testing.assert_frame_equal(frame, expected)
+                frame, _ = read_with_warnings(name, next(connections), earlier)
+                pd.testing.assert_frame_equal(frame, expected)
                 assert connection.row_factory is sqlite3.Row
                 assert connection.text_factory is bytes
                 assert not connection.in_transaction
@@ -254,14 +256,6 @@ def test_the_callers_transaction_and_cursor_go_on(oldest):
         assert "Treasury" in set(frame["label"])
 
 
-def test_charts_and_the_gallery_show_an_earlier_database(earlier):
-    with warnings.catch_warnings(), untouched(earlier):
-        warnings.simplefilter("ignore", EarlierDatabase)
-        for chart in charts.__all__:
-            assert getattr(charts, chart)(earlier).to_dict()["data"] is not None, chart
-        assert "Renamed" in nftsync.gallery(frames.holdings(earlier))._repr_html_()
-
-
 @pytest.fixture
 def oldest(tmp_path: Path) -> Path:
     """The database of one version, for what no version has of its own."""
@@ -270,17 +264,22 @@ def oldest(tmp_path: Path) -> Path:
     return unpacked("0.4.0", folder / "nftsync.db")
 
 
+def test_charts_and_the_gallery_show_an_earlier_database(oldest):
+    with warnings.catch_warnings(), untouched(oldest):
+        warnings.simplefilter("ignore", EarlierDatabase)
+        for chart in charts.__all__:
+            assert getattr(charts, chart)(oldest).to_dict()["data"] is not None, chart
+        assert "Renamed" in nftsync.gallery(frames.holdings(oldest))._repr_html_()
+
+
 def test_python_says_once_of_each_file_that_it_is_earlier(oldest, tmp_path):
-    other = unpacked("0.1.0", tmp_path / "other.db")
-    code = (
-        "import sys; from nftsync import frames\nfor path in sys.argv[1:]:\n"
-        "    frames.wallets(path); frames.holdings(path); frames.tokens(path)"
-    )
-    call = [sys.executable, "-c", code, oldest, other]
-    done = subprocess.run(call, capture_output=True, text=True)
-    assert done.returncode == 0
-    told = [line for line in done.stderr.splitlines() if "earlier version" in line]
-    assert (str(oldest) in told[0], str(other) in told[1], len(told)) == (True, True, 2)
+    paths = [oldest, unpacked("0.1.0", tmp_path / "other.db")]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for path in paths:
+            for read_frame in (frames.wallets, frames.holdings, frames.tokens):
+                read_frame(path)
+    assert all(str(path) in str(each.message) for path, each in zip(paths, told, strict=True))
 
 
 def test_a_log_that_a_killed_process_left_is_read_and_kept(oldest, tmp_path):
