@@ -100,7 +100,7 @@ def name_new_tokens(connection: sqlite3.Connection, after: int, until: int) -> N
 def name_contracts(
     connection: sqlite3.Connection, tokens: Iterable[tuple[int, str | None]]
 ) -> None:
-    """Guess the names of contracts again whose samples get new or changed tokens.
+    """Guess the names of contracts whose first tokens include new or changed ones.
 
     Args:
         tokens: the number of each token, and its present or former contract's address.

@@ -1,8 +1,8 @@
 """The tables of the removal guard: removals per wallet, and reads held for review.
 
-A removal is a missing balance, an amount below half of its last value or of its value 24 hours
-ago, or emptied metadata. Replaced names count, too, because a faulty provider may give all tokens
-the same name.
+A removal is a missing balance, emptied metadata, or an amount below half of its last value or of
+its value 24 hours ago. A replaced name also counts, because a faulty provider may give all tokens
+one name.
 """
 
 from __future__ import annotations

@@ -134,8 +134,7 @@ def requeue(
 ) -> Iterator[Requeued]:
     """Set webhooks to pending, with no attempts, in short transactions.
 
-    A quarantined webhook is requeued if its body is usable now. It keeps its
-    id.
+    A quarantined webhook is requeued, under its id, if its body is usable now.
 
     Args:
         read: parses a body as the receiver does.
