@@ -45,7 +45,8 @@ def __getattr__(name: str) -> Any:
     if name in {"charts", "frames"}:
         return import_module(f"nftsync.{name}")
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        value = globals()[name] = getattr(import_module(_HOME[name]), name)
+        return value
     raise AttributeError(f"module 'nftsync' has no attribute {name!r}")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from nftsync import settings as _settings
@@ -19,8 +20,8 @@ from nftsync.store.wallets import WalletLine, ids_from
 from nftsync.text import quoted
 from nftsync.times import parse_duration
 
-#: Wallets that an error names.
-_LISTED = 3
+if TYPE_CHECKING:
+    from nftsync.provider.access import Access
 
 
 def sync(
@@ -87,29 +88,34 @@ def removal_limits(settings: _settings.Settings) -> RemovalLimits:
 
 
 def sync_with(
-    settings: _settings.Settings, request: SyncRequest, *, progress: bool | None = None
+    settings: _settings.Settings,
+    request: SyncRequest,
+    *,
+    progress: bool | None = None,
+    access: Access | None = None,
+    stopped: threading.Event | None = None,
 ) -> SyncResult:
-    """Run a sync with loaded settings; see `sync`."""
+    """Run a sync with loaded settings; see `sync` and `sync_wallets`."""
     wallets = request.wallets
     if wallets and request.resume:
-        named = ", ".join(quoted(line.wallet_id) for line in wallets[:_LISTED])
-        more = f" and {len(wallets) - _LISTED:,} more" if len(wallets) > _LISTED else ""
+        named = quoted(wallets[0].wallet_id) + (", …" if len(wallets) > 1 else "")
         raise InputError(
-            f"--resume reads the wallets of the interrupted run, but wallets were named: {named}"
-            f"{more}. Use one or the other"
+            f"--resume reads the wallets of the interrupted run, but wallets were named: {named}."
+            " Use one or the other"
         )
     if wallets:
         ids = ids_from(settings.database, [line.wallet_id for line in wallets])
         wallets = [line._replace(wallet_id=one) for line, one in zip(wallets, ids, strict=True)]
     elif settings.wallets_file is not None and wallets is None:
         wallets = read_wallets_file(settings.wallets_file)
-    collections = request.collections
     if settings.collections_file is not None:
-        collections = read_collections_file(settings.collections_file)
+        request = request._replace(collections=read_collections_file(settings.collections_file))
     return sync_wallets(
         settings.database,
         client_config(settings),
-        request._replace(wallets=wallets, collections=collections, limits=removal_limits(settings)),
+        request._replace(wallets=wallets, limits=removal_limits(settings)),
         concurrency=settings.concurrency,
         progress=progress,
+        access=access,
+        stopped=stopped,
     )

@@ -7,6 +7,8 @@ import re
 import sys
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -65,19 +67,16 @@ class ListFile(NamedTuple):
         aliases = {_key(name): column for column in columns for name in (column, *columns[column])}
         lines = self.lines
         separator_line = _SEPARATOR.fullmatch(lines[0])
-        best, chosen = 0, None
+        best = 0
         for separator in separator_line[1] if separator_line else ",;\t":
-            records = _records(lines, separator, 1 if separator_line else 0)
-            try:
-                _, header = next(records, (0, []))
-            except csv.Error:
-                continue
-            count = sum(_key(name) in aliases for name in header)
-            if count > best:
-                best, chosen = count, (records, [name.strip() for name in header])
-        if chosen is None:
+            rest = _records(lines, separator, 1 if separator_line else 0)
+            with suppress(csv.Error):
+                _, cells = next(rest, (0, []))
+                count = sum(_key(name) in aliases for name in cells)
+                if count > best:
+                    best, records, header = count, rest, [name.strip() for name in cells]
+        if not best:
             return None
-        records, header = chosen
         names = [aliases.get(_key(name), name) for name in header]
         self._check(header, names, columns)
         return self._rows(records, names)
@@ -87,11 +86,10 @@ class ListFile(NamedTuple):
     ) -> None:
         first, *_ = columns
         here = f"the {self.kind} {self.name} has the columns {_listed(header)}"
-        twice = {name for name in names if names.count(name) > 1}
         wrong = [
             shown
             for shown, name in zip(header, names, strict=True)
-            if name and (name not in columns or name in twice)
+            if name and (name not in columns or names.count(name) > 1)
         ]
         if wrong:
             allowed = " and ".join(", ".join(columns).rsplit(", ", 1))
@@ -105,19 +103,16 @@ class ListFile(NamedTuple):
         first_line = 1
         try:
             for first_line, cells in records:
-                values = [cell.strip() for cell in cells]
-                nameless = [
-                    value
-                    for place, value in enumerate(values)
-                    if value and (place >= len(names) or not names[place])
-                ]
-                if nameless:
-                    raise InputError(
-                        f"{self.name}, line {first_line}: {nameless[0][:80]!r} has no heading; the"
-                        f" first line has {len(names)} headings. Put double quotes around text"
-                        " that contains the separator"
-                    )
-                filled = {name: value for name, value in zip(names, values, strict=False) if value}
+                filled: dict[str, str] = {}
+                for name, cell in zip_longest(names, map(str.strip, cells), fillvalue=""):
+                    if cell and not name:
+                        raise InputError(
+                            f"{self.name}, line {first_line}: {cell[:80]!r} has no heading; the"
+                            f" first line has {len(names)} headings. Put double quotes around text"
+                            " that contains the separator"
+                        )
+                    if cell:
+                        filled[name] = cell
                 if filled:
                     yield Row(first_line, filled)
         except csv.Error as error:

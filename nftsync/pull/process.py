@@ -25,7 +25,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,9 @@ from nftsync.pull.reads import Pool, Read, Reader, Task
 from nftsync.records import SequenceNumbers
 from nftsync.threads import start_thread
 
+if TYPE_CHECKING:
+    from nftsync.provider.access import Access
+
 _log = logging.getLogger("nftsync.sync")
 
 #: The approximate size of a frame in entries, and the seconds until a smaller one is sent.
@@ -43,6 +46,8 @@ _FRAME_ENTRIES = 400
 _FRAME_SECONDS = 0.05
 #: Bytes; a response has at most 64 MiB, so a longer frame is garbage.
 _LARGEST_FRAME = 1024**3
+#: From this many tasks on, a child is worth its start, a fifth of a second.
+_WORTH_A_PROCESS = 500
 #: Seconds that a stopping child has to send its last reads.
 _STOP_SECONDS = 1.0
 #: How often a child is replaced.
@@ -79,6 +84,8 @@ class Process(Reader[Task, Read]):
     One thread sends and another receives, so a stopped child cannot block `take` or `stop`.
     """
 
+    reason: str | None = None
+
     def __init__(
         self,
         config: ClientConfig,
@@ -95,7 +102,6 @@ class Process(Reader[Task, Read]):
         super().__init__()
         self._setup = (config, numbers, threads)
         self._timeout = heartbeat_timeout or min(config.timeout, _LONGEST_ATTEMPT) + _MARGIN
-        self._reason: str | None = None
         self._replacements = 0
         self._stopped = False
         self._start()
@@ -129,11 +135,6 @@ class Process(Reader[Task, Read]):
         self._listener = start_thread("reads", lambda: self._listen(read_pipe), self._give_up)
         config, sequence, threads = self._setup
         self._outbox.put((config, sequence.offset, sequence.take(), threads))
-
-    @property
-    def reason(self) -> str | None:
-        """See `Reader`."""
-        return self._reason
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """See `Reader`."""
@@ -183,7 +184,7 @@ class Process(Reader[Task, Read]):
         with closing(read_pipe), suppress(EOFError):
             while True:
                 report = decoder.decode(read_pipe.recv_bytes(_LARGEST_FRAME))
-                self._reason = self._reason or report.reason
+                self.reason = self.reason or report.reason
                 if report.settings_error is not None:
                     self.end(SettingsError(report.settings_error))
                 with self._lock:
@@ -216,6 +217,23 @@ class Process(Reader[Task, Read]):
         # The child's ends of the pipes are closed now, so both threads end.
         self._listener.join()
         self._sender.join()
+
+
+def open_reader(
+    config: ClientConfig,
+    numbers: SequenceNumbers,
+    threads: int,
+    access: Access | None = None,
+    *,
+    tasks: int,
+) -> Reader[Task, Read]:
+    """Return a reader that stops when the provider is down.
+
+    Its threads run in this process if `access` is shared or if there are few `tasks`.
+    """
+    if access is None and tasks >= _WORTH_A_PROCESS:
+        return Process(config, numbers, threads)
+    return Pool(config, numbers, threads, access, rule=GiveUpRule())
 
 
 def _send_all(task_pipe: Connection, outbox: SimpleQueue[object]) -> None:

@@ -6,9 +6,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -97,7 +97,7 @@ def read(
         Stopped: the client was stopped.
     """
     effort = NumberedEffort(numbers=numbers)
-    fields: dict[str, Any]
+    fields: dict[str, Any] = {"outcome": "ok"}
     try:
         if isinstance(task, WalletTask):
             response = yield from client.balances(
@@ -105,14 +105,12 @@ def read(
             )
             fields = _wallet_fields(response)
         elif isinstance(task, TokenTask):
-            content = yield from client.token(task.token_id, effort)
-            fields = {"outcome": "ok", "content": content}
+            fields["content"] = yield from client.token(task.token_id, effort)
         else:
-            body = yield from client.object(task.path, effort)
-            fields = {"outcome": "ok", "body": body.decode()}
+            fields["body"] = (yield from client.object(task.path, effort)).decode()
     except ReadError as error:
-        fields = {"outcome": "failed", "error": str(error), "status": error.status}
-        fields |= {"provider_down": error.provider_down, "passing": error.passing}
+        fields = {name: getattr(error, name) for name in ("status", "provider_down", "passing")}
+        fields |= {"outcome": "failed", "error": str(error)}
     fields |= {"sequence": effort.sequence, "started_at": effort.started_at}
     fields["effort"] = effort.counts()
     if isinstance(task, WalletTask):
@@ -160,11 +158,6 @@ class Reader(ABC, Generic[_Task, _Read]):
         """The reason to stop reading altogether, or None."""
 
     @property
-    def room(self) -> int:
-        """How many more tasks to submit now."""
-        return max(0, _MOST_TASKS - len(self._pending))
-
-    @property
     def idle(self) -> bool:
         """Whether every submitted task has been read and taken."""
         with self._lock:
@@ -174,6 +167,13 @@ class Reader(ABC, Generic[_Task, _Read]):
         """Queue tasks for objects that are not being read."""
         with self._lock:
             self._pending |= {subject_of(task): task for task in tasks}
+
+    def submit_some(self, tasks: Iterator[_Task]) -> bool:
+        """Submit tasks while there is room; return whether more may be left."""
+        room = max(0, _MOST_TASKS - len(self._pending))
+        some = list(islice(tasks, room))
+        self.submit(some)
+        return len(some) == room
 
     def take(self, entries: int, *, timeout: float) -> list[_Read]:
         """Take finished reads.

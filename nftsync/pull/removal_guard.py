@@ -259,7 +259,10 @@ def _apply_transfers(
     first_reads = list(history.first_reads(lost))
     gained = {first.token for first in first_reads}
     gained |= {token for read in waiting for token in read.gained}
-    gained |= {change.token for change in changes if _grew(change)}
+    for change in changes:
+        before, after = _parts(change.before), _parts(change.after)
+        if after[0] > before[0] or after[1] > before[1]:
+            gained.add(change.token)
     gained &= lost
     movements: dict[tuple[str, int], list[Movement[str]]] = {}
     first_gains: dict[tuple[str, int], list[Movement[str]]] = {}
@@ -303,11 +306,6 @@ def _all_changes(
         for token, (old, new) in read.gained.items():
             if token in tokens:
                 yield Change(read.wallet_id, read.group, token, old, new, "")
-
-
-def _grew(change: Change) -> bool:
-    before, after = _parts(change.before), _parts(change.after)
-    return after[0] > before[0] or after[1] > before[1]
 
 
 #: Bytes of waiting reads in memory; beyond that, they go to an unnamed file.

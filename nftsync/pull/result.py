@@ -73,8 +73,15 @@ class Resumed(_Named, frozen=True):
     oldest_read_at: str | None
     oldest_age_seconds: float | None
 
+    def __str__(self) -> str:
+        """Return the third line of the summary."""
+        age = self.oldest_age_seconds
+        ago = age is not None and f"{lasting(age, symbols=True)} ago ({self.oldest_read_at})"
+        oldest = f", the oldest {ago}" if ago else ""
+        return f"\nResumed: {counted(self.wallets, 'wallet')} read before the interruption{oldest}."
 
-class SyncResult(_Named, frozen=True):
+
+class SyncResult(_Named, frozen=True, omit_defaults=True):
     """Result of a run.
 
     Attributes:
@@ -144,9 +151,6 @@ class SyncResult(_Named, frozen=True):
     def as_dict(self) -> dict[str, Any]:
         """Return the value that `sync --json` prints."""
         value: dict[str, Any] = msgspec.to_builtins(self)
-        for name in ("error", "resumed"):
-            if value[name] is None:
-                del value[name]
         return value
 
     def _repr_html_(self) -> str:
@@ -186,17 +190,8 @@ class SyncResult(_Named, frozen=True):
             f"{counted(self.requests, 'request')}{retries} in {self.seconds:.1f} s.\n"
             f"Balances: {b.added:,} added, {b.changed:,} changed, {b.removed:,} removed. "
             f"Tokens: {t.added:,} new, {t.changed:,} changed."
-            f"{self._resumed_line()}"
+            f"{'' if self.resumed is None else self.resumed}"
         )
-
-    def _resumed_line(self) -> str:
-        if self.resumed is None:
-            return ""
-        r = self.resumed
-        age = r.oldest_age_seconds
-        ago = "" if age is None else f"{lasting(age, symbols=True)} ago"
-        since = ago and f", the oldest {ago} ({r.oldest_read_at})"
-        return f"\nResumed: {counted(r.wallets, 'wallet')} read before the interruption{since}."
 
 
 def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:

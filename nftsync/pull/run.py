@@ -6,20 +6,17 @@ import sqlite3
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nftsync.errors import InputError, RunInterrupted, SettingsError
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.limits import GiveUpRule
-from nftsync.pull.process import Process
+from nftsync.pull.process import open_reader
 from nftsync.pull.reads import (
-    Pool,
     Read,
     Reader,
     Subject,
@@ -55,8 +52,6 @@ if TYPE_CHECKING:
 
 _Row = TypeVar("_Row")
 
-#: From this many wallets on, a reading process is worth its start, a fifth of a second.
-WORTH_A_PROCESS = 500
 #: Seconds that reads wait to be written together.
 _TIMEOUT = 0.2
 #: After such a wait for reads, in seconds, the next transaction also indexes some new tokens.
@@ -84,6 +79,10 @@ class SyncRequest(NamedTuple):
     allow_removals: bool = False
     limits: RemovalLimits = RemovalLimits()
     collections: Mapping[str, str] | None = None
+
+
+class NoWallets(InputError):
+    """No wallet is named or tracked."""
 
 
 def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
@@ -128,7 +127,7 @@ def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
         return numbers_of(mirror.connection, ids, read_before=read_before)
     plan = tracked_numbers(mirror.connection, read_before=read_before)
     if not plan and (read_before is None or not tracked_numbers(mirror.connection)):
-        raise InputError(
+        raise NoWallets(
             "no wallets to read. Name wallets, use --wallets-file, or add wallets with "
             "`nftsync wallets add`"
         )
@@ -201,7 +200,7 @@ def sync_wallets(
         stopped: set it from any thread to end the run as `interrupted`; fetched data is saved.
 
     Raises:
-        InputError: no wallets to read.
+        NoWallets: no wallets to read.
         SettingsError: the provider's settings are unusable.
         SyncRunning: another sync holds the database.
         StoreError: the database was moved or cannot be written; committed data stays.
@@ -210,11 +209,7 @@ def sync_wallets(
         mirror = stack.enter_context(Mirror(database))
         signalled = stack.enter_context(interruptible())  # from here on, each run is ended
         run = begin(mirror, request)
-        reader: Reader[Task, Read]
-        if access is None and len(run.plan) >= WORTH_A_PROCESS:
-            reader = Process(config, mirror.numbers, concurrency)
-        else:
-            reader = Pool(config, mirror.numbers, concurrency, access, rule=GiveUpRule())
+        reader = open_reader(config, mirror.numbers, concurrency, access, tasks=len(run.plan))
         stack.enter_context(closing(reader))
         limits = None if request.allow_removals else request.limits
         guard = stack.enter_context(closing(RemovalGuard(limits)))
@@ -293,9 +288,9 @@ class SyncRun:
             self._feed(tasks, bar.update)
             # If most reads failed, the provider is down, and repeats would fail too.
             if len(self._to_repeat) <= self._succeeded:
-                self._feed(iter(self._to_repeat), lambda _: None)
+                self._feed(self._to_repeat)
             while not self._stopping and self._release():
-                self._feed(iter(()), lambda _: None)
+                self._feed()
         if self._unfinished and not self._stopping:
             raise RunInterrupted(
                 f"{len(self._unfinished):,} {kind} were not read; run again with --resume"
@@ -310,20 +305,19 @@ class SyncRun:
         self._run.counts.add_unchanged(planned)
         advance(planned)
 
-    def _feed(self, tasks: Iterator[Task], advance: Callable[[int], object]) -> None:
-        reader = self._reader
+    def _feed(
+        self, tasks: Iterable[Task] = (), advance: Callable[[int], object] = lambda _: None
+    ) -> None:
+        unfinished = self._noted(tasks)
         more = True
-        while not self._stopping and (more or not reader.idle):
-            if more and (room := reader.room):
-                step = list(islice(tasks, room))
-                more = len(step) == room
-                self._submit(step)
+        while not self._stopping and (more or not self._reader.idle):
+            more = more and self._reader.submit_some(unfinished)
             advance(self._write_reads())
 
-    def _submit(self, tasks: Sequence[Task]) -> None:
-        self._reader.submit(tasks)
+    def _noted(self, tasks: Iterable[Task]) -> Iterator[Task]:
         for task in tasks:
-            self._unfinished.setdefault(subject_of(task), 0)
+            self._unfinished[subject_of(task)] = 0
+            yield task
 
     def _write_reads(self) -> int:
         """Store finished reads; return the number of finished objects."""
@@ -355,16 +349,20 @@ class SyncRun:
             if index:
                 transaction.index_tokens(index)
             counts = self._run.counts.with_applied(applied)
-            self._count_repeats(counts, applied)
+            finished = [x for x in applied if x.result not in {"stale", "staged"}]
+            for read in (x.read for x in finished if subject_of(x.read) in self._failures):
+                # A repeated read counts once, with its latest outcome.
+                counts.retries += min(1, read.effort.requests)
+                counts.wallets_failed -= isinstance(read, WalletRead)
             counts.seconds = self._seconds()
             runs.save_counts(transaction.connection, self._run.run_id, counts)
         self._run.counts = counts
         self._batch.learn(sum(weight(x.read) for x in applied), self._mirror.lock_seconds)
-        for outcome in applied:
+        for outcome in finished:
             self._note(outcome)
         # Without conditions, as the ETag and digest are outdated.
         stale = [x.read for x in applied if x.result == "stale" and not self._stopping]
-        self._submit([retry_task(read) for read in stale])
+        self._reader.submit([retry_task(read) for read in stale])
         return len(stale)
 
     def _give_up(self, applied: Applied) -> Applied:
@@ -374,21 +372,9 @@ class SyncRun:
             return applied
         return applied._replace(result="failed")
 
-    def _count_repeats(self, counts: runs.Counts, all_applied: Sequence[Applied]) -> None:
-        """Count each repeated read once, with its latest outcome."""
-        for applied in all_applied:
-            if (
-                applied.result not in {"stale", "staged"}
-                and subject_of(applied.read) in self._failures
-            ):
-                counts.retries += min(1, applied.read.effort.requests)
-                counts.wallets_failed -= isinstance(applied.read, WalletRead)
-
     def _note(self, applied: Applied) -> None:
-        """Record a failure, and whether to repeat the read at the end."""
+        """Record a finished read's failure, and whether to repeat it at the end."""
         read = applied.read
-        if applied.result in {"stale", "staged"}:
-            return
         self._unfinished.pop(subject_of(read), None)
         before = self._failures.pop(subject_of(read), None)
         if applied.result in {"failed", "incomplete", "held"}:

@@ -20,8 +20,15 @@ from nftsync.provider.webhooks import Route
 from nftsync.pull.reads import AnyRead, AnyTask, Pool, subject_of, weight
 from nftsync.records import Applied, ObjectRead
 from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
-from nftsync.replay.lease import LeasedRun
-from nftsync.replay.work import CircuitBreaker, Job, TriggeredSync, Work, plan_named, plan_reads
+from nftsync.replay.work import (
+    CircuitBreaker,
+    Job,
+    LeasedRun,
+    TriggeredSync,
+    Work,
+    plan_named,
+    plan_reads,
+)
 from nftsync.store import WebhookState, inbox, runs
 from nftsync.store.database import FilesInUse, explained
 from nftsync.store.inbox import Settlement, count_due

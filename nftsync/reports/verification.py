@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +15,8 @@ import msgspec
 
 from nftsync.errors import NftsyncError, StoreError, SyncRunning
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.limits import GiveUpRule
-from nftsync.pull.process import Process
-from nftsync.pull.reads import Pool, Read, Reader, Task, WalletTask
-from nftsync.pull.run import WORTH_A_PROCESS
+from nftsync.pull.process import open_reader
+from nftsync.pull.reads import WalletTask
 from nftsync.records import CONTENT_COLUMNS, Content, WalletRead
 from nftsync.store.database import is_syncing, over_keys
 from nftsync.store.mirror import sequence_numbers
@@ -116,19 +113,12 @@ def compare(
     comparison = Comparison()
     with opened(database) as connection:
         numbers, _ = sequence_numbers(connection)
-        reader: Reader[Task, Read]
-        if len(wallets) >= WORTH_A_PROCESS:
-            reader = Process(config, numbers, concurrency)
-        else:
-            reader = Pool(config, numbers, concurrency, rule=GiveUpRule())
+        reader = open_reader(config, numbers, concurrency, tasks=len(wallets))
         tasks = map(WalletTask, wallets)
         more = True
         with closing(reader):
             while (more or not reader.idle) and not over() and comparison.reason is None:
-                if more and (room := reader.room):
-                    step = list(islice(tasks, room))
-                    more = len(step) == room
-                    reader.submit(step)
+                more = more and reader.submit_some(tasks)
                 reads = reader.take(_ENTRIES, timeout=_TIMEOUT)
                 _check(connection, [x for x in reads if isinstance(x, WalletRead)], comparison)
                 tell(len(reads))

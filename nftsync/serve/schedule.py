@@ -8,18 +8,19 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
-from nftsync.errors import InputError, NftsyncError, SettingsError, StoreError, SyncRunning
+from nftsync.errors import NftsyncError, StoreError, SyncRunning
 from nftsync.provider.access import Access, access_to
 from nftsync.provider.webhooks import merge_routes
-from nftsync.pull.api import client_config, removal_limits
-from nftsync.pull.list_files import read_collections_file, read_wallets_file
+from nftsync.pull.api import client_config, removal_limits, sync_with
+from nftsync.pull.list_files import read_wallets_file
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest, register_all, sync_wallets
+from nftsync.pull.run import NoWallets, SyncRequest, register_all
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.settings import Settings
 from nftsync.store.database import FilesInUse, connect_reader, explained
@@ -57,29 +58,15 @@ def replay_config(settings: Settings) -> ReplayConfig:
 
 def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
     """Return a function that syncs all tracked wallets, including the wallets file's."""
-    client = client_config(settings)
+    tracked = replace(settings, wallets_file=None)
+    request = SyncRequest(resume=resume)
 
     def run(stopped: threading.Event) -> SyncResult:
-        lines, collections = None, None
-        try:
-            if settings.wallets_file is not None and settings.wallets_file != "-":
-                lines = read_wallets_file(settings.wallets_file)
-            if settings.collections_file is not None:
-                collections = read_collections_file(settings.collections_file)
-        except InputError as error:  # an InputError alone would mean that no wallet is tracked
-            raise SettingsError(str(error)) from error
-        if lines is not None:
+        if settings.wallets_file is not None and settings.wallets_file != "-":
+            lines = read_wallets_file(settings.wallets_file)
             with Mirror(settings.database) as mirror:
                 register_all(mirror, lines)
-        return sync_wallets(
-            settings.database,
-            client,
-            SyncRequest(resume=resume, collections=collections, limits=removal_limits(settings)),
-            concurrency=settings.concurrency,
-            progress=False,
-            access=access,
-            stopped=stopped,
-        )
+        return sync_with(tracked, request, progress=False, access=access, stopped=stopped)
 
     return run
 
@@ -108,7 +95,7 @@ def sync_periodically(
             result = run_sync(stopped)
         except SyncRunning:
             logged = _warn_once("another process is syncing", logged)
-        except InputError as error:  # no wallet is tracked yet, or the wallets file is unusable
+        except NoWallets as error:
             logged = _warn_once(f"no sync: {error}", logged)
         except NftsyncError as error:
             failed = True

@@ -22,7 +22,6 @@ _MIRROR = "nftsync/store/mirror.py"
 _RUNS = "nftsync/store/runs.py"
 _INBOX = "nftsync/store/inbox.py"
 _REQUEUE = "nftsync/store/requeue.py"
-_LEASE = "nftsync/replay/lease.py"
 _WORKER = "nftsync/replay/worker.py"
 _WORK = "nftsync/replay/work.py"
 _COMMITTER = "nftsync/receiver/committer.py"
@@ -322,25 +321,25 @@ BREAKS = [
     ),
     # Replay
     Break(
-        _LEASE,
+        _WORK,
         "a claim goes on under another lease",
         "if under not in {None, number}:",
         "if False:",
     ),
     Break(
-        _LEASE,
+        _WORK,
         "a read before the claim will do",
         "since = self._mirror.numbers.take() if claims else 0",
         "since = 0",
     ),
     Break(
-        _LEASE,
+        _WORK,
         "what a lost lease settled is kept",
         "        self.settlements = []\n        self.guard.forget()\n",
         "        self.guard.forget()\n",
     ),
     Break(
-        _LEASE,
+        _WORK,
         "work goes on without a lease",
         "                self._on_lost()\n",
         "",

@@ -89,9 +89,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A mirror of what all wallets hold, to be copied."""
     path = tmp_path_factory.mktemp("filled") / "filled.db"
     with Provider() as provider:
-        Site(provider, path).fill()
+        made = Site(provider, path)
+        made.fill()
         wallets = [wallet(number) for number in range(WALLETS)]
         nftsync.sync(wallets, base_url=provider.url, database=path, progress=False)
+    assert (made.held, made.names) == (ALL, ALL)
     return path
 
 
@@ -107,5 +109,4 @@ def site(
     found = Site(lying, database, capsys)
     found.fill()
     shutil.copy(filled, database)
-    assert (found.held, found.names) == (ALL, ALL)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,6 +40,18 @@ class Site:
         tokens = (EACH * number + place for place in places)
         fields = {**NAMED, **fields}
         self.provider.holds(wallet(number), *(entry(token(n), amount, **fields) for n in tokens))
+
+    def empty(self, numbers: Iterable[int] = range(WALLETS)) -> None:
+        """Let wallets list nothing any more."""
+        for number in numbers:
+            self.lists(number)
+
+    def groups(self, **wallets: Iterable[int]) -> str:
+        """Write a wallets file with these groups; returns its name."""
+        lines = [f"{wallet(n)},,{name}" for name, numbers in wallets.items() for n in numbers]
+        text = "\n".join(["wallet_id,label,group", *lines])
+        (self.database.parent / "wallets.csv").write_text(text)
+        return "wallets.csv"
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError
-from nftsync.pull.list_files import ListFile, Row, read_list_file
+from nftsync.pull.list_files import ListFile, Row, read_list_file, read_wallets_file
+from nftsync.store.wallets import WalletLine
 
 COLUMNS = {"wallet_id": (), "label": ("wallet_label",), "group": ()}
 #: How people and programs write the names of these columns.
@@ -137,11 +141,8 @@ def test_what_must_change_is_said(text: str, problem: str) -> None:
     [
         (
             "wallet_id;label\r\n1;Köln\r\n".encode("cp1252"),
-            (
-                "is not UTF-8 text: in Windows-1252, line 2 would be '1;Köln'; in Excel, save"
-                ' it as "CSV UTF-8 (Comma delimited)", or convert it: iconv -f WINDOWS-1252 -t'
-                " UTF-8"
-            ),
+            "is not UTF-8 text: in Windows-1252, line 2 would be '1;Köln'; in Excel, save it as"
+            ' "CSV UTF-8 (Comma delimited)", or convert it: iconv -f WINDOWS-1252 -t UTF-8',
         ),
         (b"PK\x03\x04rest", "is an Excel workbook, not a text file; in Excel, save it as"),
         (b"\xd0\xcf\x11\xe0", "is an Excel workbook, not a text file; in Excel, save it as"),
@@ -156,3 +157,88 @@ def test_what_is_no_such_text_is_said_with_what_to_do(
     with pytest.raises(InputError) as raised:
         read_list_file(path, "wallets file")
     assert str(raised.value).startswith(f"the wallets file {path} {problem}")
+
+
+# The wallets file -------------------------------------------------------------------------------
+
+A, B, C = (f"0a9b1c2d-0000-4000-8000-00000000000{digit}" for digit in "abc")
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (f"# ours\n\n  {A}  # the first\n   # more\n\t{B}\t\n#{C}\n", [(A,), (B,)]),
+        *((f"\ufeff{A}{end}{B}{end}", [(A,), (B,)]) for end in ("\n", "\r\n", "\r")),
+        (f'"{A.upper()}";;\r\n{B};;\r\n;;\r\n{A}', [(A,), (B,)]),
+        (f"Group, Wallet_ID\ng,{A.upper()}\n,{B}", [(A, None, "g"), (B,)]),
+        (f"# now\nwallet_id,label\n# 1\n{A},x # y\n\n{B},#1\n", [(A, "x # y"), (B, "#1")]),
+        (f"wallet_id,label\n{A},old\n{B},b\n{A.upper()},\u202e\u2028\x85\n",
+         [(A, "\u202e"), (B, "b")]),
+    ],
+)  # fmt: skip
+def test_what_people_write(tmp_path: Path, content: str, lines: list[tuple[str, ...]]) -> None:
+    """Comments, blanks, byte order marks, quotes, any text; of one named twice the last counts."""
+    path = tmp_path / "wallets.csv"
+    path.write_bytes(content.encode())
+    assert read_wallets_file(path) == [WalletLine(*line) for line in lines]
+
+
+WRONG = ["nonsense", A[:-1], A + "0", "{" + A + "}", A.replace("-", "")]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        *((f"{A}\n# c\n{wrong}\n", f", line 3: {wrong!r} is not a wallet id") for wrong in WRONG),
+        (f'# c\nwallet_id,label\n{A},"two\nlines"\nno,x\n', ", line 5: 'no' is not a wallet id"),
+        ("label,wallet_id\nx\n", ", line 2: '' is not a wallet id"),
+        *((text, "has no wallets") for text in ("", "\n \n", "# a\n#b", "wallet_id,label\n")),
+        (
+            f"{A};Cold\n",
+            "; a file with several columns begins with headings: wallet_id,label,group",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_line(
+    tmp_path: Path, content: str, problem: str
+) -> None:
+    path = tmp_path / "wallets.csv"
+    path.write_text(content)
+    with pytest.raises(InputError) as caught:
+        read_wallets_file(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert problem in str(caught.value)
+
+
+def test_what_cannot_be_opened_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path must be short
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        for path, why in ((".", "Is a directory"), ("none", "No such file"), ("socket", r"\w")):
+            with pytest.raises(InputError, match=rf"cannot read the wallets file {path}: {why}"):
+                read_wallets_file(Path(path))
+
+
+def test_standard_input_is_read_as_utf_8_and_named_in_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stdin(content: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
+
+    for content in (f"\ufeff{A}\r\n", f"wallet_id,label\n{A},\n"):
+        stdin(content.encode())
+        assert read_wallets_file("-") == [WalletLine(A)]
+    for wrong, message in [
+        (b"x\n", r"^standard input, line 1: 'x' is not a wallet id"),
+        (b"", "standard input has no wallets"),
+        (b"\xff", "standard input is not UTF-8"),
+    ]:
+        stdin(wrong)
+        with pytest.raises(InputError, match=message):
+            read_wallets_file("-")
+    monkeypatch.chdir(tmp_path)
+    Path("-").write_text(A)  # a file of that name can be read, too
+    assert read_wallets_file(Path(os.curdir, "-").absolute()) == [WalletLine(A)]

@@ -34,39 +34,6 @@ def errors(result: SyncResult) -> dict[str, str]:
     return {failure.wallet_id: failure.error for failure in result.failures}
 
 
-# What is counted --------------------------------------------------------------------------------
-
-
-def test_a_sync_reads_all_and_the_next_one_finds_it_unchanged(
-    lying: Provider, sync: Sync, held: Any
-) -> None:
-    wallets = fill(lying, 30)
-    first = sync(wallets)
-    assert first.status == "ok"
-    assert first.wallets == (type(first.wallets))(total=30, ok=30, unchanged=0, failed=0)
-    assert (first.tokens.added, first.balances.added) == (60, 60)
-    assert (first.requests, first.retries) == (30, 0) == (len(lying.requests()), 0)
-    assert held()[wallet(7)] == {token(14): "0", token(15): "1"}
-    second = sync()
-    assert (second.status, second.wallets.unchanged, second.requests) == ("ok", 30, 30)
-    assert second.as_dict()["balances"] == {"added": 0, "changed": 0, "removed": 0}
-    assert lying.connections <= 8
-
-
-def test_requests_and_retries_are_counted_as_the_provider_saw_them(
-    lying: Provider, sync: Sync, query: Any
-) -> None:
-    wallets = fill(lying, 6)
-    good = reply(lying.bodies[path(0)])
-    lying.on(path(0), reply(status=503), good)
-    lying.on(path(1), raw(), raw(), good)
-    lying.on(path(2), reply(b"{"), reply(status=404))
-    result = sync(wallets, retries=3)
-    assert (result.status, result.wallets.ok, result.wallets.failed) == ("partial", 5, 1)
-    assert (result.requests, result.retries) == (len(lying.requests()), 4) == (10, 4)
-    assert query("SELECT requests, retries, status FROM sync_runs") == [(10, 4, "partial")]
-
-
 def test_pages_are_put_together(lying: Provider, sync: Sync, held: Any) -> None:
     pages = {
         "": balances(entry(token(1)), cursor="two"),
@@ -165,7 +132,7 @@ def test_wallets_that_never_held_anything_may_all_be_empty(lying: Provider, sync
 # Runs that have no point ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [200, 3_000])  # by threads, and by a process of its own
+@pytest.mark.parametrize("count", [200, 520])  # by threads, and by a process of its own
 @pytest.mark.parametrize("renewable", [False, True])
 def test_wrong_credentials_end_a_run_after_20_responses_and_the_requests_in_flight(
     lying: Provider, sync: Sync, tmp_path: Path, count: int, renewable: bool
@@ -185,9 +152,9 @@ def test_wrong_credentials_end_a_run_after_20_responses_and_the_requests_in_flig
 def test_an_unreachable_provider_stops_the_run(sync: Sync, query: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    result = sync([wallet(number) for number in range(5_000)], base_url=url)
+    result = sync([wallet(number) for number in range(600)], base_url=url)
     assert "50 requests in a row got no connection (no connection to " in str(result.error)
-    assert 50 <= result.requests < 5_000
+    assert 50 <= result.requests < 600
     assert query("SELECT status, error FROM sync_runs") == [("failed", result.error)]
 
 

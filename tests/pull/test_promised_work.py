@@ -54,6 +54,7 @@ def test_unchanged_syncs_ask_once_for_each_wallet_and_get_and_write_nothing_new(
         result = sync(provider)
         assert (result.requests, result.wallets.unchanged) == (WALLETS, WALLETS)
         assert sizes() == before
+    assert provider.connections < 3 * WALLETS  # they are kept alive
     validators = [seen.headers.get("if-none-match") for seen in provider.requests()]
     assert validators == [None] * WALLETS + ['"1"'] * 2 * WALLETS
 

@@ -7,12 +7,12 @@ import os
 import pty
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,11 +33,6 @@ def editions(
         tokens = [8_000 + (number + 2 * place) % EDITIONS for place in range(EDITIONS // 2)]
         tokens += range(9_000, 9_000 + more)
         site.provider.holds(wallet(number), *(entry(token(n), amount, **NAMED) for n in tokens))
-
-
-def nothing(site: Site, wallets: Iterable[int] = range(WALLETS)) -> None:
-    for number in wallets:
-        site.lists(number)
 
 
 @pytest.fixture
@@ -68,17 +63,17 @@ def begin_with(site: Site, made: Path, make: Callable[[], object]) -> None:
 def test_losers_that_gained_before_do_not_excuse_each_other(alike: Site) -> None:
     editions(alike, amount="6")
     assert alike.sync() == 0
-    nothing(alike)
+    alike.empty()
     assert (alike.sync(), alike.held) == (1, HOLDINGS)
     editions(alike, amount="0x10")
     assert (alike.sync(), alike.held) == (1, HOLDINGS)
 
 
-@pytest.mark.parametrize("airdropped", [3, 10])
-def test_an_airdrop_excuses_no_loss_and_can_be_burned(alike: Site, airdropped: int) -> None:
+def test_an_airdrop_excuses_no_loss_and_can_be_burned(alike: Site) -> None:
+    airdropped = 10
     editions(alike, more=airdropped)
     assert alike.sync() == 0
-    nothing(alike)
+    alike.empty()
     assert (alike.sync(), alike.held) == (1, HOLDINGS + airdropped * WALLETS)
     editions(alike, more=airdropped)
     assert (alike.sync(), alike.held_back()) == (0, [])
@@ -86,17 +81,16 @@ def test_an_airdrop_excuses_no_loss_and_can_be_burned(alike: Site, airdropped: i
     assert (alike.sync(), alike.held) == (0, HOLDINGS)
 
 
-@pytest.mark.parametrize("share", [0.4, 0.45])
 def test_wallets_that_were_empty_for_a_while_are_compared_with_the_day_before(
-    alike: Site, share: float
+    alike: Site,
 ) -> None:
-    some = round(share * WALLETS)
+    some = 45
     for turn in range(3):
-        nothing(alike, (n % WALLETS for n in range(turn * some, (turn + 1) * some)))
+        alike.empty(n % WALLETS for n in range(turn * some, (turn + 1) * some))
         assert alike.sync() == 0
         editions(alike)
         assert (alike.sync(), alike.held) == (0, HOLDINGS)
-    nothing(alike)
+    alike.empty()
     assert (alike.sync(), alike.held) == (1, HOLDINGS)
 
 
@@ -112,12 +106,12 @@ def test_amounts_that_fall_in_steps_are_held_once_they_are_below_half(site: Site
 
 
 def test_what_came_yesterday_counts_and_what_went_then_does_not(site: Site) -> None:
-    nothing(site, range(45))
+    site.empty(range(45))
     assert (site.sync(), site.held) == (0, ALL - 45 * EACH)
     site.grow_older(timedelta(hours=25))
-    nothing(site, range(45, 65))
+    site.empty(range(45, 65))
     assert (site.sync(), site.held) == (0, ALL - 65 * EACH)
-    nothing(site, range(65, 80))
+    site.empty(range(65, 80))
     assert (site.sync(), site.held) == (1, ALL - 65 * EACH)
 
 
@@ -152,7 +146,7 @@ def test_one_name_for_all_tokens_of_a_contract_is_held_as_emptied_metadata(site:
 
 def test_a_sweep_into_a_new_wallet_is_a_transfer(site: Site) -> None:
     swept = [entry(token(n), "4", **NAMED) for n in range(ALL)]
-    nothing(site)
+    site.empty()
     assert (site.sync(), site.held) == (1, ALL)  # nobody has got them so far
     site.provider.holds(wallet(700), *swept)
     assert site.run("wallets", "add", wallet(700))[0] == 0
@@ -164,15 +158,12 @@ def test_a_sweep_into_a_new_wallet_is_a_transfer(site: Site) -> None:
 
 def test_a_sweep_into_a_new_wallet_of_another_group_is_a_transfer(site: Site) -> None:
     """The group that is empty then has only the new wallet's first read to explain it."""
-    lines = ["wallet_id,label,group", *(f"{wallet(n)},,hot" for n in range(WALLETS))]
-    file = site.database.parent / "wallets.csv"
-    file.write_text("\n".join(lines))
-    assert site.sync("--wallets-file", file.name) == 0
+    assert site.sync("--wallets-file", site.groups(hot=range(WALLETS))) == 0
     site.grow_older(timedelta(hours=48))
     site.provider.holds(wallet(700), *(entry(token(n), "4", **NAMED) for n in range(ALL)))
-    nothing(site)
-    file.write_text("\n".join([*lines, f"{wallet(700)},,cold"]))
-    assert (site.sync("--wallets-file", file.name), site.held_back()) == (0, [])
+    site.empty()
+    file = site.groups(hot=range(WALLETS), cold=[700])
+    assert (site.sync("--wallets-file", file), site.held_back()) == (0, [])
     assert mirrored(site.database) == {(wallet(700), token(n)): "4" for n in range(ALL)}
 
 
@@ -188,12 +179,12 @@ def onboarded(site: Site, shared: Path) -> Callable[..., Site]:
 
         def make() -> None:
             site.grow_older(timedelta(hours=48))
-            grouped = [*range(30), *range(WALLETS, 4 * WALLETS)] if groups else []
-            other = "cold" if groups else ""
-            lines = (f"{wallet(n)},,{'hot' if n in grouped else other}" for n in range(4 * WALLETS))
-            file = site.database.parent / "wallets.csv"
-            file.write_text("\n".join(["wallet_id,label,group", *lines]))
-            assert (site.sync("--wallets-file", file.name), site.held) == (0, 4 * ALL)
+            new = range(WALLETS, 4 * WALLETS)
+            if groups:
+                file = site.groups(hot=[*range(30), *new], cold=range(30, WALLETS))
+            else:
+                file = site.groups(all=[*range(WALLETS), *new])
+            assert (site.sync("--wallets-file", file), site.held) == (0, 4 * ALL)
 
         begin_with(site, shared / f"onboarded-{groups}", make)
         return site
@@ -204,7 +195,6 @@ def onboarded(site: Site, shared: Path) -> Callable[..., Site]:
 @pytest.mark.parametrize(
     ("groups", "empty", "code", "left"),
     [
-        (False, range(WALLETS), 1, 4 * ALL),
         (False, range(60), 1, 4 * ALL),
         (False, range(45), 0, 4 * ALL - 45 * EACH),
         (True, range(30), 1, 4 * ALL),  # the old ones of a group; seventy of another are there
@@ -215,7 +205,7 @@ def test_new_wallets_hide_no_loss_of_the_others(
     onboarded: Callable[..., Site], groups: bool, empty: range, code: int, left: int
 ) -> None:
     site = onboarded(groups=groups)
-    nothing(site, empty)
+    site.empty(empty)
     assert (site.sync(), site.held) == (code, left)
 
 
@@ -223,15 +213,15 @@ def test_what_came_today_neither_hides_an_older_loss_nor_is_it_guarded_alone(sit
     """A hundred wallets that were empty when they were first read get ten NFTs each."""
     site.grow_older(timedelta(hours=48))
     new = range(WALLETS, 2 * WALLETS)
-    nothing(site, new)
+    site.empty(new)
     assert site.run("wallets", "add", *map(wallet, new))[0] == 0
     assert site.sync() == 0
     for number in new:
         site.lists(number, *range(EACH))
     assert (site.sync(), site.held) == (0, 2 * ALL)
-    nothing(site, range(60))
+    site.empty(range(60))
     assert (site.sync(), site.held) == (1, 2 * ALL)
-    nothing(site, new)
+    site.empty(new)
     assert (site.sync(), site.held) == (1, 2 * ALL)
     site.fill()
     assert (site.sync(), site.held) == (0, ALL)
@@ -244,7 +234,7 @@ def test_first_reads_of_one_run_are_no_gains_of_each_other(
     editions(site)
     (site.database.parent / "all.txt").write_text("\n".join(map(wallet, range(WALLETS))))
     assert site.sync("--wallets-file", "all.txt") == 0
-    nothing(site, range(60))
+    site.empty(range(60))
     assert (site.sync(), site.held) == (1, HOLDINGS)
 
 
@@ -253,8 +243,8 @@ def test_a_gain_that_was_read_before_the_loss_could_happen_explains_nothing(alik
     editions(alike, range(60), amount="15")
     assert alike.sync() == 0
     assert alike.sync() == 0  # which confirms what the others hold
-    nothing(alike, range(60, WALLETS))
-    nothing(alike, range(40))
+    alike.empty(range(60, WALLETS))
+    alike.empty(range(40))
     assert (alike.sync(), alike.held) == (1, HOLDINGS)
 
 
@@ -263,16 +253,16 @@ def test_a_clock_that_was_ahead_counts_removals_no_longer_than_a_day(site: Site)
     with closing(sqlite3.connect(site.database)) as connection, connection:
         for table in ("balance_change_rows", "wallet_state_rows"):
             connection.execute(f"UPDATE {table} SET observed_at = ?", (ahead,))
-    nothing(site, range(45))
+    site.empty(range(45))
     assert (site.sync(), site.held) == (0, ALL - 45 * EACH)
-    nothing(site, range(60))
+    site.empty(range(60))
     assert (site.sync(), site.held) == (1, ALL - 45 * EACH)
     editions(site, range(45, 60))
     with closing(sqlite3.connect(site.database)) as connection, connection:
         a_day_ago = shifted(now(), -timedelta(hours=25))
         connection.execute("UPDATE sync_runs SET started_at = ?1, finished_at = ?1", (a_day_ago,))
         connection.execute("DELETE FROM removal_rows")
-    nothing(site, range(60))
+    site.empty(range(60))
     assert (site.sync(), site.held) == (0, ALL - 60 * EACH)
 
 
@@ -282,37 +272,33 @@ def test_a_clock_that_was_ahead_counts_removals_no_longer_than_a_day(site: Site)
 @pytest.fixture
 def held(site: Site) -> Site:
     """A site with removals of all wallets held for review."""
-    nothing(site)
+    site.empty()
     assert site.sync() == 1
     return site
 
 
-def test_a_dry_run_shows_what_an_approval_applies_and_changes_nothing(held: Site) -> None:
+def test_an_approval_and_its_dry_run_say_in_json_what_they_apply(held: Site) -> None:
+    def accept(*arguments: str) -> dict[str, Any]:
+        code, out, _ = held.run("removals", "accept", "--json", *arguments)
+        assert code == 0
+        found: dict[str, Any] = json.loads(out)
+        assert len(found["removals"]) == found["balances"]
+        return found
+
     before = mirrored(held.database)
     code, out, err = held.run("removals", "accept", "--dry-run", wallet(3))
     assert (code, out.count("no longer listed")) == (0, EACH)
     assert "Dry run: would remove 5 balances of 1 wallet" in err
-    code, out, _ = held.run("removals", "accept", "--dry-run", "--json")
-    found = json.loads(out)
-    assert (code, found["dry_run"], found["wallets"], found["balances"]) == (0, True, WALLETS, ALL)
-    assert len(found["removals"]) == ALL
+    found = accept("--dry-run")
+    assert (found["dry_run"], found["wallets"], found["balances"]) == (True, WALLETS, ALL)
     assert (mirrored(held.database), len(held.held_back())) == (before, ALL)
-
-
-def test_json_says_what_was_approved(held: Site) -> None:
-    code, out, _ = held.run("removals", "accept", wallet(3), "--json")
-    found = json.loads(out)
-    assert (code, found["dry_run"], found["wallets"], found["balances"]) == (0, False, 1, EACH)
+    found = accept(wallet(3))
+    assert (found["dry_run"], found["wallets"], found["balances"]) == (False, 1, EACH)
     assert {row["wallet_id"] for row in found["removals"]} == {wallet(3)}
     assert held.held == ALL - EACH
-    assert json.loads(held.run("removals", "accept", "--json", "--yes")[1])["balances"] == 495
-    assert json.loads(held.run("removals", "accept", "--json")[1]) == {
-        "dry_run": False,
-        "wallets": 0,
-        "balances": 0,
-        "emptied": 0,
-        "removals": [],
-    }
+    assert accept("--yes")["balances"] == 495
+    nothing = {"wallets": 0, "balances": 0, "emptied": 0, "removals": []}
+    assert accept() == {"dry_run": False, **nothing}
     assert held.held == 0
 
 
@@ -320,24 +306,18 @@ def test_json_says_what_was_approved(held: Site) -> None:
     ("answer", "more", "code", "left"), [("n", [], 1, ALL), ("y", [], 0, 0), ("", ["--yes"], 0, 0)]
 )
 def test_on_a_terminal_an_approval_is_confirmed(
-    held: Site, answer: str, more: list[str], code: int, left: int
+    held: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    more: list[str],
+    code: int,
+    left: int,
 ) -> None:
     terminal, of_process = pty.openpty()
     os.write(terminal, f"{answer}\n".encode())
-    done = subprocess.run(
-        [sys.executable, "-m", "nftsync", "removals", "accept", *more, "-d", str(held.database)],
-        stdin=of_process,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    with os.fdopen(of_process) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        ended, _, err = held.run("removals", "accept", *more)
     os.close(terminal)
-    os.close(of_process)
-    assert (done.returncode, held.held) == (code, left), done.stderr
-    assert ("Remove 500 balances of 100 wallets" in done.stderr) == (not more)
-
-
-def test_the_list_gives_the_number_of_removals_and_their_share(held: Site) -> None:
-    _, _, err = held.run("removals")
-    assert "500 removals held for review (100 % of holdings)" in err
-    assert "nftsync removals accept" in err
+    assert (ended, held.held) == (code, left), err
+    assert ("Remove 500 balances of 100 wallets" in err) == (not more)

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from nftsync.provider.webhooks import sign
+from nftsync.store.inbox import store
+from nftsync.store.mirror import Mirror
+from nftsync.times import now
 from tests.kit.provider import entry, token, wallet
 from tests.kit.worlds import mirrored, replayed
 from tests.pull.removal_site import ALL, EACH, NAMED, WALLETS, Site
-
-SECRET = "the secret of this test"
+from tests.replay.world import delivery
 
 
 def _nothing(site: Site, number: int) -> None:
@@ -47,19 +48,19 @@ ATTACKS = [_nothing, _a_fifth, _zeros, _dust, _no_numbers, _ones]
 
 
 @pytest.mark.parametrize(
-    ("attack", "share"), [*((each, 0.65) for each in ATTACKS), (_nothing, 1.0), (_dust, 1.0)]
+    ("attacks", "attacked"), [(ATTACKS, 65), ([_dust], WALLETS)], ids=["each", "dust for all"]
 )
 def test_a_run_in_which_most_vanishes_takes_nothing_away_and_the_truth_clears_it(
-    site: Site, attack: Callable[[Site, int], None], share: float
+    site: Site, attacks: list[Callable[[Site, int], None]], attacked: int
 ) -> None:
     before = mirrored(site.database)
-    for number in range(int(share * WALLETS)):
-        attack(site, number)
+    for number in range(attacked):
+        attacks[number % len(attacks)](site, number)
     for _ in range(2):
         assert site.sync() == 1
         assert mirrored(site.database).items() >= before.items()
     affected = {row["wallet_id"] for row in site.held_back()}
-    assert affected == {wallet(number) for number in range(int(share * WALLETS))}
+    assert affected == set(map(wallet, range(attacked)))
     site.fill()
     assert (site.sync(), site.held_back(), mirrored(site.database)) == (0, [], before)
     assert site.query("SELECT DISTINCT status, error FROM wallets") == [("ok", None)]
@@ -67,49 +68,31 @@ def test_a_run_in_which_most_vanishes_takes_nothing_away_and_the_truth_clears_it
 
 def test_a_part_that_grows_from_run_to_run_is_stopped_at_half(site: Site) -> None:
     codes = []
-    for run in range(1, 8):
-        for number in range(min(WALLETS, 15 * run)):
-            site.lists(number)
+    for run in range(1, 6):
+        site.empty(range(15 * run))
         codes.append(site.sync())
-    assert codes == [0, 0, 0, 1, 1, 1, 1]
+    assert codes == [0, 0, 0, 1, 1]
     assert site.held == ALL - 45 * EACH
-    assert len(site.held_back()) == 55 * EACH
+    assert len(site.held_back()) == 30 * EACH
 
 
 def test_few_wallets_at_a_time_are_stopped_at_half_all_the_same(site: Site) -> None:
-    for number in range(WALLETS):
-        site.lists(number)
+    site.empty()
     for start in range(0, WALLETS, 19):
         site.sync(*map(wallet, range(start, min(WALLETS, start + 19))))
     assert site.held >= ALL // 2
 
 
-def test_webhooks_alone_take_no_more_than_half(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nftsync.receiver.app import close_app, create_app
-
-    app = create_app(database=site.database, secrets=[SECRET], path="/webhooks")
+def test_webhooks_alone_take_no_more_than_half(site: Site) -> None:
     codes = []
-    for start in range(0, WALLETS, 10):
-        for number in range(start, start + 10):
-            site.lists(number)
-            body = json.dumps(
-                {
-                    "id": f"00000000-0000-4000-8000-{number:012}",
-                    "organizationId": wallet(1),
-                    "action": "UPDATE",
-                    "resourceType": "Wallet",
-                    "resourceId": wallet(number),
-                    "createdAtUtc": "2026-01-01T00:00:00Z",
-                    "changes": None,
-                }
-            ).encode()
-            headers = {"x-service-webhook-hmac": sign(SECRET, body)}
-            assert (
-                app.test_client().post("/webhooks", data=body, headers=headers).status_code == 200
-            )
+    for start in range(0, WALLETS, 25):
+        numbers = range(start, start + 25)
+        site.empty(numbers)
+        deliveries = [delivery(number, "Wallet", wallet(number)) for number in numbers]
+        with Mirror(site.database) as mirror, mirror.transaction() as transaction:
+            store(transaction.connection, deliveries, now())
         codes.append(site.run("replay")[0])
-    close_app(app)
-    assert codes == [0] * 5 + [1] * 5
+    assert codes == [0, 0, 1, 1]
     assert site.held == ALL // 2
     assert site.query("SELECT DISTINCT state, attempts FROM webhooks") == [("done", 1)]
 
@@ -165,8 +148,7 @@ def test_a_token_that_is_as_it_was_leaves_what_is_held_back_of_others(
 
 
 def test_what_the_rest_of_a_run_finds_is_applied(site: Site) -> None:
-    for number in range(60):
-        site.lists(number)
+    site.empty(range(60))
     site.provider.holds(wallet(0), entry(token(7_000)))
     site.provider.holds(wallet(80), *(entry(token(EACH * 80 + n), "9") for n in range(EACH)))
     assert site.sync() == 1
@@ -193,12 +175,8 @@ def test_removals_that_an_incomplete_read_applies_are_no_longer_held(site: Site)
 
 
 def test_only_the_group_in_which_most_vanishes_is_held_back(site: Site) -> None:
-    lines = [f"{wallet(n)},,{'cold' if n < 30 else 'hot'}" for n in range(WALLETS)]
-    (site.database.parent / "wallets.csv").write_text("\n".join(["wallet_id,label,group", *lines]))
-    assert site.sync("--wallets-file", "wallets.csv") == 0
-    for number in range(25):
-        site.lists(number)
-    site.lists(50)
+    assert site.sync("--wallets-file", site.groups(cold=range(30), hot=range(30, WALLETS))) == 0
+    site.empty([*range(25), 50])
     assert site.sync() == 1
     assert site.held == ALL - EACH
     assert len(site.held_back()) == 25 * EACH
@@ -206,17 +184,14 @@ def test_only_the_group_in_which_most_vanishes_is_held_back(site: Site) -> None:
 
 def test_what_moves_between_wallets_has_not_vanished(site: Site) -> None:
     """All of it, three times in a day, out of one group into another among it."""
-    lines = [f"{wallet(n)},,{'cold' if n < 50 else 'hot'}" for n in range(WALLETS)]
-    (site.database.parent / "wallets.csv").write_text("\n".join(["wallet_id,label,group", *lines]))
+    file = site.groups(cold=range(50), hot=range(50, WALLETS))
     for moved in (50, 51, 7):
         for number in range(WALLETS):
             held = (EACH * number + place for place in range(EACH))
             entries = (entry(token(n), "4", **NAMED) for n in held)
             site.provider.holds(wallet((number + moved) % WALLETS), *entries)
-        assert site.sync("--wallets-file", "wallets.csv") == 0
-        assert site.held == ALL
-    for number in range(WALLETS):
-        site.lists(number)
+        assert (site.sync("--wallets-file", file), site.held) == (0, ALL)
+    site.empty()
     assert (site.sync(), site.held) == (1, ALL)
 
 
@@ -225,15 +200,13 @@ def test_what_came_today_does_not_excuse_its_own_loss(site: Site) -> None:
         new = (entry(token(5_000 + EACH * number + place), "4") for place in range(EACH))
         site.provider.holds(wallet(number), *new)
     assert site.sync("--allow-removals") == 0
-    for number in range(WALLETS):
-        site.lists(number)
+    site.empty()
     assert (site.sync(), site.held) == (1, ALL)
 
 
 @pytest.mark.parametrize("wallets", [1, 19])
 def test_wallets_that_sell_their_last_are_not_held_up(site: Site, wallets: int) -> None:
-    for number in range(wallets):
-        site.lists(number)
+    site.empty(range(wallets))
     assert (site.sync(), site.held) == (0, ALL - wallets * EACH)
 
 
@@ -264,25 +237,23 @@ def test_accepted_removals_are_applied_as_they_were_read(site: Site) -> None:
 
 
 def test_what_is_held_back_is_told_by_status_check_and_the_failures(site: Site) -> None:
-    for number in range(WALLETS):
-        site.lists(number)
+    site.empty()
     code, _, err = site.run("sync")
     assert code == 1
     assert "100 wallets: removals held for review" in err
     assert "nftsync removals" in err
-    assert "500 balances of 100 wallets" in site.run("status")[1]
+    assert "500 removals held for review (100 % of holdings)" in site.run("removals")[2]
+    for command in ("status", "check"):
+        assert "500 balances of 100 wallets" in site.run(command)[1]
     told = json.loads(site.run("status", "--json")[1])["removals_held"]
     assert (told["wallets"], told["balances"], told["emptied"]) == (100, 500, 0)
-    assert "500 balances of 100 wallets" in site.run("check")[1]
 
 
 def test_the_limits_are_settings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(70):
-        site.lists(number)
+    site.empty(range(70))
     monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0.7")
     assert (site.sync(), site.held) == (0, ALL - 350)
-    for number in range(70, 75):
-        site.lists(number)
+    site.empty(range(70, 75))
     monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
     monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "10000")
     assert (site.sync(), site.held) == (1, ALL - 350)  # of 20 wallets and more, any is too much
@@ -290,8 +261,7 @@ def test_the_limits_are_settings(site: Site, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_interrupted_run_takes_nothing_of_it_away(site: Site) -> None:
     """Nobody knows how much of it would have vanished in the end."""
-    for number in range(WALLETS):
-        site.lists(number)
+    site.empty()
     site.provider.on(f"/v1/wallets/{wallet(WALLETS - 1)}/nft-balances", _interrupting)
     assert site.sync() == 130
     assert (site.held, site.held_back()) == (ALL, [])

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import Route
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.run import NoWallets, SyncRequest, sync_wallets
 from nftsync.replay.worker import replay_once
 from nftsync.serve.schedule import replay_config
 from nftsync.settings import load
@@ -114,7 +113,7 @@ def test_webhooks_go_on_during_a_sync_and_its_own_wait_when_it_is_stopped(known:
     def sync(stopped: threading.Event) -> SyncResult:
         syncs.append(stopped)
         assert (go_on if len(syncs) == 1 else stopped).wait(20)
-        raise InputError("no wallet")
+        raise NoWallets("no wallet")
 
     known.receive("Whatever", uuid(0))
     with known.following(ANY, run_sync=sync, max_objects=8) as following:

@@ -16,19 +16,19 @@ from tests.replay.world import NOTHING, OK, Gate, Place, path_of, wallets
 
 def test_two_replays_share_a_backlog(place: Place, provider: Provider) -> None:
     def slow(peer: Peer) -> bool:
-        peer.wait(0.01)
+        peer.wait(0.02)
         return OK(peer)
 
     provider.always(slow)
-    place.receive("Wallet", *wallets(600))
+    place.receive("Wallet", *wallets(300))
     command = place.command("replay", "--json")
     wait_until(lambda: provider.requests())
     here = place.replay()
     out, err = command.communicate(timeout=PATIENCE)
     assert command.returncode == 0, err
     there = json.loads(out)
-    assert there["done"] + here.done == 600
-    assert there["fetches"] + here.fetches == len(provider.requests()) == 600
+    assert there["done"] + here.done == 300
+    assert there["fetches"] + here.fetches == len(provider.requests()) == 300
     assert min(there["done"], here.done) > 0
     assert place.is_quiet()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from nftsync.store.inbox import MOST_ATTEMPTS, ObjectKey, Settlement, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import shifted
 from tests.kit.provider import uuid
-from tests.replay.world import OURS, THEIRS, delivery
+from tests.replay.world import OURS, THEIRS, Place, delivery
 
 _FEW = 3  # rows that one transaction marks; the real figure would need thousands of webhooks
 OBJECTS = [ObjectKey(kind, uuid(number)) for kind in ("Wallet", "Token") for number in (1, 2)]
@@ -54,10 +55,12 @@ class Worker:
 class Queue(RuleBasedStateMachine):
     """The inbox of one database, with simulated time."""
 
+    empty: Path
+
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
-        self.mirror = Mirror(Path(self._folder.name) / "nftsync.db", write_gap=0.0)
+        self.mirror = Mirror(Path(shutil.copy(self.empty, self._folder.name)), write_gap=0.0)
         self.connection = self.mirror.connection
         self.at = "2026-01-01T00:00:00.000000Z"
         self.workers = [Worker(), Worker()]
@@ -268,7 +271,8 @@ def _key(row: Row) -> ObjectKey:
     return ObjectKey(row["resource_type"], row["resource_id"])
 
 
-def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do() -> None:
+def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do(empty: Path) -> None:
+    Queue.empty = empty
     few = settings(
         max_examples=15,
         stateful_step_count=30,
@@ -278,10 +282,10 @@ def test_the_inbox_keeps_its_promises_whatever_workers_and_clocks_do() -> None:
     run_state_machine_as_test(Queue, settings=few)
 
 
-def test_of_two_workers_that_saw_an_object_due_one_claims_it(tmp_path: Path) -> None:
+def test_of_two_workers_that_saw_an_object_due_one_claims_it(place: Place) -> None:
     """Also where more of it has come between."""
     at = "2026-01-01T00:00:00.000000Z"
-    with Mirror(tmp_path / "nftsync.db", write_gap=0.0) as mirror:
+    with Mirror(place.database, write_gap=0.0) as mirror:
         claims = []
         for number in range(2):
             with mirror.transaction() as transaction:
@@ -292,9 +296,9 @@ def test_of_two_workers_that_saw_an_object_due_one_claims_it(tmp_path: Path) -> 
         assert claims == [OBJECTS[:1], []]
 
 
-def test_who_has_lost_an_object_settles_nothing_of_who_has_it_now(tmp_path: Path) -> None:
+def test_who_has_lost_an_object_settles_nothing_of_who_has_it_now(place: Place) -> None:
     at, later = "2026-01-01T00:00:00.000000Z", "2026-01-01T01:00:00.000000Z"
-    with Mirror(tmp_path / "nftsync.db", write_gap=0.0) as mirror:
+    with Mirror(place.database, write_gap=0.0) as mirror:
         connection = mirror.connection
         leases = []
         with mirror.transaction():

@@ -11,13 +11,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import msgspec
+import pytest
 
 import nftsync
-from nftsync.errors import InputError, SettingsError, SyncRunning
+from nftsync.errors import SettingsError, SyncRunning
 from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.run import NoWallets, SyncRequest, sync_wallets
 from nftsync.replay.config import RunSync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -40,8 +41,6 @@ from tests.kit.waiting import wait_until
 from tests.kit.worlds import Outcome, listed, mirrored, replayed
 
 NOWHERE = "http://127.0.0.1:9"
-#: More wallets than a sync takes in hand at once, so the last are looked up late.
-MANY = 4_020
 
 
 def runs(database: Path) -> list[tuple[str, ...]]:
@@ -71,7 +70,7 @@ def is_due(database: Path, seconds: float = PATIENCE) -> bool:
 
     def sync(_: threading.Event) -> SyncResult:
         due.set()
-        raise InputError("not in this test")
+        raise NoWallets("not in this test")
 
     with scheduled(database, timedelta(hours=1), sync):
         return due.wait(seconds)
@@ -127,7 +126,7 @@ def test_it_goes_on_after_syncs_that_could_not_be_made(
 ) -> None:
     database = tmp_path / "nftsync.db"
     wallets = provider.world.wallets()
-    errors = [SyncRunning("other"), InputError("no wallets"), SettingsError("no token")]
+    errors = [SyncRunning("other"), NoWallets("no wallets"), SettingsError("no token")]
     begun = threading.Semaphore(0)
 
     def sync(_: threading.Event) -> SyncResult:
@@ -257,11 +256,14 @@ def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -
 
 
 def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhile(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are a part of its total, and the schedule waits."""
+    monkeypatch.setattr("nftsync.pull.reads._MOST_TASKS", 50)
+    monkeypatch.setattr("nftsync.store.wallets._STEP", 20)
     database = tmp_path / "nftsync.db"
-    wallets = [wallet(number) for number in range(1, MANY + 1)]
+    # More than the sync takes in hand at once, so it looks the last ones up late.
+    wallets = [wallet(number) for number in range(1, 121)]
     go_on = threading.Event()
 
     def when_told(peer: Peer) -> bool:
@@ -290,10 +292,10 @@ def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhi
                 go_on.set()
         done = syncing.result()
         assert (done.status, msgspec.to_builtins(done.wallets)) == (
-            *("ok", {"total": MANY, "ok": MANY, "unchanged": 20, "failed": 0}),
+            *("ok", {"total": 120, "ok": 120, "unchanged": 20, "failed": 0}),
         )
         ledger = "SELECT wallets_total, wallets_ok FROM sync_runs WHERE kind = 'sync'"
-        assert query(database, ledger) == [(MANY, MANY)]
+        assert query(database, ledger) == [(120, 120)]
         assert not is_due(database, 1.0)
         assert server.stop() == 0
     assert_settled(database)
