@@ -25,7 +25,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -36,9 +36,6 @@ from nftsync.pull.reads import Pool, Read, Reader, Task
 from nftsync.records import SequenceNumbers
 from nftsync.threads import start_thread
 
-if TYPE_CHECKING:
-    from nftsync.provider.access import Access
-
 _log = logging.getLogger("nftsync.sync")
 
 #: The approximate size of a frame in entries, and the seconds until a smaller one is sent.
@@ -46,8 +43,6 @@ _FRAME_ENTRIES = 400
 _FRAME_SECONDS = 0.05
 #: Bytes; a response has at most 64 MiB, so a longer frame is garbage.
 _LARGEST_FRAME = 1024**3
-#: From this many tasks on, a child is worth its start, a fifth of a second.
-_WORTH_A_PROCESS = 500
 #: Seconds that a stopping child has to send its last reads.
 _STOP_SECONDS = 1.0
 #: How often a child is replaced.
@@ -96,8 +91,7 @@ class Process(Reader[Task, Read]):
     ) -> None:
         """Start the child.
 
-        A child that sends no heartbeat for `heartbeat_timeout` seconds is replaced; None: longer
-        than an attempt may take.
+        A child without a heartbeat for `heartbeat_timeout` seconds is replaced.
         """
         super().__init__()
         self._setup = (config, numbers, threads)
@@ -217,23 +211,6 @@ class Process(Reader[Task, Read]):
         # The child's ends of the pipes are closed now, so both threads end.
         self._listener.join()
         self._sender.join()
-
-
-def open_reader(
-    config: ClientConfig,
-    numbers: SequenceNumbers,
-    threads: int,
-    access: Access | None = None,
-    *,
-    tasks: int,
-) -> Reader[Task, Read]:
-    """Return a reader that stops when the provider is down.
-
-    Its threads run in this process if `access` is shared or if there are few `tasks`.
-    """
-    if access is None and tasks >= _WORTH_A_PROCESS:
-        return Process(config, numbers, threads)
-    return Pool(config, numbers, threads, access, rule=GiveUpRule())
 
 
 def _send_all(task_pipe: Connection, outbox: SimpleQueue[object]) -> None:

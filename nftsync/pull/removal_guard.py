@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from tempfile import SpooledTemporaryFile, gettempdir
 from typing import NamedTuple, Protocol
 
@@ -71,13 +72,10 @@ class History(Protocol):
         """Return the changes, oldest first, without first reads."""
 
     def first_reads(self, tokens: Collection[str]) -> Iterable[FirstRead]:
-        """Return first balances of tokens in wallets, except from the database's first run."""
+        """Return first balances of tokens, except from the database's first run."""
 
     def last_read(self, wallet: str, at: str) -> str | None:
-        """Return the start of a wallet's last read before a change, or None.
-
-        `at` is the time of the change, or blank if it is not stored yet.
-        """
+        """Return the start of a wallet's last read before a change; blank `at`: before now."""
 
     def new_wallets(self) -> Collection[str]:
         """Return wallets whose first read showed a balance."""
@@ -237,15 +235,25 @@ def _changed_balances(
         else:
             balance.after = balance.stored = change.after
     for read in waiting:
-        for token in read.balances:
-            balance = changed.get((read.wallet_id, token))
-            if balance is not None:
-                balance.after = read.after.get(token)
-        for token, (before, after) in read.gained.items():
-            key = read.wallet_id, token
-            balance = changed.setdefault(key, _Balance(read.group, before, after, before))
-            balance.after = after
+        for change in _changes_in(read):
+            key = change.wallet, change.token
+            if change.token in read.gained:
+                balance = _Balance(change.group, change.before, change.after, change.before)
+                changed.setdefault(key, balance)
+            if key in changed:
+                changed[key].after = change.after
     return changed
+
+
+def _changes_in(read: Removals) -> Iterator[Change]:
+    """Yield a waiting read's changes of amounts; they have no time yet."""
+    lost = zip(read.balances, read.before, strict=True)
+    amounts: dict[str, tuple[str | None, str | None]] = {
+        token: (before, read.after.get(token)) for token, before in lost
+    }
+    amounts |= read.gained
+    for token, (before, after) in amounts.items():
+        yield Change(read.wallet_id, read.group, token, before, after, "")
 
 
 def _apply_transfers(
@@ -266,7 +274,9 @@ def _apply_transfers(
     gained &= lost
     movements: dict[tuple[str, int], list[Movement[str]]] = {}
     first_gains: dict[tuple[str, int], list[Movement[str]]] = {}
-    for change in _all_changes(changes, waiting, gained):
+    for change in chain(changes, *map(_changes_in, waiting)):
+        if change.token not in gained:
+            continue
         _note_movements(movements, change, history.last_read(change.wallet, change.at), history.at)
         key = change.wallet, change.token
         if key not in changed:
@@ -291,21 +301,6 @@ def _note_movements(
         if old != new:
             movement = Movement(change.wallet, new - old, after, change.at or now)
             into.setdefault((change.token, kind), []).append(movement)
-
-
-def _all_changes(
-    changes: Iterable[Change], waiting: Iterable[Removals], tokens: Collection[str]
-) -> Iterator[Change]:
-    """Yield changes of tokens; changes in waiting reads have no time."""
-    yield from (change for change in changes if change.token in tokens)
-    for read in waiting:
-        lost = zip(read.balances, read.before, strict=True)
-        for token, before in lost:
-            if token in tokens:
-                yield Change(read.wallet_id, read.group, token, before, read.after.get(token), "")
-        for token, (old, new) in read.gained.items():
-            if token in tokens:
-                yield Change(read.wallet_id, read.group, token, old, new, "")
 
 
 #: Bytes of waiting reads in memory; beyond that, they go to an unnamed file.
@@ -375,7 +370,7 @@ class RemovalGuard:
         self.decision = decide(self.limits, self._last_day, waiting)
 
     def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
-        """Apply about this many entries of waiting reads, with removals or as `held`."""
+        """Apply waiting reads of about `entries` entries, whole or without held removals."""
         released: dict[OnRemovals, list[Read]] = {"apply": [], "hold": []}
         while self._waiting and entries > 0:
             waiting = self._waiting.pop(next(iter(self._waiting)))

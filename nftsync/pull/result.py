@@ -88,9 +88,7 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
         run_id: its row in `sync_runs`.
         status: `ok`, `partial` (some wallets failed or were incomplete), `failed` (all did, or the
             run stopped early) or `interrupted`.
-        wallets: counts of wallets.
-        tokens: counts of tokens.
-        balances: counts of balances.
+        wallets, tokens, balances: their counts.
         requests: HTTP requests, including retries.
         retries: how many requests were retries.
         seconds: duration.

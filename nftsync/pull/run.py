@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nftsync.errors import InputError, RunInterrupted, SettingsError
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.process import open_reader
+from nftsync.provider.limits import GiveUpRule
+from nftsync.pull.process import Process
 from nftsync.pull.reads import (
+    Pool,
     Read,
     Reader,
     Subject,
@@ -29,7 +31,7 @@ from nftsync.pull.reads import (
 )
 from nftsync.pull.removal_guard import RemovalGuard, RemovalLimits
 from nftsync.pull.result import Failure, SyncResult
-from nftsync.records import Applied, WalletRead
+from nftsync.records import Applied, SequenceNumbers, WalletRead
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import explained, over_keys, sync_lock
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 
 _Row = TypeVar("_Row")
 
+#: From this many tasks on, a reading process is worth its start, a fifth of a second.
+_WORTH_A_PROCESS = 500
 #: Seconds that reads wait to be written together.
 _TIMEOUT = 0.2
 #: After such a wait for reads, in seconds, the next transaction also indexes some new tokens.
@@ -82,7 +86,7 @@ class SyncRequest(NamedTuple):
 
 
 class NoWallets(InputError):
-    """No wallet is named or tracked."""
+    """No wallets to read."""
 
 
 def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
@@ -176,6 +180,23 @@ def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, I
     steps = (numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH))
     pages = (over_keys(connection, query, step).fetchall() for step in steps)
     return len(numbers), (TokenTask(row[0]) for rows in pages for row in rows)
+
+
+def open_reader(
+    config: ClientConfig,
+    numbers: SequenceNumbers,
+    threads: int,
+    access: Access | None = None,
+    *,
+    tasks: int,
+) -> Reader[Task, Read]:
+    """Return a reader that stops when the provider is down.
+
+    Its threads run in this process if `access` is shared or if there are few `tasks`.
+    """
+    if access is None and tasks >= _WORTH_A_PROCESS:
+        return Process(config, numbers, threads)
+    return Pool(config, numbers, threads, access, rule=GiveUpRule())
 
 
 def sync_wallets(

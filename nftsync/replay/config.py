@@ -74,7 +74,7 @@ class ReplayConfig:
         organization_id: webhooks for others are quarantined; None: no check.
         concurrency: concurrent reads.
         max_objects: most objects in work.
-        max_unknown: most unknown wallets and tokens to read because one object names them.
+        max_unknown: most unknown wallets and tokens to read that one object names.
     """
 
     client: ClientConfig

@@ -1,7 +1,7 @@
 """Work of a replay: claims under a lease, jobs and their reads, triggered syncs, outages.
 
 A lease keeps two workers from processing the same webhooks. A read serves every waiting job whose
-webhooks were claimed before the read started. Sequence numbers show the order.
+webhooks were claimed before the read started, by their sequence numbers.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 from nftsync.text import visible
@@ -50,15 +50,13 @@ def log_lines(level: int = logging.INFO, stream: TextIO | None = None) -> loggin
     from pythonjsonlogger.json import JsonFormatter
 
     handler = logging.StreamHandler(stream or sys.stderr)
-    names = {"levelname": "level", "name": "logger"}
-    if handler.stream is not None and handler.stream.isatty():  # it may be closed
-        handler.setFormatter(_PlainFormatter())
-    else:
-        handler.setFormatter(
-            JsonFormatter(
-                "%(levelname)s %(name)s %(message)s", timestamp="time", rename_fields=names
-            )
-        )
+    formatter = JsonFormatter(
+        "%(levelname)s %(name)s %(message)s",
+        timestamp="time",
+        rename_fields={"levelname": "level", "name": "logger"},
+    )
+    on_terminal = handler.stream is not None and handler.stream.isatty()  # it may be closed
+    handler.setFormatter(_PlainFormatter() if on_terminal else formatter)
     # Limited, because any sender can cause them: refused webhooks (with `remote`), and waitress's
     # reports of invalid requests.
     handler.addFilter(_Bounded(lambda record: hasattr(record, "remote")))
@@ -78,11 +76,8 @@ class _PlainFormatter(logging.Formatter):
     """Lines such as `12:00:05Z WARNING refused a webhook: reason wrong`, without zero values."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(message)s")
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
-        moment = datetime.fromtimestamp(record.created, UTC)
-        return moment.strftime(datefmt or "%H:%M:%SZ")
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%SZ")
+        self.converter = time.gmtime
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         from pythonjsonlogger.core import RESERVED_ATTRS
@@ -118,7 +113,7 @@ class _Bounded(logging.Filter):
 
 
 class _Unblocked(io.RawIOBase):
-    """Stream that a thread writes; the thread takes no lock that would keep Python from exiting."""
+    """Standard error, written by a thread that holds no lock that Python needs to exit."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -141,8 +141,7 @@ def test_what_must_change_is_said(text: str, problem: str) -> None:
     [
         (
             "wallet_id;label\r\n1;Köln\r\n".encode("cp1252"),
-            "is not UTF-8 text: in Windows-1252, line 2 would be '1;Köln'; in Excel, save it as"
-            ' "CSV UTF-8 (Comma delimited)", or convert it: iconv -f WINDOWS-1252 -t UTF-8',
+            "is not UTF-8 text: in Windows-1252, line 2 would be '1;Köln'; in Excel, save it as",
         ),
         (b"PK\x03\x04rest", "is an Excel workbook, not a text file; in Excel, save it as"),
         (b"\xd0\xcf\x11\xe0", "is an Excel workbook, not a text file; in Excel, save it as"),
@@ -157,6 +156,7 @@ def test_what_is_no_such_text_is_said_with_what_to_do(
     with pytest.raises(InputError) as raised:
         read_list_file(path, "wallets file")
     assert str(raised.value).startswith(f"the wallets file {path} {problem}")
+    assert ("iconv -f WINDOWS-1252 -t UTF-8" in str(raised.value)) == ("UTF-8 text" in problem)
 
 
 # The wallets file -------------------------------------------------------------------------------

@@ -132,8 +132,8 @@ def test_wallets_that_never_held_anything_may_all_be_empty(lying: Provider, sync
 # Runs that have no point ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [200, 520])  # by threads, and by a process of its own
-@pytest.mark.parametrize("renewable", [False, True])
+# By threads, and by a process of its own.
+@pytest.mark.parametrize(("count", "renewable"), [(200, True), (520, False)])
 def test_wrong_credentials_end_a_run_after_20_responses_and_the_requests_in_flight(
     lying: Provider, sync: Sync, tmp_path: Path, count: int, renewable: bool
 ) -> None:

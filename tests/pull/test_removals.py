@@ -195,15 +195,6 @@ def test_what_moves_between_wallets_has_not_vanished(site: Site) -> None:
     assert (site.sync(), site.held) == (1, ALL)
 
 
-def test_what_came_today_does_not_excuse_its_own_loss(site: Site) -> None:
-    for number in range(WALLETS):
-        new = (entry(token(5_000 + EACH * number + place), "4") for place in range(EACH))
-        site.provider.holds(wallet(number), *new)
-    assert site.sync("--allow-removals") == 0
-    site.empty()
-    assert (site.sync(), site.held) == (1, ALL)
-
-
 @pytest.mark.parametrize("wallets", [1, 19])
 def test_wallets_that_sell_their_last_are_not_held_up(site: Site, wallets: int) -> None:
     site.empty(range(wallets))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-import nftsync
 from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import Route, merge_routes, read_webhook
@@ -29,10 +24,11 @@ from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
 from tests.kit.provider import Peer, Provider, Sender, balances, entry, reply, token, uuid, wallet
+from tests.kit.serve_process import command as command_line
+from tests.kit.serve_process import query, webhook
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
-ROOT = str(Path(nftsync.__file__).parents[1])
 OURS = uuid(1, 0xC)
 THEIRS = uuid(2, 0xC)
 #: A wallet that holds nothing.
@@ -66,16 +62,7 @@ class Gate:
 
 
 def delivery(number: int, resource_type: str, resource_id: str, by: str = OURS) -> Delivery:
-    fields = {
-        "organizationId": by,
-        "action": "update",
-        "id": uuid(number, 0xE),
-        "resourceId": resource_id,
-        "resourceType": resource_type,
-        "createdAtUtc": "2026-01-01T00:00:00Z",
-        "changes": None,
-    }
-    body = msgspec.json.encode(fields)
+    body = webhook(resource_type, resource_id, id=uuid(number, 0xE), organizationId=by)
     return Delivery(body, read_webhook(body, None))
 
 
@@ -114,23 +101,22 @@ class Place:
         return [uuid(number, 0xE) for number in numbers]
 
     def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.database, isolation_level=None, timeout=30)) as db:
-            return db.execute(statement, parameters).fetchall()
+        return query(self.database, statement, *parameters)
 
     def states(self) -> dict[str, int]:
         return dict(self.run("SELECT state, count(*) FROM webhooks GROUP BY state"))
 
     def webhook(self, webhook_id: str) -> dict[str, Any]:
-        (row,) = self._rows("SELECT * FROM webhooks WHERE webhook_id = ?", webhook_id)
+        (row,) = self._rows("webhooks WHERE webhook_id = ?", webhook_id)
         return row
 
     def runs(self) -> list[dict[str, Any]]:
-        return self._rows("SELECT * FROM sync_runs WHERE kind = 'replay' ORDER BY run_id")
+        return self._rows("sync_runs WHERE kind = 'replay' ORDER BY run_id")
 
-    def _rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
+    def _rows(self, which: str, *parameters: object) -> list[dict[str, Any]]:
         with closing(sqlite3.connect(self.database)) as db:
             db.row_factory = sqlite3.Row
-            return [dict(row) for row in db.execute(query, parameters)]
+            return [dict(row) for row in db.execute(f"SELECT * FROM {which}", parameters)]
 
     def attempts(self) -> set[int]:
         return {count for (count,) in self.run("SELECT DISTINCT attempts FROM webhooks")}
@@ -200,8 +186,7 @@ class Place:
         """A command in a process of its own, on this database and provider."""
         where = ("-d", str(self.database), "--base-url", self.url)
         return subprocess.Popen(
-            [sys.executable, "-m", "nftsync", *arguments, *where],
-            env={**os.environ, "PYTHONPATH": ROOT},
+            command_line(*arguments, *where),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

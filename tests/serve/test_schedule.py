@@ -223,7 +223,8 @@ def test_another_sync_at_the_same_time_is_no_error(
     flags = ("--sync-every", "1s", "--rate-limit", 2)
     with serving(synced.parent, provider.url, *flags) as server:
         wait_until(lambda: runs(synced)[-1][1] == "running")
-        assert command("sync", "--base-url", provider.url, "-d", synced).code == 75
+        done = command("sync", "--base-url", provider.url, "-d", synced)
+        assert (done.code, done.err.count("\n"), "another sync" in done.err) == (75, 1, True)
         wait_until(lambda: server.logged("synced"))
         with sync_lock(synced):
             wait_until(lambda: server.logged("another process is syncing"))
