@@ -6,68 +6,27 @@ import random
 import sqlite3
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import nftsync
+from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror
-from nftsync.store.wallets import WalletLine
 from nftsync.times import now
 from tests.kit.provider import Peer, Provider, Sender, balances, entry, raw, reply, token, wallet
 from tests.kit.worlds import Outcome, mirrored, replayed
+from tests.pull.runs import MANY, attempts, one_token_each, path_of, run
 
-#: Enough for reads to be made by a process of their own.
-MANY = 510
 FAILS: dict[str, Sender] = {
     "500": reply(status=500),
     "503": reply(status=503),
     "broken": raw(then="reset"),
 }
-
-
-def one_token_each(peer: Peer) -> bool:
-    number = int(peer.seen.path.split("/")[3][-12:], 16)
-    return reply(balances(entry(token(number))))(peer)
-
-
-def path_of(number: int) -> str:
-    return f"/v1/wallets/{wallet(number)}/nft-balances"
-
-
-def attempts(provider: Provider) -> Counter[str]:
-    """How often each path was asked for."""
-    return Counter(seen.path for seen in provider.requests())
-
-
-def run(
-    provider: Provider,
-    database: Path,
-    numbers: Iterable[int],
-    *,
-    resume: bool = False,
-    tokens: bool = False,
-    concurrency: int = 8,
-    stopped: threading.Event | None = None,
-    **config: Any,
-) -> nftsync.SyncResult:
-    lines = [WalletLine(wallet(number)) for number in numbers]
-    return sync_wallets(
-        database,
-        ClientConfig(**{"base_url": provider.url, "attempts": 3, "first_wait": 0.01, **config}),
-        SyncRequest(wallets=lines, resume=resume, tokens=tokens),
-        concurrency=concurrency,
-        progress=False,
-        stopped=stopped,
-    )
 
 
 @pytest.mark.parametrize(("count", "seed"), [(40, 1), (MANY, 3)])
@@ -277,3 +236,26 @@ def test_errors_of_one_kind_are_told_once(
     listed = command("wallets", "--status", "failed", "--json", "-d", database).json
     assert len(listed) == 9
     assert len(command(*asked, "--retries", "1", "--json").json["failures"]) == 9
+
+
+def test_a_large_sync_with_shared_access_reads_by_threads_that_keep_its_bound(
+    lying: Provider, database: Path
+) -> None:
+    lock = threading.Lock()
+    here = most = 0
+
+    def answer(peer: Peer) -> bool:
+        nonlocal here, most
+        with lock:
+            here += 1
+            most = max(most, here)
+        time.sleep(0.002)  # so that those that are read at once meet here
+        # Before the answer: a client that has it may ask again while this thread still waits.
+        with lock:
+            here -= 1
+        return one_token_each(peer)
+
+    lying.always(answer)
+    access = access_to(ClientConfig(base_url=lying.url), at_once=3)
+    assert run(lying, database, range(MANY), access=access).wallets.ok == MANY
+    assert most <= 3

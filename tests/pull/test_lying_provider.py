@@ -15,12 +15,9 @@ import pytest
 
 from nftsync.pull.result import SyncResult
 from tests.kit.provider import Provider, balances, entry, raw, reply, silence, token, wallet
+from tests.pull.runs import path_of
 
 Sync = Callable[..., SyncResult]
-
-
-def path(number: int) -> str:
-    return f"/v1/wallets/{wallet(number)}/nft-balances"
 
 
 def fill(lying: Provider, count: int) -> list[str]:
@@ -39,7 +36,7 @@ def test_pages_are_put_together(lying: Provider, sync: Sync, held: Any) -> None:
         "": balances(entry(token(1)), cursor="two"),
         "c=two": balances(entry(token(2), "5"), cursor=None),
     }
-    lying.on(path(0), lambda peer: reply(pages[peer.seen.query])(peer))
+    lying.on(path_of(0), lambda peer: reply(pages[peer.seen.query])(peer))
     toml = '[paging]\nnext = "cursor"\nparam = "c"\n'
     assert sync([wallet(0)], toml=toml).status == "ok"
     assert held() == {wallet(0): {token(1): "1", token(2): "5"}}
@@ -73,7 +70,7 @@ def test_wallets_that_fail_are_listed_and_keep_what_they_held_while_the_others_g
     before, read_at = held(), dict(query("SELECT wallet_id, synced_at FROM wallets"))
     faulty = {wallet(number): fault for number, fault in enumerate(FAULTS)}
     for number, (answer, _) in enumerate(FAULTS.values()):
-        lying.on(path(number), answer)
+        lying.on(path_of(number), answer)
     result = sync(timeout=0.5)
     assert (result.status, result.wallets.total, result.wallets.failed) == (
         "partial", 30, len(FAULTS),
@@ -88,7 +85,7 @@ def test_wallets_that_fail_are_listed_and_keep_what_they_held_while_the_others_g
     assert all(synced_at == read_at[wallet_id] for wallet_id, _, synced_at in failed)
     for number in range(len(FAULTS)):
         lying.holds(wallet(number), entry(token(2 * number), "9"))
-        lying.on(path(number))
+        lying.on(path_of(number))
     again = sync()
     assert (again.status, again.balances.removed) == ("ok", len(FAULTS))
     assert held()[wallet(1)] == {token(2): "9"}
@@ -199,7 +196,7 @@ def test_ctrl_c_does_not_wait_for_a_silent_provider_and_keeps_what_was_read(
     """Interrupted is interrupted, also where all that has ended so far has failed."""
     wallets = fill(lying, 12)
     for number in range(read, 12):
-        lying.on(path(number), reply(status=404) if number < 4 else silence())
+        lying.on(path_of(number), reply(status=404) if number < 4 else silence())
     pressed: list[float] = []
 
     def press() -> None:
@@ -216,7 +213,7 @@ def test_ctrl_c_does_not_wait_for_a_silent_provider_and_keeps_what_was_read(
     assert set(errors(result)) == set(wallets[read:4])
     assert set(held()) == set(wallets[:read])
     for number in range(12):
-        lying.on(path(number))
+        lying.on(path_of(number))
     resumed = sync(resume=True)
     assert (resumed.run_id, resumed.status, resumed.wallets.ok) == (result.run_id, "ok", 12)
     assert set(held()) == set(wallets)

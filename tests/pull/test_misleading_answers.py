@@ -17,9 +17,7 @@ from nftsync.errors import ReadError
 from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig, Paging
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest, sync_wallets
 from nftsync.records import Effort
-from nftsync.store.wallets import WalletLine
 from nftsync.times import format_time
 from tests.kit.provider import (
     Peer,
@@ -33,12 +31,14 @@ from tests.kit.provider import (
     token,
     wallet,
 )
+from tests.kit.worlds import mirrored
+from tests.pull.runs import path_of, run
 
 Sync = Callable[..., SyncResult]
 Held = Callable[[], dict[str, dict[str, str]]]
 
 
-PATH = f"/v1/wallets/{wallet(1)}/nft-balances"
+PATH = path_of(1)
 TWO = balances(entry(token(1)), entry(token(2)))
 ONE = balances(entry(token(1)))
 BOTH = {wallet(1): {token(1): "1", token(2): "1"}}
@@ -213,23 +213,6 @@ def test_a_text_may_quote_the_keys(lying: Provider, sync: Sync, held: Held) -> N
 # Too much ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def bounded(lying: Provider, tmp_path: Path) -> Sync:
-    """A sync whose bounds are a test's, not what a provider with millions needs."""
-
-    def run(wallets: list[str], **bounds: Any) -> SyncResult:
-        (tmp_path / "data").mkdir()
-        return sync_wallets(
-            tmp_path / "data/nftsync.db",
-            ClientConfig(base_url=lying.url, attempts=1, first_wait=0.005, **bounds),
-            SyncRequest(wallets=[WalletLine(each) for each in wallets]),
-            concurrency=8,
-            progress=False,
-        )
-
-    return run
-
-
 def endless_pages(entries: int) -> Sender:
     """Pages without end, each with other tokens."""
     count = 0
@@ -244,32 +227,31 @@ def endless_pages(entries: int) -> Sender:
 
 
 def test_a_wallet_whose_pages_never_end_fails_before_it_fills_the_memory(
-    lying: Provider, bounded: Sync, held: Held
+    lying: Provider, database: Path
 ) -> None:
     lying.on(PATH, endless_pages(200))
-    result = bounded([wallet(1)], paging=PAGES, max_entries=2_000)
-    assert (result.status, held()) == ("failed", {})
+    result = run(lying, database, [1], paging=PAGES, max_entries=2_000)
+    assert (result.status, mirrored(database)) == ("failed", {})
     assert result.failures[0].error.startswith("the pages together contain more than ")
     assert len(lying.requests()) == 11
 
 
-def test_one_answer_with_too_many_entries_is_not_decoded(lying: Provider, bounded: Sync) -> None:
+def test_one_answer_with_too_many_entries_is_not_decoded(lying: Provider, database: Path) -> None:
     lying.on(PATH, reply(TWO))
-    assert "more than 1 entries" in bounded([wallet(1)], max_entries=1).failures[0].error
+    assert "more than 1 entries" in run(lying, database, [1], max_entries=1).failures[0].error
 
 
 @pytest.mark.parametrize("paging", [None, PAGES])
 def test_large_answers_wait_for_each_other_and_all_come(
-    lying: Provider, bounded: Sync, held: Held, paging: Paging | None
+    lying: Provider, database: Path, paging: Paging | None
 ) -> None:
-    wallets = [wallet(number) for number in range(40)]
-    for number, each in enumerate(wallets):
+    for number in range(40):
         body = balances(*(entry(token(3 * number + n)) for n in range(3)))
         start = head(f"content-length: {len(body)}") + body[:-1]
         slow = raw(start, body[-1:], pause=0.02, then="keep")
-        lying.on(f"/v1/wallets/{each}/nft-balances", slow)
-    result = bounded(wallets, paging=paging, large_bytes=300)
-    assert (result.status, len(held())) == ("ok", 40)
+        lying.on(path_of(number), slow)
+    result = run(lying, database, range(40), paging=paging, large_bytes=300)
+    assert (result.status, len(mirrored(database))) == ("ok", 40 * 3)
     assert result.requests == len(lying.requests()) == 40
 
 

@@ -15,6 +15,7 @@ from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.pull.runs import path_of
 
 WALLETS = 20
 TABLES = "balance_rows", "balance_change_rows", "tokens", "token_change_rows", "wallet_state_rows"
@@ -27,10 +28,6 @@ def provider(lying: Provider) -> Provider:
         body = balances(entry(token(number)), entry(token(WALLETS)))
         lying.on(path_of(number), reply(body, etag='"1"'), reply(status=304))
     return lying
-
-
-def path_of(number: int) -> str:
-    return f"/v1/wallets/{wallet(number)}/nft-balances"
 
 
 def sync(provider: Provider, **more: Any) -> nftsync.SyncResult:
