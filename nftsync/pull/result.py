@@ -20,9 +20,7 @@ _DETAILS = re.compile(r"(?<=\[)\d+(?=\])|(?<=byte )\d+|(?<=to wait )\d+")
 
 class _Named(msgspec.Struct, frozen=True):
     def __getitem__(self, name: str) -> Any:
-        if name not in self.__struct_fields__:
-            raise KeyError(name)
-        return getattr(self, name)
+        return msgspec.structs.asdict(self)[name]
 
 
 class WalletCounts(_Named, frozen=True):

@@ -101,7 +101,7 @@ def under_load(world: World, url: str) -> Iterator[Load]:
 def kill_in_the_middle(server: Serve, load: Load, database: Path, rng: random.Random) -> list[str]:
     """Kill it while it works; what was pending then, of objects that nobody worked on."""
     before = len(load.answered)
-    wait_until(lambda: len(load.answered) > before + rng.randrange(30, 90))
+    wait_until(lambda: len(load.answered) > before + rng.randrange(15, 45))
     wait_until(lambda: "running" in states(database).values())
     answered = list(load.answered)
     server.kill()
