@@ -110,8 +110,9 @@ def refuse_unknown(table: Mapping[str, object], keys: Mapping[str, object], wher
     """Raise a SettingsError for the first key that is not in `keys`."""
     for key in table:
         if key not in keys:
-            nearest = get_close_matches(key.replace("-", "_").lower(), keys, n=1, cutoff=0)[0]
-            raise SettingsError(f"unknown key {key!r} in {where}; did you mean {nearest!r}?")
+            near = get_close_matches(key.replace("-", "_").lower(), keys, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}"
+            raise SettingsError(f"unknown key {key!r} in {where}; {hint}")
 
 
 def _plain(kind: Any, must: str) -> Reader:
@@ -415,8 +416,6 @@ class _Sources:
         environ: Mapping[str, str] | None,
         directory: Path | None,
         config: Path | None = None,
-        *,
-        has_file: bool = True,
     ) -> None:
         self.flags = {name: value for name, value in (flags or {}).items() if value is not None}
         for name in self.flags:
@@ -425,7 +424,7 @@ class _Sources:
                 raise TypeError(f"unexpected argument {name!r}; settings: {settings}")
         self.environ = os.environ if environ is None else environ
         self.here = _here(directory)
-        self.file = file = _file(config, self.environ, self.here) if has_file else None
+        self.file = file = _file(config, self.environ, self.here)
         self.table: dict[str, Any] = {} if file is None else _read_toml(file)
         refuse_unknown(self.table, _BY_NAME, str(file))
 
@@ -473,11 +472,6 @@ class _Sources:
             return None
         return None if value is None else RawValue(value, f"environment {variable}", self.here)
 
-    def settings(self) -> Settings:
-        resolved = {key.name: self.resolve(key) for key in KEYS}
-        values = {name: value for name, (value, _) in resolved.items()}
-        return Settings(**values, sources={name: source for name, (_, source) in resolved.items()})
-
 
 def _read_secret(path: Path, name: str) -> str:
     """Return a file's text without its final line break; errors show none of it."""
@@ -510,14 +504,10 @@ def load(
         SettingsError: a setting is invalid, or the file cannot be read.
         TypeError: a key in `flags` has no flag.
     """
-    return _Sources(flags, environ, directory, config).settings()
-
-
-def isolated(
-    flags: Mapping[str, object] | None = None, *, directory: Path | None = None
-) -> Settings:
-    """Return the defaults, overridden by flags; environment and file are not read."""
-    return _Sources(flags, {}, directory, has_file=False).settings()
+    sources = _Sources(flags, environ, directory, config)
+    resolved = {key.name: sources.resolve(key) for key in KEYS}
+    values = {name: value for name, (value, _) in resolved.items()}
+    return Settings(**values, sources={name: source for name, (_, source) in resolved.items()})
 
 
 def database_and_source(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import string
@@ -100,13 +101,8 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_string(text: str) -> str:
-    """Return a text as a TOML basic string."""
-    return '"' + _UNSAFE.sub(_toml_escape, re.sub(r'["\\]', r"\\\g<0>", text)) + '"'
-
-
-def _toml_escape(match: re.Match[str]) -> str:
-    number = ord(match[0])
-    return f"\\u{number:04X}" if number < 0x10000 else f"\\U{number:08X}"
+    """Return a text as a TOML basic string, whose escapes are those of JSON."""
+    return escaped_json(json.dumps(text, ensure_ascii=False).encode()).decode()
 
 
 def toml_key(name: str) -> str:

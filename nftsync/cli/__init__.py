@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
+from typing import Any
 
 import click
 
-from nftsync.cli.common import one_line, say, warnings_to
-from nftsync.errors import InputError, NftsyncError, SettingsError, SyncRunning
+from nftsync.cli.output import one_line, say
+from nftsync.errors import InputError, NftsyncError, NftsyncWarning, SettingsError, SyncRunning
 from nftsync.version import __version__
 
 #: Module and first help line of each command, copied from the commands so that `nftsync --help`
@@ -121,17 +123,23 @@ def _replace_closed_streams() -> None:
         sys.stdout = open(_STDOUT, "w", closefd=False)  # noqa: SIM115
 
 
-def _warning_printer() -> Callable[[Warning], bool]:
+@contextmanager
+def _printed_warnings() -> Iterator[None]:
+    """Print each of nftsync's warnings once, as one line."""
     printed: set[str] = set()
+    show_other = warnings.showwarning
 
-    def print_new(warning: Warning) -> bool:
-        line = one_line(str(warning))
-        if line not in printed:
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if not isinstance(message, NftsyncWarning):
+            show_other(message, *where, **more)
+        elif (line := one_line(str(message))) not in printed:
             printed.add(line)
             say(f"nftsync: {line}")
-        return True
 
-    return print_new
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        warnings.simplefilter("always", NftsyncWarning)
+        yield
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -140,7 +148,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         words = list(sys.argv[1:] if arguments is None else arguments)
         if any("\udc80" <= letter <= "\udcff" for word in words for letter in word):
             raise InputError("an argument is not valid UTF-8")
-        with warnings_to(_warning_printer()), nftsync.make_context("nftsync", words) as context:
+        with _printed_warnings(), nftsync.make_context("nftsync", words) as context:
             code = int(nftsync.invoke(context) or 0)
             sys.stdout.flush()
             return code

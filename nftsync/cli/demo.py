@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import statistics
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from nftsync.cli.common import one_line, program, say, shown_option
+from nftsync.cli import options
 from nftsync.cli.holdings import HOLDING, holdings_of
+from nftsync.cli.output import one_line, program, say
 from nftsync.cli.tables import TableColumn, print_table
 from nftsync.sandbox import GREATEST_TIME_SCALE
 
@@ -30,12 +32,7 @@ _TRANSFER = (
 
 
 @click.command()
-@click.option(
-    "--database",
-    "-d",
-    metavar="FILE",
-    help="The demo's database, recreated on each run. Default: data/demo.db",
-)
+@options.database("The demo's database, recreated on each run. Default: data/demo.db")
 def demo(database: str | None) -> None:
     """Run a demo of the whole product, without any configuration.
 
@@ -49,7 +46,7 @@ def demo(database: str | None) -> None:
     from nftsync.store.database import explained
 
     flags = {"database": database if database is not None else "data/demo.db"}
-    path = settings.isolated(flags).database
+    path = settings.load(flags, config=Path(os.devnull), environ={}).database
     with explained(path):
         remove_demo(path)
     result = run_demo(path, say)
@@ -88,14 +85,9 @@ def demo(database: str | None) -> None:
     metavar="N",
     help="Port on 127.0.0.1. Default: 8888, or the next free one",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address, and don't open a browser.")
-@click.option(
-    "--database",
-    "-d",
-    metavar="FILE",
-    help="Database for the notebooks. Default: the configured one, or the demo's",
-)
-@click.option("--config", metavar="FILE", help="Settings file. Default: the nearest nftsync.toml")
+@options.flag("--no-browser", "Print the address, and don't open a browser.")
+@options.database("Database for the notebooks. Default: the configured one, or the demo's")
+@options.config
 def notebook(
     *, directory: str, port: int | None, no_browser: bool, database: str | None, config: str | None
 ) -> None:
@@ -133,23 +125,22 @@ def notebook(
 
 
 @click.command()
-@shown_option("--port", click.IntRange(0, 65535), 8788, "Port on 127.0.0.1; 0 picks a free one.")
-@shown_option("--wallets", click.IntRange(min=1), 50, "Number of wallets.")
-@shown_option("--nfts", click.IntRange(min=0), 20, "NFTs per wallet.")
-@shown_option(
+@options.shown("--port", click.IntRange(0, 65535), 8788, "Port on 127.0.0.1; 0 picks a free one.")
+@options.shown("--wallets", click.IntRange(min=1), 50, "Number of wallets.")
+@options.shown("--nfts", click.IntRange(min=0), 20, "NFTs per wallet.")
+@options.shown(
     "--seed", click.INT, 0, "Random seed; the same seed gives the same data and failures."
 )
-@click.option(
+@options.text(
     "--world",
-    "world_file",
-    metavar="FILE",
-    help="File to serve instead of generated data: JSON lines, plain or gzip, of "
+    "FILE",
+    "File to serve instead of generated data: JSON lines, plain or gzip, of "
     '{"walletId", "nftTokenBalances": [...]}.',
 )
-@shown_option(
+@options.shown(
     "--latency-ms", click.FloatRange(min=0), 0, "Delay before each response, in milliseconds."
 )
-@shown_option(
+@options.shown(
     "--fail-rate", click.FloatRange(0, 1), 0, "Share of responses with status 500 or 503."
 )
 @click.option(
@@ -158,16 +149,16 @@ def notebook(
     help="Requests per second; more get a 429 with Retry-After.",
     show_default="none",
 )
-@shown_option(
+@options.shown(
     "--time-scale",
     click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True),
     1,
     "Factor for the delays between webhook retries; 0.001 turns 5 minutes into 0.3 seconds.",
 )
-@click.option(
+@options.text(
     "--state",
-    metavar="FILE",
-    help="File that keeps the data, the webhook configuration and undelivered webhooks. If it "
+    "FILE",
+    "File that keeps the data, the webhook configuration and undelivered webhooks. If it "
     "exists, the sandbox resumes from it and ignores --world, --wallets, --nfts and --seed.",
 )
 @click.pass_context
@@ -178,7 +169,7 @@ def sandbox(
     wallets: int,
     nfts: int,
     seed: int,
-    world_file: str | None,
+    world: str | None,
     latency_ms: float,
     state: str | None,
     **options: Any,
@@ -203,9 +194,9 @@ def sandbox(
         "toWalletId": "...", "tokenId": "...", "amount": "1"}'
       curl -s http://127.0.0.1:8788/sandbox/deliveries
     """
-    names = ("world_file", "wallets", "nfts", "seed")
+    names = ("world", "wallets", "nfts", "seed")
     typed = [x for x in names if context.get_parameter_source(x) is not ParameterSource.DEFAULT]
-    if world_file is not None and (generated := {"wallets", "nfts"} & set(typed)):
+    if world is not None and (generated := {"wallets", "nfts"} & set(typed)):
         raise click.UsageError(
             f"--{max(generated)} is for generated data; it cannot be used with --world", context
         )
@@ -216,8 +207,8 @@ def sandbox(
     from nftsync.wsgi import stop_signals, wake_main_thread
 
     def source(base_url: str) -> World:
-        if world_file is not None:
-            return World.load(world_file, seed=seed)
+        if world is not None:
+            return World.load(world, seed=seed)
         return generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base_url)
 
     failures = Failures(wake_main_thread)
@@ -226,7 +217,7 @@ def sandbox(
     with stop_signals() as wait, SandboxServer(source, **started) as server:
         _announce(server)
         if server.world.restored and typed:
-            flags = " and ".join(f"--{name.removesuffix('_file')}" for name in typed)
+            flags = " and ".join(f"--{name}" for name in typed)
             say(
                 f"Continuing with the data in {one_line(str(state))}; {flags} had no effect. "
                 "For new data, name another --state file."

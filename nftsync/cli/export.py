@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nftsync.cli.common import frame_warnings, say, time_option, with_settings
+from nftsync.cli import options
+from nftsync.cli.output import frame_warnings, say
 from nftsync.text import counted
 
 if TYPE_CHECKING:
@@ -17,18 +18,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@with_settings("database")
-@click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(["parquet", "csv", "xlsx"]),
-    default="parquet",
-    show_default=True,
-    help="File format.",
-)
-@time_option("--as-of", "end", "Export the state known at this time:")
+@options.with_settings("database")
+@options.shown("--format", click.Choice(["parquet", "csv", "xlsx"]), "parquet", "File format.")
+@options.time("--as-of", "end", "Export the state known at this time:")
 def export(
-    settings: Settings, directory: Path, *, file_format: ExportFormat, as_of: str | None
+    settings: Settings,
+    directory: Path,
+    *,
+    format: ExportFormat,  # noqa: A002 - the option's name
+    as_of: str | None,
 ) -> None:
     """Export all tables and views to Parquet, CSV or Excel files.
 
@@ -49,18 +47,16 @@ def export(
     """
     from nftsync.export.tables import write_export
 
-    with frame_warnings() as notes:
-        manifest = write_export(settings.database, directory, file_format=file_format, as_of=as_of)
+    with frame_warnings():
+        manifest = write_export(settings.database, directory, file_format=format, as_of=as_of)
     rows = sum(file.rows for file in manifest.files)
     files = {file.name for file in manifest.files}
     written = f"{len(files)} files" if len(files) > 1 else files.pop()
     say(f"Wrote {written} with {rows:,} rows, and manifest.json, to {directory}")
-    for line in notes:
-        say(line)
 
 
 @click.command()
-@with_settings("database")
+@options.with_settings("database")
 def migrate(settings: Settings) -> None:
     """Upgrade a database from an earlier version, and keep a copy.
 
@@ -83,7 +79,7 @@ def migrate(settings: Settings) -> None:
 
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@with_settings("database")
+@options.with_settings("database")
 def snapshot(settings: Settings, file: Path) -> None:
     """Copy the database while it is in use.
 
@@ -103,15 +99,14 @@ def snapshot(settings: Settings, file: Path) -> None:
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
+@options.shown(
     "--keep",
-    type=click.IntRange(min=1),
-    default=14,
-    show_default=True,
+    click.IntRange(min=1),
+    14,
+    "Copies of this database to keep in DIR, including the new one.",
     metavar="N",
-    help="Copies of this database to keep in DIR, including the new one.",
 )
-@with_settings("database")
+@options.with_settings("database")
 def backup(settings: Settings, directory: Path, *, keep: int) -> None:
     """Write a dated copy of the database, and prune old copies.
 

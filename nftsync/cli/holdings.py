@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import (
+from nftsync.cli import options
+from nftsync.cli.output import (
     frame_warnings,
     json_line,
     open_existing,
@@ -17,10 +18,8 @@ from nftsync.cli.common import (
     print_json_rows,
     say,
     say_truncated,
-    time_option,
     utc_times,
     wallet_name,
-    with_settings,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options, wrapped
 
@@ -32,10 +31,11 @@ if TYPE_CHECKING:
     from nftsync.settings import Settings
 
 
-_FILTERS = (
-    ("--wallet", "WALLET", "Only this wallet, by id or label."),
-    ("--group", "NAME", "Only wallets of this group."),
-    ("--contract", "ADDR", "Only NFTs of this contract, by address or name."),
+#: Options that filter rows by wallet and contract.
+filter_options = options.combined(
+    options.text("--wallet", "WALLET", "Only this wallet, by id or label."),
+    options.text("--group", "NAME", "Only wallets of this group."),
+    options.text("--contract", "ADDR", "Only NFTs of this contract, by address or name."),
 )
 
 #: Upper limit of `find --limit`, and its meaning of 0.
@@ -82,17 +82,10 @@ _READ = (
 )
 
 
-def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the filters of wallets and contracts."""
-    for name, metavar, text in reversed(_FILTERS):
-        command = click.option(name, metavar=metavar, help=text)(command)
-    return command
-
-
 @click.command()
-@with_settings("database")
+@options.with_settings("database")
 @filter_options
-@time_option("--as-of", "end", "Show holdings and metadata as known at this time:")
+@options.time("--as-of", "end", "Show holdings and metadata as known at this time:")
 @view_options("Print all holdings as JSON.")
 def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: Any) -> None:
     """Show which wallets hold which tokens.
@@ -113,8 +106,6 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: An
 
     with frame_warnings() as notes:
         frame = frames.holdings(settings.database, as_of=as_of, **filters)
-    for line in notes:
-        say(line)
     if view.as_json:
         columns = columns_of("holdings", as_of="certainty" in frame)
         print_json_rows(pages_of(frame, list(columns)))
@@ -141,7 +132,7 @@ def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
 
 @click.command()
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
-@with_settings("database")
+@options.with_settings("database")
 @view_options("Print all matches as JSON.", "Number of best matches; 0 shows all.", 20, _ALL)
 def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """Find tokens, collections and wallets by name.
@@ -158,21 +149,19 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """
     from nftsync import frames
 
-    with frame_warnings() as notes:
+    with frame_warnings():
         frame = frames.find(settings.database, " ".join(text), limit=view.limit or _ALL)
     pages = pages_of(frame, list(frame.columns))
     if view.as_json:
         print_json_rows(pages)
     elif not frame.empty:
         print_table(pages, _FOUND, wide=view.wide)
-    for line in notes:
-        say(line)
 
 
 @click.command()
-@with_settings("database")
-@time_option("--since", "start", "Only changes observed since this time:")
-@time_option("--until", "end", "Only changes observed until this time:")
+@options.with_settings("database")
+@options.time("--since", "start", "Only changes observed since this time:")
+@options.time("--until", "end", "Only changes observed until this time:")
 @click.option(
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
@@ -180,9 +169,7 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     help="Only changes with a greater id, to continue after the last call.",
 )
 @filter_options
-@click.option(
-    "--follow", is_flag=True, help="Wait for new changes, and print each as a line of JSON."
-)
+@options.flag("--follow", "Wait for new changes, and print each as a line of JSON.")
 @view_options("Print all selected changes as JSON.", "Number of newest rows; 0 shows all.")
 def changes(
     settings: Settings,
@@ -256,8 +243,8 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 
 @click.command()
 @click.argument("wallet", metavar="WALLET")
-@with_settings("database")
-@time_option("--at", "end", "Time in the past:", required=True)
+@options.with_settings("database")
+@options.time("--at", "end", "Time in the past:", required=True)
 @view_options("Print the evidence as JSON.", "Number of holdings shown; 0 shows all.")
 def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
     """Prove a wallet's holdings at a past time.
@@ -312,7 +299,7 @@ _COLLECTION = (
 
 
 @click.group(invoke_without_command=True)
-@with_settings("database")
+@options.with_settings("database")
 @view_options("Print all collections as JSON.")
 def collections(settings: Settings, *, view: View) -> None:
     """List the collections, or name one.
@@ -335,12 +322,9 @@ def collections(settings: Settings, *, view: View) -> None:
 
     frame = frames.collections(settings.database)
     frame = frame[frame["contract"].notna()]
-    columns = ("contract", "contract_address", "collection", "name_source")
-    counts = ("tokens", "held", "holders")
-    rows = [row for page in pages_of(frame, (*columns, *counts)) for row in page]
-    for row in rows:
-        name, source = row.pop("collection"), row.pop("name_source")
-        row |= {"name": None if source is None else name, "name_source": source}
+    frame = frame.assign(name=frame["collection"].where(frame["name_source"].notna(), None))
+    columns = ("contract", "contract_address", "tokens", "held", "holders", "name", "name_source")
+    rows = [row for page in pages_of(frame, columns) for row in page]
     view.show(rows, _COLLECTION, "collections")
     if not (rows or view.as_json):
         say("No collections yet. Read wallets and their tokens: `nftsync sync`")
@@ -349,7 +333,7 @@ def collections(settings: Settings, *, view: View) -> None:
 @collections.command("label")
 @click.argument("contract")
 @click.argument("name")
-@with_settings("database")
+@options.with_settings("database")
 def label(settings: Settings, contract: str, name: str) -> None:
     """Set a contract's name, or remove it with an empty NAME.
 

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import (
-    duration_option,
-    json_option,
-    limit_option,
+from nftsync.cli import options
+from nftsync.cli.output import (
     one_line,
     open_existing,
     print_json,
     print_json_rows,
     say,
     say_truncated,
-    with_settings,
 )
 from nftsync.cli.tables import TableColumn, print_table, wide_option
 from nftsync.errors import InputError
@@ -51,13 +48,13 @@ _REFUSALS_LISTED = 20
 
 
 @click.group(invoke_without_command=True)
-@with_settings("database")
+@options.with_settings("database")
 @click.option(
     "--state", type=click.Choice(STATES), metavar="STATE", help="Only webhooks in this state."
 )
-@limit_option(f"Number of newest webhooks; 0 shows all. The table's default: {_TABLE_ROWS}", None)
+@options.limit(f"Number of newest webhooks; 0 shows all. The table's default: {_TABLE_ROWS}", None)
 @wide_option
-@json_option("Print webhooks as JSON, without bodies; all of them unless --limit is set.")
+@options.json("Print webhooks as JSON, without bodies; all of them unless --limit is set.")
 def inbox(
     settings: Settings, *, state: str | None, limit: int | None, wide: bool, as_json: bool
 ) -> None:
@@ -99,20 +96,20 @@ def inbox(
             say_truncated(most, view.count(state), "webhooks", newest=True)
 
 
-inbox.add_command(
-    click.Command(
-        "list",
-        callback=inbox.callback,
-        params=inbox.params,
-        help="List stored webhooks, newest first, like `nftsync inbox`.",
+def _add_list(group: click.Group, text: str) -> None:
+    """Add the subcommand `list`, which does what the group does alone."""
+    group.add_command(
+        click.Command("list", callback=group.callback, params=group.params, help=text)
     )
-)
+
+
+_add_list(inbox, "List stored webhooks, newest first, like `nftsync inbox`.")
 
 
 @inbox.command("show")
 @click.argument("webhook_id", metavar="ID")
-@with_settings("database")
-@json_option("Print the webhook as JSON; a body that is not UTF-8 is in body_base64.")
+@options.with_settings("database")
+@options.json("Print the webhook as JSON; a body that is not UTF-8 is in body_base64.")
 def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
     """Show a webhook with its body and the changes that it caused.
 
@@ -137,7 +134,7 @@ def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
     metavar="STATE",
     help="All webhooks in this state: failed, dead, unrouted, done or quarantined.",
 )
-@with_settings("database")
+@options.with_settings("database")
 def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None) -> int:
     """Return webhooks to pending, with fresh attempts.
 
@@ -146,7 +143,10 @@ def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None)
 
     If an ID is unknown, nothing is changed. Exits with 1 if a webhook could not be requeued.
     """
-    from nftsync.store.requeue import normalize_webhook_id
+    from nftsync.provider.webhooks import read_webhook
+    from nftsync.store.requeue import normalize_webhook_id, numbers_in_state, numbers_of_ids
+    from nftsync.store.requeue import requeue as put_back
+    from nftsync.terminal import progress_bar
 
     if bool(webhook_ids) == bool(state):
         raise click.UsageError("name webhooks by ID, or choose a state with --state")
@@ -156,26 +156,13 @@ def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None)
             "pending automatically"
         )
     ids = [normalize_webhook_id(webhook_id) for webhook_id in webhook_ids]
-    refused = _requeue(settings, ids, state)
-    for webhook_id, reason in refused[:_REFUSALS_LISTED]:
-        say(one_line(f"{webhook_id} not requeued: {reason}"))
-    if len(refused) > _REFUSALS_LISTED:
-        say(f"{len(refused) - _REFUSALS_LISTED:,} more not requeued.")
-    return 1 if refused else 0
-
-
-def _requeue(settings: Settings, ids: list[str], state: str | None) -> list[tuple[str, str]]:
-    from nftsync.provider.webhooks import read_webhook
-    from nftsync.store.requeue import numbers_in_state, numbers_of_ids, requeue
-    from nftsync.terminal import progress_bar
-
     organization = settings.organization_id
     requeued = already = 0
     refused: list[tuple[str, str]] = []
     with open_existing(settings.database) as mirror:
         connection = mirror.connection
         numbers = numbers_in_state(connection, state) if state else numbers_of_ids(connection, ids)
-        steps = requeue(mirror, numbers, lambda body: read_webhook(body, organization), only=state)
+        steps = put_back(mirror, numbers, lambda body: read_webhook(body, organization), only=state)
         with closing(progress_bar("requeue", len(numbers), unit="webhooks")) as bar:
             for step in steps:
                 requeued += step.put_back
@@ -185,19 +172,22 @@ def _requeue(settings: Settings, ids: list[str], state: str | None) -> list[tupl
     click.echo(f"{requeued:,} requeued.")
     if already:
         say(f"{already:,} already pending.")
-    return refused
+    for webhook_id, reason in refused[:_REFUSALS_LISTED]:
+        say(one_line(f"{webhook_id} not requeued: {reason}"))
+    if len(refused) > _REFUSALS_LISTED:
+        say(f"{len(refused) - _REFUSALS_LISTED:,} more not requeued.")
+    return 1 if refused else 0
 
 
 @inbox.command("prune")
-@duration_option("--older-than", "Minimum time in the state: 90s, 6h, 7d", required=True)
-@click.option(
+@options.duration("--older-than", "Minimum time in the state: 90s, 6h, 7d", required=True)
+@options.shown(
     "--state",
-    type=click.Choice(["done", "quarantined"]),
-    default="done",
-    show_default=True,
-    help="Which webhooks to prune. A quarantined one cannot be requeued without its body.",
+    click.Choice(["done", "quarantined"]),
+    "done",
+    "Which webhooks to prune. A quarantined one cannot be requeued without its body.",
 )
-@with_settings("database")
+@options.with_settings("database")
 def prune(settings: Settings, older_than: timedelta, state: str) -> None:
     """Empty the bodies of old webhooks.
 
@@ -288,9 +278,9 @@ _DURATIONS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 @click.group(invoke_without_command=True)
-@with_settings("database")
+@options.with_settings("database")
 @wide_option
-@json_option("Print the routes as JSON.")
+@options.json("Print the routes as JSON.")
 def routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
     """List the webhook routes, or suggest new ones.
 
@@ -302,19 +292,6 @@ def routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
       nftsync routes
       nftsync routes suggest
     """
-    _list_routes(settings, wide=wide, as_json=as_json)
-
-
-@routes.command("list")
-@with_settings()
-@wide_option
-@json_option("Print the routes as JSON.")
-def list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
-    """List the active routes, like `nftsync routes`."""
-    _list_routes(settings, wide=wide, as_json=as_json)
-
-
-def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
     import msgspec
 
     from nftsync.provider.webhooks import merge_routes
@@ -337,6 +314,9 @@ def _list_routes(settings: Settings, *, wide: bool, as_json: bool) -> None:
         print_table([rows], _ROUTE, wide=wide)
 
 
+_add_list(routes, "List the active routes, like `nftsync routes`.")
+
+
 def _duration(value: timedelta | None) -> str | None:
     if value is None:
         return None
@@ -346,7 +326,7 @@ def _duration(value: timedelta | None) -> str | None:
 
 
 @routes.command("suggest")
-@with_settings("database")
+@options.with_settings("database")
 def suggest(settings: Settings) -> None:
     """Print TOML for webhook types with a missing or incomplete route.
 

@@ -8,21 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import (
-    PROVIDER,
-    cluster_options,
-    duration_option,
-    json_option,
+from nftsync.cli import options
+from nftsync.cli.output import (
     one_line,
     print_json,
     print_json_rows,
     print_result,
     program,
     rerun,
-    run_options,
     say,
-    takeover_option,
-    with_settings,
 )
 from nftsync.cli.removals import accept_options, confirmed, print_accepted, print_held
 from nftsync.cli.sync import say_failures
@@ -59,6 +53,22 @@ _TABLE = (
     TableColumn("size", "size"),
 )
 
+_BUCKETS = click.IntRange(1, 65_536)
+_cluster_options = options.combined(
+    options.text("--scheduler", "ADDRESS", "Dask scheduler, as tcp://HOST:PORT."),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Local worker processes, without --scheduler. Default: one per processor",
+    ),
+)
+_takeover_option = options.duration(
+    "--takeover-after",
+    "Take over a run whose driver sent no heartbeat for this long.",
+    default="60s",
+)
+
 
 @click.group()
 def lake() -> None:
@@ -77,16 +87,16 @@ def lake() -> None:
 
 @lake.command("sync")
 @click.argument("url", metavar="LAKE")
-@with_settings("wallets_file", *PROVIDER)
-@cluster_options
+@options.with_settings("wallets_file", *options.PROVIDER)
+@_cluster_options
 @click.option(
     "--buckets",
-    type=click.IntRange(1, 65_536),
+    type=_BUCKETS,
     metavar="N",
     help="Number of buckets of a new lake; it cannot change later. Default: 64",
 )
-@takeover_option
-@run_options
+@_takeover_option
+@options.run
 def sync(
     settings: Settings,
     url: str,
@@ -127,7 +137,7 @@ def sync(
 
 @lake.command("runs")
 @click.argument("url", metavar="LAKE")
-@json_option("Print all runs as JSON.")
+@options.json("Print all runs as JSON.")
 def runs(url: str, *, as_json: bool) -> None:
     """List the runs, newest last. Rows of expired runs can no longer be read."""
     import msgspec
@@ -152,7 +162,7 @@ def runs(url: str, *, as_json: bool) -> None:
 
 @lake.command("status")
 @click.argument("url", metavar="LAKE")
-@json_option("Print the status as JSON.")
+@options.json("Print the status as JSON.")
 def status(url: str, *, as_json: bool) -> int:
     """Show the freshness of a lake, and the size of its tables.
 
@@ -185,13 +195,13 @@ def status(url: str, *, as_json: bool) -> int:
 
 @lake.command("compact")
 @click.argument("url", metavar="LAKE")
-@duration_option(
+@options.duration(
     "--keep",
     "Expire runs that ended longer ago, such as 12h or 7d; never the last one.",
     default="30d",
 )
-@takeover_option
-@json_option("Print the result as JSON.")
+@_takeover_option
+@options.json("Print the result as JSON.")
 def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bool) -> None:
     """Merge small files, and delete files that no kept run needs.
 
@@ -220,15 +230,14 @@ def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bo
 @lake.command("import")
 @click.argument("database", metavar="DB", type=click.Path(path_type=Path))
 @click.argument("url", metavar="LAKE")
-@click.option(
+@options.shown(
     "--buckets",
-    type=click.IntRange(1, 65_536),
+    _BUCKETS,
+    64,
+    "Number of buckets of the new lake; it cannot change later.",
     metavar="N",
-    default=64,
-    show_default=True,
-    help="Number of buckets of the new lake; it cannot change later.",
 )
-@takeover_option
+@_takeover_option
 def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta) -> None:
     """Copy a database with its history into a new lake."""
     from nftsync.lake.copies import import_database
@@ -293,8 +302,8 @@ def list_(url: str, *, view: View) -> None:
 @click.argument("url", metavar="LAKE")
 @click.argument("names", nargs=-1, metavar="[WALLET]...")
 @accept_options
-@cluster_options
-@takeover_option
+@_cluster_options
+@_takeover_option
 def accept(
     url: str,
     names: tuple[str, ...],

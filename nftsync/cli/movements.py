@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import (
+from nftsync.cli import options
+from nftsync.cli.holdings import TOKEN, filter_options
+from nftsync.cli.output import (
     frame_warnings,
     pages_of,
     print_json_rows,
     say,
     say_truncated,
-    time_option,
     utc_times,
-    with_settings,
 )
-from nftsync.cli.holdings import TOKEN, filter_options
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 
 if TYPE_CHECKING:
@@ -42,9 +41,9 @@ _GROUPS = {
 
 
 @click.command()
-@with_settings("database")
-@time_option("--since", "start", "Only transfers observed since this time:")
-@time_option("--until", "end", "Only transfers observed until this time:")
+@options.with_settings("database")
+@options.time("--since", "start", "Only transfers observed since this time:")
+@options.time("--until", "end", "Only transfers observed until this time:")
 @filter_options
 @view_options("Print all transfers as JSON.", "Number of newest rows; 0 shows all.")
 def transfers(
@@ -64,10 +63,8 @@ def transfers(
     """
     from nftsync import frames
 
-    with frame_warnings() as notes:
+    with frame_warnings():
         frame = frames.transfers(settings.database, since, until, **filters)
-    for line in notes:
-        say(line)
     if view.as_json:
         _print_json(frame)
     elif frame.empty:
@@ -79,16 +76,10 @@ def transfers(
 
 
 @click.command()
-@with_settings("database")
-@time_option("--from", "end", "Time of the opening balance:", required=True)
-@time_option("--to", "end", "Time of the closing balance (default: now):")
-@click.option(
-    "--by",
-    type=click.Choice(list(_GROUPS)),
-    default="group",
-    show_default=True,
-    help="One row for each of these.",
-)
+@options.with_settings("database")
+@options.time("--from", "end", "Time of the opening balance:", required=True)
+@options.time("--to", "end", "Time of the closing balance (default: now):")
+@options.shown("--by", click.Choice(list(_GROUPS)), "group", "One row for each of these.")
 @filter_options
 @view_options("Print the statement as JSON.")
 def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
@@ -111,10 +102,8 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
 
     start, end = arguments.pop("from"), arguments.pop("to")
     column, heading = _GROUPS[by]
-    with frame_warnings() as notes:
+    with frame_warnings():
         frame = frames.statement(settings.database, start, end, column, **arguments)
-    for line in notes:
-        say(line)
     if view.as_json:
         _print_json(frame)
         return

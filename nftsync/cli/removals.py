@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import json_option, open_existing, print_json, say, with_settings
+from nftsync.cli import options
+from nftsync.cli.output import open_existing, print_json, say
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from nftsync.settings import Settings
     from nftsync.store.mirror import Mirror
@@ -34,7 +35,7 @@ _ROW = (
 
 
 @click.group(invoke_without_command=True)
-@with_settings("database")
+@options.with_settings("database")
 @view_options("Print all removals held for review as JSON.")
 def removals(settings: Settings, *, view: View) -> None:
     """List or approve the removals held for review.
@@ -69,13 +70,12 @@ def print_held(
         say(f"{counts.summary(share)}: {counts}. Approve them: {approve}" if rows else _NONE)
 
 
-def accept_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the flags of `removals accept`."""
-    command = json_option("Print the approved removals as JSON.")(command)
-    command = click.option(
-        "--dry-run", is_flag=True, help="Show the removals, and change nothing."
-    )(command)
-    return click.option("--yes", is_flag=True, help="Don't ask for confirmation.")(command)
+#: Flags of `removals accept`.
+accept_options = options.combined(
+    options.flag("--yes", "Don't ask for confirmation."),
+    options.flag("--dry-run", "Show the removals, and change nothing."),
+    options.json("Print the approved removals as JSON."),
+)
 
 
 def confirmed(counts: Held, where: str, *, yes: bool) -> bool:
@@ -104,7 +104,7 @@ def print_accepted(
 
 @removals.command("accept")
 @click.argument("names", nargs=-1, metavar="[WALLET]...")
-@with_settings("database")
+@options.with_settings("database")
 @accept_options
 def accept(
     settings: Settings, names: tuple[str, ...], *, yes: bool, dry_run: bool, as_json: bool

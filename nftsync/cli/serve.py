@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import (
-    PROVIDER,
-    duration_option,
-    json_option,
-    one_line,
-    print_result,
-    say,
-    shown_option,
-    with_settings,
-)
+from nftsync.cli import options
+from nftsync.cli.output import one_line, print_result, say
 from nftsync.errors import (
     AccessRefused,
     InputError,
@@ -39,16 +31,13 @@ _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount"
 
 
 @click.command()
-@with_settings("database", "wallets_file", *PROVIDER)
-@shown_option("--host", str, "127.0.0.1", "Address to listen on; a public one needs TLS in front.")
-@shown_option("--port", click.IntRange(0, 65535), 8787, "Port to listen on; 0 picks a free one.")
-@shown_option("--path", str, "/webhooks", "URL path of the receiver.")
-@click.option(
-    "--no-replay", is_flag=True, help="Only store webhooks, for `nftsync replay` to process."
-)
-@duration_option(
-    "--sync-every",
-    "Also sync all tracked wallets at this interval (90s, 15m, 6h, 7d).",
+@options.with_settings("database", "wallets_file", *options.PROVIDER)
+@options.shown("--host", str, "127.0.0.1", "Address to listen on; a public one needs TLS in front.")
+@options.shown("--port", click.IntRange(0, 65535), 8787, "Port to listen on; 0 picks a free one.")
+@options.shown("--path", str, "/webhooks", "URL path of the receiver.")
+@options.flag("--no-replay", "Only store webhooks, for `nftsync replay` to process.")
+@options.duration(
+    "--sync-every", "Also sync all tracked wallets at this interval (90s, 15m, 6h, 7d)."
 )
 @click.option(
     "--metrics-port",
@@ -122,8 +111,8 @@ def _announce(url: str) -> None:
 
 
 @click.command()
-@with_settings("database", *PROVIDER)
-@json_option("Print the result as JSON.")
+@options.with_settings("database", *options.PROVIDER)
+@options.json("Print the result as JSON.")
 def replay(settings: Settings, *, as_json: bool) -> int:
     """Process the due webhooks once, then exit.
 
@@ -166,7 +155,7 @@ def replay(settings: Settings, *, as_json: bool) -> int:
 
 
 @click.command("webhook-config")
-@click.option("--url", metavar="URL", help="Public URL of the receiver.")
+@options.text("--url", "URL", "Public URL of the receiver.")
 @click.option(
     "--type",
     "types",
@@ -177,11 +166,9 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     "the current list.",
 )
 @click.option("--enable/--disable", "enabled", default=None, help="Turn webhooks on or off.")
-@click.option(
-    "--send-secret", is_flag=True, help="Send the configured webhook_secret, without showing it."
-)
-@click.option("--yes", is_flag=True, help="Don't ask before replacing the current URL.")
-@with_settings("base_url", "timeout", "retries")
+@options.flag("--send-secret", "Send the configured webhook_secret, without showing it.")
+@options.flag("--yes", "Don't ask before replacing the current URL.")
+@options.with_settings("base_url", "timeout", "retries")
 def webhook_config(
     settings: Settings,
     *,

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.cli.common import (
-    PROVIDER,
-    duration_option,
-    json_option,
+from nftsync.cli import options
+from nftsync.cli.output import (
     one_line,
     open_existing,
     print_json,
@@ -22,7 +20,6 @@ from nftsync.cli.common import (
     say_truncated,
     utc_times,
     wallet_name,
-    with_settings,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.text import counted, lasting
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
 
 #: Attempts per request: few, because a user waits for the result.
 _ATTEMPTS = 2
+_TLS_FILES = ("ca_file", "client_certificate", "client_key")
 
 _SETTING = (
     TableColumn("setting", "setting", "key"),
@@ -48,12 +46,12 @@ _SETTING = (
 
 
 @click.command()
-@with_settings("database")
-@duration_option(
+@options.with_settings("database")
+@options.duration(
     "--max-age",
     "Exit with 1 if a tracked wallet was not read for this long, or never: 6h, 7d",
 )
-@json_option("Print the status as JSON.")
+@options.json("Print the status as JSON.")
 def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> int:
     """Show counts, freshness, the last runs and the backlog.
 
@@ -138,7 +136,7 @@ def _ago(seconds: float | None) -> str:
 
 @click.command()
 @click.argument("wallet", required=False, metavar="[WALLET]")
-@with_settings("database", "wallets_file", *PROVIDER)
+@options.with_settings("database", "wallets_file", *options.PROVIDER)
 def check(settings: Settings, wallet: str | None) -> int:
     """Show each setting with its source, and test the setup.
 
@@ -155,8 +153,7 @@ def check(settings: Settings, wallet: str | None) -> int:
     from nftsync.store.wallets import ids_from
 
     wallet_id = None if wallet is None else ids_from(settings.database, wallet)[0]
-    heads = ("setting", "value", "source")
-    print_table([[dict(zip(heads, line, strict=True)) for line in describe(settings)]], _SETTING)
+    print_table([describe(settings)], _SETTING)
     failed = 0
     for verdict, subject, message in _checks(settings, wallet_id):
         click.echo(f"{verdict:<8} {subject}: {one_line(utc_times(message))}")
@@ -164,19 +161,21 @@ def check(settings: Settings, wallet: str | None) -> int:
     return 1 if failed else 0
 
 
-def describe(settings: Settings) -> list[tuple[str, str, str]]:
-    """Return every setting as (name, value as text, source), without secrets."""
+def describe(settings: Settings) -> list[dict[str, str]]:
+    """Return each setting with its source and its value as text, without secrets."""
     from nftsync.settings import KEYS
 
     return [
-        (key.name, _shown(key, getattr(settings, key.name)), settings.sources[key.name])
+        {
+            "setting": key.name,
+            "source": settings.sources[key.name],
+            "value": _shown(key, getattr(settings, key.name)),
+        }
         for key in KEYS
     ]
 
 
 def _shown(key: Key, value: Any) -> str:
-    from nftsync.provider.config import Paging
-
     if value is None or value in ({}, []):
         return "not set"
     if isinstance(value, str) and not value.strip():
@@ -185,9 +184,9 @@ def _shown(key: Key, value: Any) -> str:
         return _command_shown(value)
     if key.secret:
         return f"set ({', '.join(value)})" if isinstance(value, dict) else "set"
-    if isinstance(value, dict):
-        return "; ".join(f"{name}: {_written(entry)}" for name, entry in value.items())
-    if isinstance(value, Paging):
+    if key.name == "routes":
+        return "; ".join(f"{name}: {_written(route)}" for name, route in value.items())
+    if key.name == "paging":
         return _written(value)
     if isinstance(value, list):
         return ", ".join(value)
@@ -214,7 +213,14 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
     from nftsync.pull.api import client_config
     from nftsync.reports import status as reports
 
-    yield reports.Check("ok", "settings", "all valid")
+    files = {name: getattr(settings, name) for name in _TLS_FILES}
+    lost = [
+        f"{name}: no file {file}" for name, file in files.items() if file and not file.is_file()
+    ]
+    if lost:
+        yield reports.Check("FAILED", "settings", "; ".join(lost))
+    else:
+        yield reports.Check("ok", "settings", "all valid")
     yield reports.check_database(settings.database)
     yield from reports.check_removals(settings.database)
     first_listed = yield from _check_lists(settings)
@@ -226,10 +232,10 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
         yield reports.Check("FAILED", "API", str(error))
     else:
         with client:
+            wallet_id = wallet_id or first_listed
             if wallet_id is None:
                 with suppress(NftsyncError):  # check_database reports the error
                     wallet_id = reports.first_tracked_wallet(settings.database)
-                wallet_id = first_listed or wallet_id
             yield from reports.check_provider(client, config.base_url, wallet_id)
             clock_ahead = client.clock_ahead
     yield from reports.check_clock(settings.database, clock_ahead)
@@ -278,8 +284,8 @@ _DIFFERENCE = (
     help="Number of random wallets; 0 checks only the database.  [default: 100]",
 )
 @click.option("--all", "everything", is_flag=True, help="Compare all tracked wallets.")
-@click.option("--repair", is_flag=True, help="Read differing wallets into the database again.")
-@with_settings("database", *PROVIDER)
+@options.flag("--repair", "Read differing wallets into the database again.")
+@options.with_settings("database", *options.PROVIDER)
 @view_options("Print the result as JSON.")
 def verify(
     settings: Settings, *, sample: int | None, everything: bool, repair: bool, view: View

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from nftsync.cli.common import (
-    PROVIDER,
-    duration_option,
+from nftsync.cli import options
+from nftsync.cli.output import (
     one_line,
     open_existing,
     print_result,
     rerun,
-    run_options,
     say,
     utc_times,
     wallet_name,
-    with_settings,
 )
 from nftsync.cli.tables import TableColumn, View, view_options
 from nftsync.store import WALLET_STATUSES
@@ -51,10 +48,10 @@ _YES_NO = ("no", "yes")
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[WALLET]...")
-@with_settings("database", "wallets_file", *PROVIDER)
-@click.option("--tokens", is_flag=True, help="Also read each token in these wallets by its id.")
-@duration_option("--older-than", "Only wallets whose last read is older: 90s, 15m, 6h, 7d")
-@run_options
+@options.with_settings("database", "wallets_file", *options.PROVIDER)
+@options.flag("--tokens", "Also read each token in these wallets by its id.")
+@options.duration("--older-than", "Only wallets whose last read is older: 90s, 15m, 6h, 7d")
+@options.run
 def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options: Any) -> int:
     """Read wallet balances and tokens into the database.
 
@@ -114,7 +111,7 @@ def say_failures(
             kind.sort(key=lambda x: (not wallets.get(x.wallet_id, (None,))[0], x.wallet_id))
             shown = ", ".join(_subject(x, wallets, whole=False) for x in kind[:_EXAMPLES])
             say(f"nftsync: {count}: {error}: {shown}{_remainder(kind, wallets)}")
-    if wallets and any(_UNKNOWN in kind[0].error for kind in kinds):
+    if wallets and any(kind[0].error.endswith(_UNKNOWN) for kind in kinds):
         say("nftsync: to stop syncing unknown wallets: nftsync wallets untrack WALLET...")
     if (more := len(kinds) - _KINDS) > 0:
         say(f"nftsync: and {counted(more, 'other error')}. Show all: --json")
@@ -140,14 +137,14 @@ def _remainder(kind: Sequence[Failure], wallets: _Wallets) -> str:
 
 
 @click.group(invoke_without_command=True)
-@with_settings("database")
+@options.with_settings("database")
 @click.option(
     "--status",
     type=click.Choice(WALLET_STATUSES),
     metavar="STATUS",
     help="Only wallets with this status: never, ok, incomplete or failed.",
 )
-@click.option("--group", metavar="GROUP", help="Only wallets of this group.")
+@options.text("--group", "GROUP", "Only wallets of this group.")
 @view_options("Print all selected wallets as JSON.")
 def wallets(settings: Settings, *, status: str | None, group: str | None, view: View) -> None:
     """List, add, label, or stop tracking wallets.
@@ -179,7 +176,7 @@ def wallets(settings: Settings, *, status: str | None, group: str | None, view: 
 
 @wallets.command("add")
 @click.argument("wallet_ids", nargs=-1, required=True, metavar="ID...")
-@with_settings("database")
+@options.with_settings("database")
 def add(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
     """Add wallets to all syncs, or track untracked ones again."""
     from nftsync.records import normalize_uuid
@@ -197,7 +194,7 @@ def add(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
 @wallets.command("label")
 @click.argument("wallet", metavar="WALLET")
 @click.argument("text")
-@with_settings("database")
+@options.with_settings("database")
 def label(settings: Settings, wallet: str, text: str) -> None:
     """Set a wallet's label, or remove it with an empty TEXT.
 
@@ -212,7 +209,7 @@ def label(settings: Settings, wallet: str, text: str) -> None:
 
 @wallets.command("untrack")
 @click.argument("names", nargs=-1, required=True, metavar="WALLET...")
-@with_settings("database")
+@options.with_settings("database")
 def untrack(settings: Settings, names: tuple[str, ...]) -> None:
     """Stop reading wallets, named by id or label; their data stays."""
     from nftsync.store.wallets import ids_in

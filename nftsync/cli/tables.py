@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import click
 
-from nftsync.cli.common import json_option, limit_option, print_json_rows, say_truncated
+from nftsync.cli import options
+from nftsync.cli.output import print_json_rows, say_truncated
 from nftsync.text import MISSING, short_id, visible
 
 #: Kinds of values. In a terminal an `id` is cut to its two ends, a `time` to seconds in UTC, and a
@@ -45,9 +46,7 @@ class TableColumn(NamedTuple):
     name: str | None = None
 
 
-wide_option = click.option(
-    "--wide", is_flag=True, help="Show ids, times and texts in full, however wide the table."
-)
+wide_option = options.flag("--wide", "Show ids, times and texts in full, however wide the table.")
 
 
 class View(NamedTuple):
@@ -75,7 +74,7 @@ def view_options(
     limit_text: str = "Number of rows shown; 0 shows all.",
     default: int = 50,
     most: int | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> options.Decorator:
     """Give a command `--limit`, `--wide` and `--json`, as `view`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,8 +83,9 @@ def view_options(
             view = View(*map(values.pop, ("limit", "wide", "as_json")))
             return command(*args, view=view, **values)
 
-        decorated: Callable[..., Any] = wide_option(json_option(json_text)(call))
-        return limit_option(limit_text, default, most)(decorated)
+        return options.combined(
+            options.limit(limit_text, default, most), wide_option, options.json(json_text)
+        )(call)
 
     return decorate
 

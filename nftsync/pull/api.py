@@ -60,6 +60,8 @@ def sync(
     values = _without_paths({**flags, "wallets_file": wallets_file})
     settings = _settings.load(values, config=None if config is None else Path(config))
     named = [wallets] if isinstance(wallets, str | UUID) else wallets
+    if not isinstance(named, Iterable | None):
+        raise InputError(f"wallets must be an id, a label or a list of them, not {named!r}")
     request = SyncRequest(
         wallets=None if named is None else [WalletLine(str(wallet)) for wallet in named],
         tokens=tokens,

@@ -67,6 +67,10 @@ class _Log:
         with explained(self._name):
             return named_rows(self._connection.execute(query, parameters))
 
+    def _page(self, query: str, keys: Sequence[int], *more: object) -> list[Row]:
+        with explained(self._name):
+            return named_rows(over_keys(self._connection, query, keys, *more))
+
 
 class ChangeFeed(_Log):
     """Change feed of an open database; `change_id` grows in commit order."""
@@ -104,12 +108,12 @@ class ChangeFeed(_Log):
         """Yield pages of these changes, oldest first."""
         while ids := self._ids(after, until, "change_id", _IDS):
             for start in range(0, len(ids), PAGE):
-                yield self._page(ids[start : start + PAGE])
+                yield self._page(_CHANGES, ids[start : start + PAGE])
             after = ids[-1]
 
     def newest_page(self, after: int, until: int, limit: int) -> list[Row]:
         """Return the newest `limit` of these changes, oldest first."""
-        return self._page(self._ids(after, until, "change_id DESC", limit)[::-1])
+        return self._page(_CHANGES, self._ids(after, until, "change_id DESC", limit)[::-1])
 
     def follow(self, after: int, wait: Callable[[], bool]) -> Generator[list[Row]]:
         """Yield pages of changes, then of new commits, until `wait` returns False."""
@@ -138,10 +142,6 @@ class ChangeFeed(_Log):
         )
         return self._values(query, after, until, *values, *parameters)
 
-    def _page(self, ids: Sequence[int]) -> list[Row]:
-        with explained(self._name):
-            return named_rows(over_keys(self._connection, _CHANGES, ids))
-
 
 class InboxView(_Log):
     """Inbox of an open database, newest webhook first."""
@@ -167,10 +167,7 @@ class InboxView(_Log):
             " JOIN webhooks w ON w.rowid = k.value WHERE ?2 IS NULL OR state = ?2 ORDER BY k.key"
         )
         for start in range(0, len(numbers), PAGE):
-            with explained(self._name):
-                some = numbers[start : start + PAGE]
-                page = named_rows(over_keys(self._connection, query, some, state))
-            yield page
+            yield self._page(query, numbers[start : start + PAGE], state)
 
     def find(self, webhook_id: str) -> tuple[Row, bytes | None]:
         """Return a webhook with its changes, and its body, None if pruned.

@@ -357,17 +357,16 @@ def verify(
 
 
 def _choose(connection: sqlite3.Connection, sample: int | None, result: Verification) -> list[str]:
-    query = "SELECT wallet_no, synced_at IS NULL FROM wallets WHERE tracked"
+    query = "SELECT wallet_id, synced_at IS NULL FROM wallets WHERE tracked"
     rows = connection.execute(query).fetchall()
-    numbers = [number for number, never in rows if not never]
-    result.tracked, result.never_read = len(rows), len(rows) - len(numbers)
-    if not numbers:
+    wallets = [wallet_id for wallet_id, never in rows if not never]
+    result.tracked, result.never_read = len(rows), len(rows) - len(wallets)
+    if not wallets:
         result.error = "nothing to compare: no tracked wallet has been read yet"
     if sample is not None:
-        numbers = random.sample(numbers, min(sample, len(numbers)))
-    result.sampled = len(numbers)
-    query = "SELECT w.wallet_id FROM json_each(?) k JOIN wallets w ON w.wallet_no = k.value"
-    return [wallet_id for (wallet_id,) in over_keys(connection, query, numbers)]
+        wallets = random.sample(wallets, min(sample, len(wallets)))
+    result.sampled = len(wallets)
+    return wallets
 
 
 def _copy_results(result: Verification, compared: Comparison) -> None:
@@ -401,26 +400,20 @@ def _add_webhooks(connection: sqlite3.Connection, differences: Sequence[Differen
     if not ids:
         return False
     unannounced = False
-    named = over_keys(
-        connection,
-        "SELECT t.token_id, t.name FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
-        ids,
-    )
-    names = dict(named)
+    query = "SELECT t.token_id, t.name FROM json_each(?) k JOIN tokens t ON t.token_id = k.value"
+    names = dict(over_keys(connection, query, ids))
     rows = over_keys(
         connection,
         "SELECT resource_id, max(webhook_no), state, received_at FROM webhooks"
         " WHERE resource_id IN (SELECT value FROM json_each(?)) GROUP BY resource_id",
         ids,
     )
-    held_pairs = over_keys(
-        connection,
+    query = (
         "SELECT w.wallet_id, t.token_id FROM removal_rows r JOIN tokens t USING (token_no)"
         " JOIN wallets w USING (wallet_no)"
-        " WHERE held AND t.token_id IN (SELECT value FROM json_each(?))",
-        ids,
+        " WHERE held AND t.token_id IN (SELECT value FROM json_each(?))"
     )
-    held_removals = set(held_pairs)
+    held_removals = set(over_keys(connection, query, ids))
     newest = {resource: (received_at, state) for resource, _, state, received_at in rows}
     for row in differences:
         row.name = names.get(row.token_id)

@@ -15,9 +15,13 @@ def test_the_list_is_that_of_the_frame(site, command):
     done = command("collections")
     assert (done.code, done.err) == (0, "")
     assert all(row["contract"] in done.out for row in listed)
+    address = known["contract_address"][0]
+    wrong = address[:-1] + ("0" if address[-1] != "0" else "1")
+    command("collections", "label", wrong, "Cats").tells(address)
 
 
 def test_a_label_shows_everywhere_until_it_is_taken_away(site, command, tmp_path):
+    """A contract is named by its address in any case, or by its name."""
     before = frames.collections(site.database)
     address = before["contract_address"][0]
     spelled = f"0x{address[2:].upper()}"
@@ -35,31 +39,14 @@ def test_a_label_shows_everywhere_until_it_is_taken_away(site, command, tmp_path
     rows = exported[exported["contract"] == address.lower()]
     assert set(rows["collection"]) == {"Salt Harbours"}
     command("holdings", "--contract", "Salt Harbour").tells("similar: 'Salt Harbours'")
-    assert command("collections", "label", address, "").code == 0
-    pd.testing.assert_frame_equal(frames.collections(site.database), before)
-
-
-def test_a_collection_is_labeled_by_its_name_as_well(site, command):
-    address = frames.collections(site.database)["contract_address"][0]
-    for named, name in (
-        (address, "Salt Harbours"),
-        ("salt harbours", "Harbours"),
-        ("Harbours", ""),
-    ):
-        done = command("collections", "label", named, name)
-        assert (done.code, done.err) == (0, "")
+    for named, name in (("salt harbours", "Harbours"), ("Harbours", "")):
+        assert command("collections", "label", named, name) == (0, "", "")
         rows = command("collections", "--json").json
         given = [row["name"] for row in rows if row["name_source"] == "given"]
         assert given == ([name] if name else [])
-    command("collections", "label", "Salt Harbours", "Harbours").says(
-        "unknown collection or contract 'Salt Harbours'", code=2
-    )
-
-
-def test_an_unknown_address_is_an_error_with_near_ones(site, command):
-    address = frames.collections(site.database)["contract_address"][0]
-    wrong = address[:-1] + ("0" if address[-1] != "0" else "1")
-    command("collections", "label", wrong, "Cats").tells(address)
+    unknown = "unknown collection or contract 'Salt Harbours'"
+    command("collections", "label", "Salt Harbours", "Harbours").says(unknown, code=2)
+    pd.testing.assert_frame_equal(frames.collections(site.database), before)
 
 
 def test_a_sync_reads_the_collections_file(site, tmp_path, monkeypatch):

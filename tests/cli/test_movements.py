@@ -7,7 +7,7 @@ from nftsync.times import now
 ENTRIES = ("opening", "initial", "received", "sent", "closing")
 
 
-def test_transfers_name_both_wallets_in_the_table_and_in_json(site, command):
+def test_transfers_name_both_wallets_and_a_statement_adds_up(site, command):
     sender, receiver = site.ids[:2]
     token = site.held(sender)[0]
     command("wallets", "label", sender, "Treasury")
@@ -23,13 +23,6 @@ def test_transfers_name_both_wallets_in_the_table_and_in_json(site, command):
     assert "Treasury" in table
     assert receiver in table
     assert "No transfers." in command("transfers", "--until", start).err
-
-
-def test_a_statement_adds_up_by_group_wallet_and_collection(site, command):
-    sender, receiver = site.ids[:2]
-    start = now()
-    site.world.transfer(sender, receiver, site.held(sender)[0], 1)
-    site.sync()
     for by in ("group", "wallet", "collection"):
         *rows, total = command("statement", "--from", start, "--by", by, "--json").json
         for unit, kind in (("", int), ("_amount", str)):
@@ -44,8 +37,5 @@ def test_a_statement_adds_up_by_group_wallet_and_collection(site, command):
     done = command("statement", "--from", start, "--by", "wallet", "--limit", "1")
     assert "total" in done.out
     assert f"1 of {len(site.ids)} rows." in done.err
-
-
-def test_a_statement_without_a_start_or_from_the_future_is_a_usage_error(site, command):
     assert "--from" in command("statement").err
     assert "future" in command("statement", "--from", "2999-01-01").err

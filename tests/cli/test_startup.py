@@ -14,9 +14,10 @@ HEAVY = {
     *("flask", "httpcore", "httpx", "msgspec", "numpy", "pandas", "plotly", "prometheus_client"),
     *("pyarrow", "rich", "sqlite3", "sqlite_utils", "tqdm", "waitress"),
 }
-#: Runs one command line after the other, and shows what is loaded when each ends.
+#: Imports nftsync, runs one command line after the other, and shows what is loaded after each step.
 RUN = """
-import json, sys
+import json, sys, nftsync
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 from nftsync.cli import main
 for words in sys.argv[1:]:
     try:
@@ -27,31 +28,17 @@ for words in sys.argv[1:]:
 """
 
 
-def loaded(code, *arguments, folder):
-    """The modules that a fresh interpreter has loaded, at each point at which this code says so."""
-    call = [sys.executable, "-c", code, *arguments]
-    ran = subprocess.run(call, cwd=folder, check=True, capture_output=True, text=True)
-    return [set(json.loads(line)) for line in ran.stderr.splitlines() if line.startswith("[")]
-
-
-def test_importing_loads_nothing_heavy(tmp_path):
-    code = "import json, sys, nftsync; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
-    (modules,) = loaded(code, folder=tmp_path)
-    assert not modules & {*HEAVY, "click", "nftsync.settings"}
-
-
-def test_help_loads_nothing_heavy_and_that_of_all_commands_no_command(tmp_path):
-    words = ["--version", "--help", "sync --help", "holdings --help", "inbox --help"]
-    _, of_all, *_, at_last = loaded(RUN, *words, folder=tmp_path)
-    own = {name for name in of_all if name.startswith("nftsync.cli.")}
-    assert own == {"nftsync.cli.common"}
-    assert not at_last & {*HEAVY, "nftsync.settings"}
-
-
-def test_status_loads_only_what_reads_the_database(tmp_path):
+def test_import_help_and_status_load_only_what_they_need(tmp_path):
     Mirror(tmp_path / "small.db").close()
-    (modules,) = loaded(RUN, "status --database small.db", folder=tmp_path)
-    assert not modules & (HEAVY - {"msgspec", "sqlite3"})
+    words = ["--help", "sync --help", "holdings --help", "inbox --help", "status -d small.db"]
+    ran = subprocess.run([sys.executable, "-c", RUN, *words], check=True, stderr=subprocess.PIPE)
+    lines = [line for line in ran.stderr.splitlines() if line.startswith(b"[")]
+    imported, of_all, *_, of_commands, status = (set(json.loads(line)) for line in lines)
+    assert not imported & {*HEAVY, "click", "nftsync.settings"}
+    own = {name for name in of_all if name.startswith("nftsync.cli.")}
+    assert own == {"nftsync.cli.output"}
+    assert not of_commands & {*HEAVY, "nftsync.settings"}
+    assert not status & (HEAVY - {"msgspec", "sqlite3"})
 
 
 def test_help_says_of_each_command_what_the_command_says():

@@ -81,20 +81,10 @@ def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site):
                     "INSERT INTO balance_change_rows SELECT 21, wallet_no, token_no, '1', '2',"
                     " observed_at, 0, NULL, NULL FROM balance_change_rows WHERE change_id = 20"
                 )
+                # Following leaves no transaction open that would hold the log back.
+                busy, _, _ = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                assert busy == 0
     assert seen == list(range(1, 22))
-
-
-def test_following_leaves_no_transaction_open_that_would_hold_the_log_back(site):
-    with (
-        ChangeFeed.open(site.database) as feed,
-        closing(sqlite3.connect(site.database, isolation_level=None)) as writer,
-    ):
-        following = feed.follow(0, lambda: True)
-        next(following)
-        site.sync()
-        busy, _, _ = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        assert busy == 0
-        following.close()
 
 
 def test_follow_prints_a_line_of_json_per_change_and_goes_on_with_new_ones(site, process):
@@ -139,9 +129,7 @@ def test_the_feed_has_the_filters_of_frames_changes(site, command):
     first, last = log_of(site)[2]["observed_at"], log_of(site)[-1]["observed_at"]
     for options, filters in [
         (["--wallet", "Treasury"], {"wallet": "Treasury"}),
-        (["--wallet", site.ids[1].upper()], {"wallet": site.ids[1]}),
         (["--group", "house"], {"group": "house"}),
-        (["--contract", contract], {"contract": contract}),
         (["--contract", "salt harbours"], {"contract": contract}),
         (["--until", first], {"until": first}),
         (["--since", last, "--until", last], {"since": last, "until": last}),

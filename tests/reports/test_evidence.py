@@ -64,9 +64,14 @@ def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site):
     assert token not in amounts(find_evidence(site.database, wallet, now()))
     assert [state["run_id"] for state in found.reads] == [1, 2]
     assert {state["run_status"] for state in found.reads} == {"ok"}
+    # A read's time is its start; what it found is known from a little later on.
+    assert "was under way" in find_evidence(site.database, wallet, earlier[0]).statement
+    found = find_evidence(site.database, wallet, later[0])
+    assert found.certainty == "gap"
+    assert "under way" in found.statement
 
 
-def test_before_the_first_read_all_is_unknown_and_that_read_is_named(site, command):
+def test_before_the_first_read_all_is_unknown_and_incomplete_reads_confirm_nothing(site, command):
     command("wallets", "add", STRANGER)
     first = states_of(site, site.ids[0])[0][0]
     for wallet, at, read in ((site.ids[0], LONG_AGO, first), (STRANGER, now(), None)):
@@ -75,21 +80,6 @@ def test_before_the_first_read_all_is_unknown_and_that_read_is_named(site, comma
         when = f"The first was at {read}." if read else "There is still none."
         assert found.statement == f"At that time, this wallet had no read yet. {when}"
         assert found.holdings == []
-
-
-def test_a_time_at_which_a_read_was_under_way_is_not_called_before_it(site):
-    """A read's time is its start; what it found is known from a little later on."""
-    wallet = site.ids[0]
-    site.world.set_amount(wallet, site.held(wallet)[0], "77")
-    site.sync()
-    first, second = states_of(site, wallet)
-    assert "was under way" in find_evidence(site.database, wallet, first[0]).statement
-    found = find_evidence(site.database, wallet, second[0])
-    assert found.certainty == "gap"
-    assert "under way" in found.statement
-
-
-def test_what_an_incomplete_read_changed_is_not_passed_off_as_confirmed(site):
     wallet, token = site.ids[0], site.held(site.ids[0])[0]
     with Mirror(site.database) as mirror, mirror.transaction() as transaction:
         read = WalletRead(

@@ -34,10 +34,7 @@ def test_counts_what_is_there_and_the_newest_run_of_each_kind(site, command):
     out = command("status").out
     assert "4 ok; least recently read:" in out
     assert "ago (run 2: 4 wallets ok, 0 failed)" in out
-
-
-def test_amounts_that_no_sum_can_have_are_told_of(site, command):
-    assert "digits" not in command("status").out
+    assert "digits" not in out
     run(site.database, "UPDATE balance_rows SET amount = '1e3' WHERE wallet_no = 1")
     assert "sums leave out 5 with an amount that is not 1 to 100 digits" in command("status").out
 
@@ -49,7 +46,7 @@ def test_no_run_and_no_wallet_is_null_and_zero(tmp_path):
     assert (status.wallets, status.tokens, stalest) == ({}, 0, None)
 
 
-def test_the_oldest_age_is_that_of_the_least_recently_read_tracked_wallet(site):
+def test_the_least_recently_read_tracked_wallet_and_the_oldest_pending_webhook_are_aged(site):
     update = "UPDATE wallets SET synced_at = '2026-01-01T00:00:00.000000Z' WHERE wallet_id = ?"
     run(site.database, update, site.ids[2])
     status, stalest = read_status(site.database, "2026-01-02T00:00:00.500000Z")
@@ -63,9 +60,6 @@ def test_the_oldest_age_is_that_of_the_least_recently_read_tracked_wallet(site):
     assert stalest is not None
     assert stalest.wallet_id != site.ids[2]
     assert status.wallets == {"ok": 4}
-
-
-def test_pending_webhooks_are_counted_by_state_and_the_oldest_is_aged(site):
     for day, state in ((1, "done"), (3, "pending"), (2, "pending")):
         run(
             site.database,

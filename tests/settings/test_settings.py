@@ -7,10 +7,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from nftsync import settings as under_test
 from nftsync.cli.status import describe
 from nftsync.errors import SettingsError
-from nftsync.settings import KEYS, Paging, Route, database_and_source, isolated, load
+from nftsync.settings import KEYS, Paging, Route, database_and_source, load
 
 UUID = "ABCDEF01-2345-6789-abcd-ef0123456789"
 SECRETS = [key.name for key in KEYS if key.secret]
@@ -59,7 +58,7 @@ def sample(name: str, layer: int) -> tuple[str, object]:
     if name in paths.split():
         return f"/d/{layer}.x", Path(f"/d/{layer}.x")
     texts: dict[str, tuple[str, object]] = {
-        "base_url": (f"https://h{layer}.example", f"https://h{layer}.example"),
+        "base_url": (f"HTTPS://h{layer}.example/", f"https://h{layer}.example"),
         "headers": (f'{{"X-Key": "v{layer}"}}', {"X-Key": f"v{layer}"}),
         "organization_id": (UUID[:-1] + str(layer), UUID.lower()[:-1] + str(layer)),
         "ipfs_gateway": (f"https://g{layer}/ipfs", f"https://g{layer}/ipfs/"),
@@ -72,14 +71,6 @@ def in_file(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f'"{k}" = "{v}"' for k, v in value.items()) + "}"
     return str(value) if isinstance(value, int | float) else f'"{value}"'
-
-
-def test_the_keys_are_those_of_the_settings_in_their_order():
-    fields = list(under_test.Settings.__dataclass_fields__)
-    assert [key.name for key in KEYS] == fields[:-1]
-    assert SECRETS == ["api_token", "headers", "webhook_secret", "webhook_secret_previous", "proxy"]
-    flags = "base-url database concurrency timeout retries rate-limit wallets-file"
-    assert [key.flag for key in FLAGS] == [f"--{name}" for name in flags.split()]
 
 
 @pytest.mark.parametrize("key", VARIABLES, ids=lambda key: key.name)
@@ -105,36 +96,17 @@ def test_flag_before_environment_before_file_before_default(tmp_path, key):
         assert load_in(tmp_path, {key.name: None}) == load_in(tmp_path)
 
 
-def test_defaults(tmp_path):
-    read = load_in(tmp_path)
-    assert read == isolated(directory=tmp_path)
-    set_ = {name: value for name, value in vars(read).items() if value is not None}
-    assert set_ == {
-        "database": tmp_path / "data" / "nftsync.db",
-        "headers": {},
-        "concurrency": 16,
-        "timeout": 30.0,
-        "retries": 5,
-        "ignore_fields": [],
-        "removal_limit": 0.5,
-        "removal_rows": 100,
-        "ipfs_gateway": "https://ipfs.io/ipfs/",
-        "routes": {},
-        "sources": {key.name: "default" for key in KEYS},
-    }
-
-
-def test_environment_and_working_directory_count_unless_isolated(tmp_path, monkeypatch):
-    toml(tmp_path, "retries = 2\ndatabase = 'x.db'")
-    monkeypatch.chdir(tmp_path)
+def test_environment_and_working_directory_count_and_the_database_can_be_found_alone(
+    tmp_path, monkeypatch
+):
+    file = toml(tmp_path, "retries = 2\ndatabase = 'x.db'")
     monkeypatch.setenv("NFTSYNC_CONCURRENCY", "7")
     read = load()
     assert (read.concurrency, read.retries) == (7, 2)
-    assert database_and_source()[0] == tmp_path / "x.db"
-    apart = isolated({"database": "demo.db"})
-    assert (apart.concurrency, apart.retries) == (16, 5)
-    assert apart.database == tmp_path / "demo.db"
-    assert apart.sources["database"] == "flag --database"
+    monkeypatch.setenv("NFTSYNC_CONCURRENCY", "x")
+    assert database_and_source() == (tmp_path / "x.db", f"file {file}")
+    monkeypatch.setenv("NFTSYNC_DATABASE", "e.db")
+    assert database_and_source()[0] == tmp_path / "e.db"
 
 
 def test_the_nearest_file_upwards_is_read_alone_or_the_one_that_is_named(tmp_path):
@@ -170,14 +142,6 @@ def test_paths_are_relative_to_who_names_them_and_home_is_a_tilde(tmp_path, monk
     assert load_in(tmp_path, NFTSYNC_WALLETS_FILE="-").wallets_file == "-"
 
 
-def test_of_the_database_alone_nothing_else_is_looked_at(tmp_path):
-    file = toml(tmp_path, "concurrency = 'x'\ndatabase = 'f.db'")
-    found = database_and_source(environ={}, directory=tmp_path)
-    assert found == (tmp_path / "f.db", f"file {file}")
-    environ = {"NFTSYNC_DATABASE": "e.db", "NFTSYNC_TIMEOUT": "x"}
-    assert database_and_source(environ=environ, directory=tmp_path)[0] == tmp_path / "e.db"
-
-
 def test_a_base_url_is_read_or_shown_where_it_is_of_no_use(tmp_path):
     for url, read in (
         ("https://api.example.com/", "https://api.example.com"),
@@ -196,20 +160,15 @@ def test_a_base_url_is_read_or_shown_where_it_is_of_no_use(tmp_path):
         assert message.startswith("base_url (NFTSYNC_BASE_URL) must be a URL such as ")
         assert f"not {url!r}" in message
 
-
-@pytest.mark.parametrize(
-    "url", ["http://me:hush@h", "http:hush@h", "http://h?k=hush", "http://h#hush"]
-)
-def test_what_may_hold_a_password_in_a_url_is_not_shown(tmp_path, url):
-    for key in ("base_url", "ipfs_gateway"):
-        message = fails(tmp_path, **{f"NFTSYNC_{key.upper()}": url})
-        assert message.startswith(f"{key} (NFTSYNC_{key.upper()}) must not ")
-        assert "hush" not in message
-    if "@" in url:
-        assert "use api_token or headers" in fails(tmp_path, {"base_url": url})
-    else:
-        problem = "must not have a query or fragment; end it before the ? or #, and put a key in"
-        assert problem in fails(tmp_path, {"base_url": url})
+    for url, advice in (
+        *((f"http:{slashes}hush@h", "use api_token or headers") for slashes in ("//me:", "")),
+        *((f"http://h{mark}hush", "end it before the ? or #, and put a key in") for mark in "?#"),
+    ):
+        assert advice in fails(tmp_path, {"base_url": url})
+        for key in ("base_url", "ipfs_gateway"):
+            message = fails(tmp_path, **{f"NFTSYNC_{key.upper()}": url})
+            assert message.startswith(f"{key} (NFTSYNC_{key.upper()}) must not ")
+            assert "hush" not in message
 
 
 BAD_VALUES = [
@@ -262,21 +221,19 @@ def test_a_bad_value_in_the_file_names_key_variable_and_file(tmp_path, text, beg
     assert message.endswith(f"(from file {file})")
 
 
-def test_an_unknown_key_is_named_with_the_nearest(tmp_path):
-    for text, where, unknown, nearest in (
-        ("databse = 'x'", "", "databse", "database"),
-        ("base-url = 'x'", "", "base-url", "base_url"),
-        ("TIMEOUT = 1", "", "TIMEOUT", "timeout"),
-        ("[route.Token]", "", "route", "routes"),
-        ("[paging]\nnxt = 'x'", "[paging] of file ", "nxt", "next"),
-        ("[routes.Token]\nholder = true", "[routes.Token] of file ", "holder", "holders"),
+def test_an_unknown_key_is_named_with_the_nearest_or_all_known_ones(tmp_path):
+    for text, where, unknown, hint in (
+        ("base-url = 'x'", "", "base-url", "did you mean 'base_url'?"),
+        ("TIMEOUT = 1", "", "TIMEOUT", "did you mean 'timeout'?"),
+        ("[route.Token]", "", "route", "did you mean 'routes'?"),
+        ("[paging]\nnxt = 'x'", "[paging] of file ", "nxt", "did you mean 'next'?"),
+        ("[paging]\ncolor = 'x'", "[paging] of file ", "color", "known keys: next, param"),
     ):
         place = f"{where}{toml(tmp_path, text)}"
-        message = f"unknown key {unknown!r} in {place}; did you mean {nearest!r}?"
-        assert fails(tmp_path) == message
+        assert fails(tmp_path) == f"unknown key {unknown!r} in {place}; {hint}"
 
 
-def test_what_is_not_toml_names_file_and_line(tmp_path):
+def test_a_file_that_cannot_be_read_is_named_with_the_line(tmp_path):
     file = tmp_path / "nftsync.toml"
     too_much = "it is not UTF-8, or a value is too long or too deep"
     for text, problem in (
@@ -290,14 +247,11 @@ def test_what_is_not_toml_names_file_and_line(tmp_path):
     ):
         file.write_bytes(text)
         assert fails(tmp_path) == f"{file} is not TOML: {problem}"
-
-
-def test_a_config_that_cannot_be_read_is_named_and_a_mark_before_it_is_none(tmp_path):
     for config, why in ((tmp_path / "no.toml", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(SettingsError, match=why) as caught:
             load(config=config, environ={}, directory=tmp_path)
         assert str(caught.value).startswith(f"cannot read {config}: ")
-    (tmp_path / "nftsync.toml").write_bytes(b"\xef\xbb\xbfretries = 2\r\nconcurrency = 3\r\n")
+    file.write_bytes(b"\xef\xbb\xbfretries = 2\r\nconcurrency = 3\r\n")
     assert load_in(tmp_path).concurrency == 3  # as a Windows editor writes it
 
 
@@ -318,14 +272,14 @@ def test_routes_and_paging(tmp_path):
         "Transaction": Route(path="/v1/x/{resourceId}", kind="object", wallets=["to.id"]),
         "*": Route(kind="sync", at_most_every=timedelta(minutes=15)),
     }
-    shown = {key: value for key, value, _ in describe(read)}
+    shown = {row["setting"]: row["value"] for row in describe(read)}
     assert shown["paging"] == "next=nextCursor param=cursor"
     assert shown["routes"].endswith("*: kind=sync at_most_every=0:15:00")
 
 
-def test_a_blank_variable_counts_as_unset(tmp_path):
+def test_a_blank_variable_counts_as_unset_but_a_blank_secret_is_none(tmp_path):
     plain = [key for key in VARIABLES if not key.secret]
-    lines = [f"{key.name} = {in_file(sample(key.name, 0)[1])}" for key in plain]
+    lines = [f"{key.name} = {in_file(sample(key.name, 0)[1])}" for key in VARIABLES]
     file = toml(tmp_path, "\n".join(lines))
     for blank in ("", " \n"):
         read = load_in(tmp_path, **{key.variable: blank for key in plain})
@@ -333,23 +287,17 @@ def test_a_blank_variable_counts_as_unset(tmp_path):
             assert getattr(read, key.name) == sample(key.name, 0)[1]
             assert read.sources[key.name] == f"file {file}"
 
-
-@pytest.mark.parametrize("blank", ["", " \n"])
-def test_a_blank_secret_is_none_and_wins_over_the_file(tmp_path, blank):
-    lines = [f"{name} = {in_file(sample(name, 0)[1])}" for name in SECRETS]
-    toml(tmp_path, "\n".join(lines))
-    environ = {f"NFTSYNC_{name.upper()}": blank for name in SECRETS}
-    read = load_in(tmp_path, **environ)
-    assert (read.api_token, read.headers, read.webhook_secret_previous) == (None, {}, None)
-    assert (read.webhook_secret, read.proxy) == (blank, blank)
-    assert {read.sources[name] for name in SECRETS} == {f"environment {v}" for v in environ}
-    shown = {key: value for key, value, _ in describe(read)}
-    assert [shown[name] for name in SECRETS] == ["not set", "not set", "blank", "not set", "blank"]
+        read = load_in(tmp_path, **{f"NFTSYNC_{name.upper()}": blank for name in SECRETS})
+        assert (read.api_token, read.headers, read.webhook_secret_previous) == (None, {}, None)
+        assert (read.webhook_secret, read.proxy) == (blank, blank)
+        assert all(read.sources[key].startswith("environment ") for key in SECRETS)
+        shown = {row["setting"]: row["value"] for row in describe(read)}
+        expected = ["not set", "not set", "blank", "not set", "blank"]
+        assert [shown[name] for name in SECRETS] == expected
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_from_a_file(tmp_path, name):
-    """And nothing but a secret."""
+def test_a_secret_and_nothing_else_comes_from_a_file(tmp_path, name):
     environ = {"NFTSYNC_RETRIES_FILE": "none", "NFTSYNC_TOKEN_COMMAND_FILE": "none"}
     assert load_in(tmp_path, **environ) == load_in(tmp_path)
     text, value = sample(name, 0)
@@ -361,6 +309,18 @@ def test_a_secret_from_a_file(tmp_path, name):
         assert getattr(read, name) == value
         assert read.sources[name] == f"environment {variable}"
     assert getattr(load_in(tmp_path, **{variable: ""}), name) == sample(name, 1)[1]
+    (tmp_path / "bytes").write_bytes(b"hush\xffhush")
+    for path, why in (
+        ("none", "No such file or directory"),
+        (".", "Is a directory"),
+        ("bytes", "it is not UTF-8 text"),
+    ):
+        message = f"{name} ({variable}): cannot read {tmp_path / path}: {why}"
+        assert fails(tmp_path, **{variable: path}) == message
+    plain = variable.removesuffix("_FILE")
+    both = f"{name}: both {plain} and {variable} are set; unset one of them"
+    for value in ("hush", ""):
+        assert fails(tmp_path, **{plain: value, variable: "hush"}) == both
 
 
 def test_one_newline_at_the_end_of_a_secret_s_file_is_dropped(tmp_path):
@@ -370,32 +330,11 @@ def test_one_newline_at_the_end_of_a_secret_s_file_is_dropped(tmp_path):
         assert load_in(tmp_path, NFTSYNC_WEBHOOK_SECRET_FILE="s").webhook_secret == secret
 
 
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_s_file_that_cannot_be_read_or_is_one_too_many(tmp_path, name):
-    variable = f"NFTSYNC_{name.upper()}"
-    (tmp_path / "bytes").write_bytes(b"hush\xffhush")
-    for path, why in (
-        ("none", "No such file or directory"),
-        (".", "Is a directory"),
-        ("bytes", "it is not UTF-8 text"),
-    ):
-        message = f"{name} ({variable}_FILE): cannot read {tmp_path / path}: {why}"
-        assert fails(tmp_path, **{f"{variable}_FILE": path}) == message
-    for value in ("hush", ""):
-        message = fails(tmp_path, **{variable: value, f"{variable}_FILE": "hush"})
-        both = f"{name}: both {variable} and {variable}_FILE are set; unset one of them"
-        assert message == both
-
-
-def test_a_token_that_no_header_can_carry(tmp_path):
-    for bad in ("a b", "a\nb", "ä", "a\x7f", "\udc80", "a\0"):
-        message = fails(tmp_path, NFTSYNC_API_TOKEN=bad)
-        assert message.startswith("api_token (NFTSYNC_API_TOKEN) must be ")
-
-
 @pytest.mark.parametrize(
     ("begin", "texts"),
     [
+        ("api_token (NFTSYNC_API_TOKEN) must be ",
+         ["a hush", "a\nhush", "hüsh", "hush\x7f", "hush\udc80", "hush\0"]),
         ("headers (NFTSYNC_HEADERS) must be a JSON object",
          ["hush", '["hush"]', '{"hush": 1}', '{"X": "\udc80hush"}', "[" * 100_000]),
         ("headers (NFTSYNC_HEADERS) must have HTTP header names; entry ",
@@ -405,9 +344,10 @@ def test_a_token_that_no_header_can_carry(tmp_path):
         ("headers (NFTSYNC_HEADERS) must not repeat a header", ['{"X": "hush", "x": ""}']),
     ],
 )  # fmt: skip
-def test_headers_that_cannot_be_sent(tmp_path, begin, texts):
+def test_a_token_or_headers_that_cannot_be_sent(tmp_path, begin, texts):
+    variable = "NFTSYNC_API_TOKEN" if "API_TOKEN" in begin else "NFTSYNC_HEADERS"
     for text in texts:
-        message = fails(tmp_path, NFTSYNC_HEADERS=text)
+        message = fails(tmp_path, **{variable: text})
         assert message.startswith(begin)
         assert "hush" not in message
 
@@ -417,9 +357,9 @@ def test_describe_shows_paths_sources_and_no_secret(tmp_path):
     environ = {"NFTSYNC_API_TOKEN": "hush", "NFTSYNC_TOKEN_COMMAND": "pass show x"}
     read = load_in(tmp_path, {"rate_limit": 2, "wallets_file": "-"}, **environ)
     rows = describe(read)
-    assert [key for key, _, _ in rows] == [key.name for key in KEYS]
-    assert {key: source for key, _, source in rows} == read.sources
-    assert {key: value for key, value, _ in rows if value != "not set"} == {
+    assert [row["setting"] for row in rows] == [key.name for key in KEYS]
+    assert {row["setting"]: row["source"] for row in rows} == read.sources
+    assert {row["setting"]: row["value"] for row in rows if row["value"] != "not set"} == {
         "database": str(tmp_path / "data" / "nftsync.db"),
         "api_token": "set",
         "token_command": "pass …; 2 arguments, not shown",

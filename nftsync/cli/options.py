@@ -1,0 +1,166 @@
+"""Options that commands share, as decorators."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import click
+from click.core import ParameterSource
+
+from nftsync.cli.output import one_line, say, typed_settings
+from nftsync.errors import DamagedDatabase, NftsyncError
+from nftsync.times import Edge, parse_duration, parse_time
+
+#: Adds options to a command.
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def combined(*options: Decorator) -> Decorator:
+    """Combine options, in the order of the help, into one decorator."""
+    return lambda command: functools.reduce(lambda call, add: add(call), options[::-1], command)
+
+
+def text(name: str, metavar: str, text: str, *short: str) -> Decorator:
+    """Return an option with a text, None by default."""
+    return click.option(name, *short, metavar=metavar, help=text)
+
+
+def flag(name: str, text: str) -> Decorator:
+    """Return an option without a value."""
+    return click.option(name, is_flag=True, help=text)
+
+
+def shown(name: str, kind: Any, default: float | str, text: str, **more: Any) -> Decorator:
+    """Return an option whose help shows its default."""
+    return click.option(name, type=kind, default=default, show_default=True, help=text, **more)
+
+
+def database(description: str) -> Decorator:
+    """Return the option `--database`."""
+    return text("--database", "FILE", description, "-d")
+
+
+config = text("--config", "FILE", "Settings file. Default: the nearest nftsync.toml")
+_SETTING_OPTIONS = {
+    "base_url": text("--base-url", "URL", "The provider's base URL."),
+    "database": database("The SQLite file. Default: data/nftsync.db"),
+    "wallets_file": text(
+        "--wallets-file",
+        "FILE",
+        "Wallet ids, one per line, or CSV with wallet_id, label, group; - is stdin.",
+    ),
+    "concurrency": text("--concurrency", "N", "Concurrent requests. Default: 16"),
+    "timeout": text("--timeout", "SECONDS", "Time limit of an attempt. Default: 30"),
+    "retries": text("--retries", "N", "Attempts per request, including the first. Default: 5"),
+    "rate_limit": text(
+        "--rate-limit", "N", "Requests per second, evenly spaced. Default: no limit"
+    ),
+}
+
+#: Settings of commands that read the provider.
+PROVIDER = ("base_url", "concurrency", "timeout", "retries", "rate_limit")
+
+
+@contextmanager
+def _report_damage(database: Path) -> Iterator[None]:
+    """Replace an unexpected error by DamagedDatabase if the database is damaged."""
+    try:
+        yield
+    except (NftsyncError, OSError, click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:
+        from nftsync.store.database import damage, explained
+
+        with suppress(OSError), explained(database):
+            if database.is_file() and (report := damage(database)) is not None:
+                raise DamagedDatabase(
+                    f"{database} is damaged ({report}); restore a copy, or start over with"
+                    " another --database"
+                ) from error
+        raise
+
+
+def with_settings(*names: str) -> Decorator:
+    """Give a command the flags of these settings and `--config`, and pass it `settings`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(*args: Any, config: str | None, **values: Any) -> Any:
+            context = click.get_current_context()
+            own = {"config": config, **{name: values.pop(name) for name in names}}
+            typed = typed_settings()
+            typed.update((name, value) for name, value in own.items() if value is not None)
+            if context.invoked_subcommand is not None:
+                for name in values:
+                    if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+                        flag = name.removeprefix("as_")
+                        raise click.UsageError(f"put --{flag} after the subcommand's name")
+                return None
+            from nftsync import settings
+
+            for name, near in settings.unknown_variables():
+                hint = f"; did you mean {near}?" if near else "; `nftsync check` lists all settings"
+                say(f"nftsync: {one_line(name)} is not a setting{hint}")
+            flags = {name: value for name, value in typed.items() if name != "config"}
+            file = Path(typed["config"]) if "config" in typed else None
+            chosen = settings.load(flags, config=file)
+            with _report_damage(chosen.database):
+                return command(*args, settings=chosen, **values)
+
+        return combined(*(_SETTING_OPTIONS[name] for name in names), config)(call)
+
+    return decorate
+
+
+def json(text: str) -> Decorator:
+    """Give a command `--json`, as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def limit(text: str, default: int | None, most: int | None = None) -> Decorator:
+    """Give a command `--limit`; a number over `most` is an error."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(0, most),
+        callback=lambda _context, _option, rows: rows and min(rows, 2**63 - 1),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=text,
+    )
+
+
+def duration(name: str, text: str, **more: Any) -> Decorator:
+    """Return an option whose value the command gets as a timedelta."""
+    return _parsed(name, "DURATION", parse_duration, text, more)
+
+
+def time(name: str, day: Edge, text: str, **more: Any) -> Decorator:
+    """Return an option whose value the command gets as a stored time; a date becomes its `day`."""
+    text += f" ISO 8601 (UTC by default), today, yesterday or 7d (ago). A date means its {day}."
+    return _parsed(name, "TIME", lambda typed: parse_time(typed, day), text, more)
+
+
+def _parsed(
+    name: str, metavar: str, parse: Callable[[str], Any], text: str, more: dict[str, Any]
+) -> Decorator:
+    def callback(_context: click.Context, _option: click.Parameter, typed: str | None) -> Any:
+        return None if typed is None else parse(typed)
+
+    more |= {"metavar": metavar, "help": text, "show_default": True}
+    return click.option(name, callback=callback, **more)
+
+
+#: Options of a command that syncs.
+run = combined(
+    flag(
+        "--resume",
+        "Resume the newest run if it was interrupted or killed; otherwise start a new one.",
+    ),
+    flag("--allow-removals", "Apply all removals, without review."),
+    json("Print the result as JSON."),
+)

@@ -1,0 +1,146 @@
+"""Output that commands share: messages, JSON, pages of rows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nftsync.errors import NftsyncWarning
+from nftsync.text import escaped_json, visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nftsync.pull.result import SyncResult
+    from nftsync.replay.config import ReplayResult
+    from nftsync.store.mirror import Mirror
+
+
+@contextmanager
+def open_existing(database: Path) -> Iterator[Mirror]:
+    """Open an existing database for writing; StoreError if it is missing or unusable."""
+    from nftsync.store.database import connect_reader, explained
+    from nftsync.store.mirror import Mirror
+
+    with explained(database):
+        connect_reader(database).close()
+        with Mirror(database) as mirror:
+            yield mirror
+
+
+def typed_settings() -> dict[str, str]:
+    """Return the settings typed as flags, which a group and its subcommand share."""
+    return click.get_current_context().meta.setdefault(__name__, {})  # type: ignore[no-any-return]
+
+
+def rerun(*words: str) -> str:
+    """Return a command line with the flags of the current command, quoted for a shell."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in typed_settings().items()]
+    return shlex.join([*shlex.split(program()), *words, *flags])
+
+
+def program() -> str:
+    """Return the command that starts nftsync in the caller's shell."""
+    called = Path(sys.argv[0])
+    if called.name != "nftsync":
+        return f"{shlex.quote(one_line(sys.executable))} -m nftsync"
+    installed = shutil.which("nftsync")
+    if installed is not None and called.exists() and called.samefile(installed):
+        return "nftsync"
+    return shlex.quote(one_line(sys.argv[0]))
+
+
+def one_line(text: str) -> str:
+    """Join a message's lines, and escape unsafe characters."""
+    return visible(" ".join(text.splitlines()))
+
+
+def utc_times(text: str) -> str:
+    """Show the stored times in a text as `2026-01-31 12:00:00 UTC`."""
+    return re.sub(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z", r"\1 \2 UTC", text)
+
+
+def wallet_name(wallet_id: str, label: str | None) -> str:
+    """Return a wallet's label and id, or its id alone."""
+    return wallet_id if label is None else f"{one_line(label)} ({wallet_id})"
+
+
+@contextmanager
+def frame_warnings() -> Iterator[list[str]]:
+    """Collect the frames' warnings about rows, each as one line, and print them at the end."""
+    lines: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NftsyncWarning)
+        yield lines
+    for warning in caught:
+        if type(warning.message) is NftsyncWarning:
+            line = utc_times(one_line(str(warning.message)))
+            lines.append(line[:1].upper() + line[1:])
+            say(lines[-1])
+        else:
+            warnings.showwarning(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+
+
+def say(text: str) -> None:
+    """Print a message that is not part of the result."""
+    click.echo(text, err=True)
+
+
+def say_truncated(limit: int, count: int, noun: str, *, newest: bool = False) -> None:
+    """Print how many rows a table left out, and how to see them all."""
+    if 0 < limit < count:
+        shown = f"{'The newest ' if newest else ''}{limit:,} of {count:,} {noun}"
+        say(f"{shown}. Show all: --limit 0, or --json.")
+
+
+def pages_of(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+    """Yield columns of a frame as pages of rows for `print_json_rows` and `print_table`."""
+    from nftsync.columnar.columns import rows_of
+
+    for rows in rows_of(frame, columns, step=1_000):
+        yield [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def json_line(value: Any) -> bytes:
+    """Encode a value as JSON on one line, with characters that act on a terminal escaped."""
+    import msgspec
+
+    # Bytes, because JSON is UTF-8 in any terminal encoding.
+    return escaped_json(msgspec.json.encode(value))
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on standard output."""
+    import msgspec
+
+    click.echo(msgspec.json.format(json_line(value), indent=2))
+
+
+def print_result(result: SyncResult | ReplayResult, *, as_json: bool) -> None:
+    """Print the result of a sync or a replay."""
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        click.echo(result.summary())
+
+
+def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
+    """Print one JSON array, an object per line."""
+    lead = b"["
+    for page in pages:
+        lines = [json_line(row) for row in page]
+        if lines:
+            click.echo(lead + b"\n" + b",\n".join(lines), nl=False)
+            lead = b","
+    click.echo(b"[]" if lead == b"[" else b"\n]")
