@@ -510,16 +510,14 @@ def load(
     return Settings(**values, sources={name: source for name, (_, source) in resolved.items()})
 
 
-def database_and_source(
-    *, environ: Mapping[str, str] | None = None, directory: Path | None = None
-) -> tuple[Path, str]:
+def database_and_source() -> tuple[Path, str]:
     """Return the database's path and its source, without checking other settings.
 
     Raises:
         SettingsError: `database` is invalid, or the file cannot be read.
     """
     database: Path
-    database, source = _Sources(None, environ, directory).resolve(_BY_NAME["database"])
+    database, source = _Sources(None, None, None).resolve(_BY_NAME["database"])
     return database, source
 
 
@@ -528,16 +526,15 @@ def settings_file(config: Path | None = None) -> Path | None:
     return _file(config, os.environ, _here(None))
 
 
-def unknown_variables(environ: Mapping[str, str] | None = None) -> list[tuple[str, str | None]]:
+def unknown_variables() -> list[tuple[str, str | None]]:
     """Return unknown NFTSYNC_ variables, each with the nearest known one, if any."""
     names = [_FILE_VARIABLE]
     for key in KEYS:
         if key.variable is not None:
             names += [key.variable, f"{key.variable}_FILE"] if key.secret else [key.variable]
-    variables = os.environ if environ is None else environ
     return [
         (name, next(iter(get_close_matches(name, names, n=1, cutoff=0.8)), None))
-        for name in variables
+        for name in os.environ
         if name.startswith("NFTSYNC_") and name not in names
     ]
 

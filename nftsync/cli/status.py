@@ -306,26 +306,21 @@ def verify(
       nftsync verify --sample 0           only the database, without the provider
     """
     from nftsync.pull.api import client_config
-    from nftsync.reports.verification import Interrupted
     from nftsync.reports.verification import verify as run_verification
 
     if everything and sample is not None:
         raise click.UsageError("--sample and --all cannot be used together")
     number = None if everything else 100 if sample is None else sample
     progress = False if view.as_json else None
-    try:
-        report = run_verification(
-            settings.database,
-            None if number == 0 else client_config(settings),
-            sample=number,
-            concurrency=settings.concurrency,
-            has_receiver=settings.webhook_secret is not None,
-            repair=_repairing(settings, progress) if repair else None,
-            progress=progress,
-        )
-    except Interrupted:
-        say("nftsync: interrupted")
-        return 130
+    report = run_verification(
+        settings.database,
+        None if number == 0 else client_config(settings),
+        sample=number,
+        concurrency=settings.concurrency,
+        has_receiver=settings.webhook_secret is not None,
+        repair=_repairing(settings, progress) if repair else None,
+        progress=progress,
+    )
     if view.as_json:
         print_json(report)
     else:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nftsync.errors import NftsyncError, StoreError, SyncRunning
+from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.reads import WalletTask
 from nftsync.pull.run import open_reader
@@ -249,10 +249,6 @@ _MOST_RECHECKED, _SETTLES = 1_000, 2.0
 _CONFIDENCE = 0.95
 
 
-class Interrupted(NftsyncError):
-    """The verification was stopped."""
-
-
 class Verification(msgspec.Struct, kw_only=True):
     """Result of a verification, as `nftsync verify --json` prints it.
 
@@ -309,7 +305,7 @@ def verify(
     mirror, and returns the result. `has_receiver` means that a webhook secret is set.
 
     Raises:
-        Interrupted: after Ctrl-C.
+        KeyboardInterrupt: after Ctrl-C or SIGTERM.
         SyncRunning: a sync is running, and `repair` is set.
     """
     began = time.monotonic()
@@ -319,7 +315,7 @@ def verify(
     with interruptible() as over:
         report.rules = list(check_rules(database, report.verified_at))
         if over.is_set():
-            raise Interrupted("interrupted")
+            raise KeyboardInterrupt
         if report.rules[0].broken or config is None:
             report.seconds = round(time.monotonic() - began, 3)
             return report
@@ -333,7 +329,7 @@ def verify(
             with progress_bar("wallets", len(wallets), unit="wallets", shown=progress) as bar:
                 result = compare(database, config, wallets, concurrency, over.is_set, bar.update)
             if over.is_set():
-                raise Interrupted("interrupted")
+                raise KeyboardInterrupt
             return result
 
         compared = compare_wallets(wallets)
@@ -345,7 +341,7 @@ def verify(
             wrong = list(compared.differing)
             report.repair = repair(wrong)
             if report.repair["status"] == "interrupted":
-                raise Interrupted("interrupted")
+                raise KeyboardInterrupt
             compared.merge_recheck(wrong, compare_wallets(wrong))
             report.repaired = [wallet for wallet in wrong if wallet not in compared.differing]
     _copy_results(report, compared)

@@ -139,8 +139,7 @@ def test_a_clock_that_was_ahead_is_told_of_and_what_it_means(site, command, prov
     told = "--as-of does not show them for earlier times"
     url = ("--base-url", site.server.url)
     asked = (("status",), ("check", *url), ("sync", *url))
-    for words in asked:
-        assert told not in command(*words).said
+    assert told not in "".join(command(*words).said for words in asked)
     ahead = shifted(now(), timedelta(days=365))
     with Mirror(site.database) as mirror, mirror.transaction(at=ahead) as transaction:
         transaction.apply([replace(EMPTY, wallet_id=site.ids[0], sequence=mirror.numbers.take())])

@@ -49,7 +49,7 @@ def test_a_label_shows_everywhere_until_it_is_taken_away(site, command, tmp_path
     pd.testing.assert_frame_equal(frames.collections(site.database), before)
 
 
-def test_a_sync_reads_the_collections_file(site, tmp_path, monkeypatch):
+def test_a_sync_reads_the_collections_file(site, tmp_path):
     known = frames.collections(site.database)
     first, second = known["contract_address"][:2]
     config = tmp_path / "ours.toml"
@@ -60,13 +60,13 @@ def test_a_sync_reads_the_collections_file(site, tmp_path, monkeypatch):
         of_file = found[found["name_source"] == "file"]
         return dict(zip(of_file["contract_address"], of_file["collection"], strict=True))
 
-    (tmp_path / "names.csv").write_text(f"contract_address;name\n{first.upper()};Salt Harbours\n")
-    site.sync(config=config)
-    assert named() == {first: "Salt Harbours"}
-    monkeypatch.setenv("NFTSYNC_COLLECTIONS_FILE", str(tmp_path / "other.csv"))
-    (tmp_path / "other.csv").write_text(f"contract_address,name\n{second},Night Trams\n")
-    site.sync(config=config)
-    assert named() == {second: "Night Trams"}
-    monkeypatch.delenv("NFTSYNC_COLLECTIONS_FILE")
+    for address, mark, name in (
+        (first.upper(), ";", "Salt Harbours"),
+        (second, ",", "Night Trams"),
+    ):
+        text = f"contract_address{mark}name\n{address}{mark}{name}\n"
+        (tmp_path / "names.csv").write_text(text)
+        site.sync(config=config)
+        assert named() == {address.lower(): name}
     site.sync()
     assert named() == {second: "Night Trams"}

@@ -39,6 +39,7 @@ def test_holdings_as_json_are_the_rows_of_the_view_or_some_of_them(site, command
     assert done.json == view(site, "holdings", HOLDINGS)
     assert all(list(row) == HOLDINGS for row in done.json)
     assert set(amounts) <= {row["amount"] for row in done.json}
+    assert amounts[0] in command("holdings").out
     rows = done.json
     contract = rows[0]["contract_address"]
     one = command("holdings", "--wallet", site.ids[2].upper(), "--json").json
@@ -88,23 +89,18 @@ def test_that_nothing_was_held_and_that_nobody_knows_are_told_apart(site, comman
 
 def test_the_table_shows_some_and_says_how_to_see_all(site, command):
     command("wallets", "label", site.ids[0], "Treasury")
-    amount = str(2**256 - 1)
-    site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], amount)
-    site.sync()
     few = command("holdings", "--limit", 3)
     assert few.err == "3 of 20 holdings. Show all: --limit 0, or --json.\n"
     assert few.out.count("Treasury") == 3
-    assert amount in few.out
     everything = command("holdings", "--limit", 0)
     assert everything.err == ""
     assert all(wallet in everything.out for wallet in site.ids[1:])
     assert command("holdings", "--limit", 3, "--json").json[19:]
     done = command("changes", "--limit", 2)
-    ids = [line.split()[-1] for line in done.out.splitlines()[2:]]
-    assert ids == ["20", "21"]
-    assert done.err == "The newest 2 of 21 changes. Show all: --limit 0, or --json.\n"
+    assert [line.split()[-1] for line in done.out.splitlines()[2:]] == ["19", "20"]
+    assert done.err == "The newest 2 of 20 changes. Show all: --limit 0, or --json.\n"
     assert command("changes", "--limit", 0).err == ""
-    assert command("changes", "--after", 21).err == "No changes.\n"
+    assert command("changes", "--after", 20).err == "No changes.\n"
 
 
 def test_the_table_shows_editions_with_a_number_only_and_no_hostile_metadata(site, command):
@@ -153,14 +149,8 @@ def test_changes_as_json_are_the_rows_of_the_view_from_a_time_on(one_day, site, 
     assert called == {wallet: "Treasury" if wallet == site.ids[0] else None for wallet in site.ids}
     assert rows[-1]["new_amount"] is None
     assert [row["baseline"] for row in rows] == [1] * 20 + [0]
-    moment = rows[-1]["observed_at"]
-    since = command("changes", "--since", moment, "--json").json
-    assert [row["change_id"] for row in since] == [21]
-    for some, count in (("today", 21), ("1h", 21), ("0s", 0)):
-        rows = command("changes", "--since", some, "--json").json
-        assert len(rows) == count
-    both = ("--since", "2000-01-01", "--after", 19)
-    assert len(command("changes", *both, "--json").json) == 2
+    for since, count in ((rows[-1]["observed_at"], 1), ("today", 21), ("1h", 21), ("0s", 0)):
+        assert len(command("changes", "--since", since, "--json").json) == count
 
 
 #: A C1 control, a direction mark, a line separator, DEL, a character without width; and an emoji
@@ -191,14 +181,8 @@ def test_json_holds_no_character_that_acts_on_a_terminal(site, command):
 def test_find_prints_what_is_called_so(site, command):
     command("wallets", "label", site.ids[0], "Treasury")
     (found,) = command("find", "treas", "--json").json
-    assert found == {
-        "kind": "wallet",
-        "name": "Treasury",
-        "id": site.ids[0],
-        "collection": None,
-        "holders": None,
-        "tokens": 5,
-    }
+    assert list(found) == ["kind", "name", "id", "collection", "holders", "tokens"]
+    assert [*found.values()] == ["wallet", "Treasury", site.ids[0], None, None, 5]
     token = site.held(site.ids[0])[0]
     site.world.edit_metadata(token, {"name": "Quite\x1b[2J Alone"})
     site.sync()

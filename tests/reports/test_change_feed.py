@@ -5,10 +5,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-
-import pytest
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from nftsync import frames
 from nftsync.reports.change_feed import ChangeFeed
@@ -19,23 +17,16 @@ from tests.kit.mirrored_site import Site
 from tests.kit.worlds import PATIENCE
 
 CHANGE_COLUMNS = list(TABLES["balance_changes"].columns)
-Start = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture
-def process() -> Iterator[Start]:
-    """Start commands in processes of their own, which end with the test."""
-    with ExitStack() as started:
-
-        def run(*arguments: object) -> subprocess.Popen[str]:
-            command = [sys.executable, "-m", "nftsync", *map(str, arguments)]
-            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            one = subprocess.Popen(command, text=True, **streams)
-            started.callback(one.communicate)
-            started.callback(one.kill)
-            return one
-
-        yield run
+@contextmanager
+def following(*filters: str) -> Iterator[subprocess.Popen[str]]:
+    """Follow the changes in a process of its own, which ends with the block."""
+    command = [sys.executable, "-m", "nftsync", "changes", "--follow", "--after", "0", *filters]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **streams) as process:
+        yield process
+        process.kill()
 
 
 def log_of(site: Site) -> list[dict[str, object]]:
@@ -87,36 +78,35 @@ def test_a_commit_while_a_page_is_being_worked_on_is_not_slept_through(site):
     assert seen == list(range(1, 22))
 
 
-def test_follow_prints_a_line_of_json_per_change_and_goes_on_with_new_ones(site, process):
-    """Only with those that match."""
+def test_follow_prints_a_line_of_json_per_change_that_matches_and_goes_on_with_new_ones(site):
     wallet = site.ids[3]
-    following = process("changes", "--follow", "--after", 0, "--wallet", wallet)
-    assert following.stdout is not None
-    first = [json.loads(following.stdout.readline()) for _ in range(5)]
-    for other in site.ids:
-        site.world.set_amount(other, site.held(other)[0], str(2**256 - 1))
-    site.sync()
-    later = json.loads(following.stdout.readline())
-    following.send_signal(signal.SIGINT)
-    out, err = following.communicate(timeout=PATIENCE)
-    assert [name for name in later if name in CHANGE_COLUMNS] == CHANGE_COLUMNS
-    assert {"wallet_label", "name"} <= set(later)
-    assert later["new_amount"] == str(2**256 - 1)
-    found = [{name: change[name] for name in CHANGE_COLUMNS} for change in (*first, later)]
-    assert found == [change for change in log_of(site) if change["wallet_id"] == wallet]
-    assert (following.returncode, out) == (130, "")
+    with following("--wallet", wallet) as process:
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(5)]
+        for other in site.ids:
+            site.world.set_amount(other, site.held(other)[0], str(2**256 - 1))
+        site.sync()
+        lines.append(json.loads(process.stdout.readline()))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
+    assert [name for name in lines[-1] if name in CHANGE_COLUMNS] == CHANGE_COLUMNS
+    assert {"wallet_label", "name"} <= set(lines[-1])
+    assert lines[-1]["new_amount"] == str(2**256 - 1)
+    found = [{name: change[name] for name in CHANGE_COLUMNS} for change in lines]
+    assert found == [change for change in log_of(site) if change["wallet_id"] == wallet]
 
 
-def test_follow_ends_quietly_when_nobody_reads_it_any_more(site, process):
+def test_follow_ends_quietly_when_nobody_reads_it_any_more(site):
     """It notices at once, not only when the next change comes, which may be days later."""
-    following = process("changes", "--follow", "--after", 0)
-    assert following.stdout is not None
-    following.stdout.readline()
-    following.stdout.close()
-    assert following.wait(timeout=PATIENCE) == 0
-    assert following.stderr is not None
-    assert following.stderr.read() == ""
+    with following() as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=PATIENCE) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def test_the_feed_has_the_filters_of_frames_changes(site, command):

@@ -10,6 +10,10 @@ STRANGER = "00000000-0000-4000-8000-000000000001"
 
 
 def test_counts_what_is_there_and_the_newest_run_of_each_kind(site, command):
+    Mirror(new := site.database.with_name("new.db")).close()
+    status, stalest = read_status(new, now())
+    assert (status.last_sync, status.last_replay, status.oldest_wallet_age_s) == (None, None, None)
+    assert (status.wallets, status.tokens, stalest) == ({}, 0, None)
     site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], "5000")
     site.sync()
     insert = "INSERT INTO sync_runs (kind, status, started_at) VALUES ('replay', 'ok', ?)"
@@ -37,13 +41,6 @@ def test_counts_what_is_there_and_the_newest_run_of_each_kind(site, command):
     assert "digits" not in out
     run(site.database, "UPDATE balance_rows SET amount = '1e3' WHERE wallet_no = 1")
     assert "sums leave out 5 with an amount that is not 1 to 100 digits" in command("status").out
-
-
-def test_no_run_and_no_wallet_is_null_and_zero(tmp_path):
-    Mirror(tmp_path / "new.db").close()
-    status, stalest = read_status(tmp_path / "new.db", now())
-    assert (status.last_sync, status.last_replay, status.oldest_wallet_age_s) == (None, None, None)
-    assert (status.wallets, status.tokens, stalest) == ({}, 0, None)
 
 
 def test_the_least_recently_read_tracked_wallet_and_the_oldest_pending_webhook_are_aged(site):

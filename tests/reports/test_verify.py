@@ -3,9 +3,9 @@
 import sqlite3
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -236,21 +236,17 @@ def test_a_rule_that_is_broken_is_named(site, command, tmp_path):
 
 def test_the_rules_hold_while_others_write(site):
     """All is looked at as of one moment, whatever is written meanwhile."""
-    over = Event()
 
     def write() -> None:
-        while not over.is_set():
+        for _ in range(8):
             giver, taker = site.ids[0], site.ids[1]
             site.world.transfer(giver, taker, site.held(giver)[0], "1")
             site.world.transfer(taker, giver, site.held(taker)[-1], "1")
             site.sync()
 
-    thread = Thread(target=write)
-    thread.start()
-    try:
-        for _ in range(5):
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        while not writing.done():
             assert [rule for rule in check_rules(site.database, now()) if rule.broken] == []
-            time.sleep(0.05)
-    finally:
-        over.set()
-        thread.join()
+            time.sleep(0.01)
+        writing.result()
