@@ -9,7 +9,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,8 +26,6 @@ _SAMPLE = 10_000
 _MOST_TYPES = 100
 _MOST_FIELDS = 20
 _LONGEST_BODY = 1_000_000
-#: Documents per query for their ids.
-_CHUNK = 20
 _DEEPEST = 30
 _UUID_LENGTH = 36
 
@@ -141,16 +139,14 @@ def _fields(connection: sqlite3.Connection, documents: Iterator[str]) -> Fields:
     count = 0
     wallets: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    while chunk := list(islice(documents, _CHUNK)):
-        count += len(chunk)
-        read = [set(_ids_in(document)) for document in chunk]
-        all_ids = {uuid for ids in read for _, uuid in ids}
-        for counts, known_ids in (
-            (wallets, wallets_by_id(connection, all_ids).keys()),
-            (tokens, known_tokens(connection, all_ids)),
-        ):
-            for ids in read:
-                counts.update({field for field, uuid in ids if uuid in known_ids})
+    for document in documents:
+        count += 1
+        places = set(_ids_in(document))
+        ids = {uuid for _, uuid in places}
+        known_wallets = wallets_by_id(connection, ids)
+        wallets.update({field for field, uuid in places if uuid in known_wallets})
+        known = known_tokens(connection, ids)
+        tokens.update({field for field, uuid in places if uuid in known})
     return Fields(count, _most_frequent(wallets), _most_frequent(tokens))
 
 

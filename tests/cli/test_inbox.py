@@ -1,19 +1,28 @@
-"""`inbox` and `inbox show`: what is stored is shown whole, and acts on nothing."""
+"""`inbox`: what is shown of webhooks, what requeue and prune change, and beside whom."""
 
 import base64
 import contextlib
 import io
 import json
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from itertools import product
+from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from nftsync.cli.inbox import print_webhook, webhook_as_json
+from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
+from nftsync.store import STATES
 from nftsync.store.catalog import TABLES
-from tests.kit.inbox import LONG_AGO, Inbox, body_of, webhook
-from tests.kit.provider import token, wallet
+from nftsync.store.database import connect_writer
+from nftsync.store.mirror import Mirror
+from nftsync.store.requeue import numbers_of_ids, requeue
+from tests.kit.inbox import LONG_AGO, ORGANIZATION, Inbox, body_of, quarantine_id, webhook
+from tests.kit.provider import token, uuid, wallet
 
 COLUMNS = [name for name in TABLES["webhooks"].columns if name != "body"]
 HOSTILE = "\x1b[2J[red]\u202eevil\x07\u2028"
@@ -124,3 +133,179 @@ def test_whatever_the_body_is_it_can_be_shown_and_got_back(body, text):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             print_webhook({"action": text}, content)
         assert not set(printed.getvalue()) & {*map(chr, range(10)), *map(chr, range(11, 32))}
+
+
+def is_afresh(row: dict[str, Any]) -> bool:
+    emptied = ("last_error", "finished_at", "lease_no", "look_again_at")
+    assert [row[name] for name in emptied] == [None] * 4
+    return (row["state"], row["attempts"]) == ("pending", 0) and row["next_attempt_at"] > LONG_AGO
+
+
+def test_named_webhooks_go_back_with_fresh_attempts(inbox, command):
+    """Whatever their state; but one that is running is refused."""
+    inbox.fill(8)
+    for number, state in enumerate(["failed", "dead", "unrouted", "done", "dead"]):
+        inbox.settle(number, state, last_error="no", run_id=4, look_again_at=LONG_AGO)
+    inbox.settle(5, "running", lease_no=5)
+    inbox.settle(7, "pending", next_attempt_at="2999-01-01T00:00:00.000000Z")
+    names = [webhook(number) for number in range(8)]
+    before = [inbox.row(name) for name in names]
+    done = command("inbox", "requeue", *names[:4], names[0].upper())
+    assert (done.code, done.out, done.err) == (0, "4 requeued.\n", "")
+    assert all(is_afresh(inbox.row(name)) for name in names[:4])
+    assert inbox.row(names[1])["run_id"] == 4
+    assert [inbox.row(name) for name in names[4:]] == before[4:]
+    done = command("inbox", "requeue", *names[4:])
+    assert (done.code, done.out) == (1, "2 requeued.\n")
+    assert "1 already pending.\n" in done.err
+    assert f"{names[5]} not requeued: it is being processed" in done.err
+    assert [inbox.row(name) for name in names[5:7]] == before[5:7]
+    assert inbox.row(names[7])["next_attempt_at"] < "2999"  # it is due at once
+    states = inbox.states()
+    for words, said in (
+        ((names[0], webhook(9)), f"webhook {webhook(9)} is not in the inbox; nothing was changed"),
+        ((), "name webhooks by ID, or choose a state"),
+        ((names[0], "--state", "dead"), "name webhooks by ID, or choose a state"),
+        (("--state", "running"), "running webhooks cannot be requeued"),
+    ):
+        command("inbox", "requeue", *words).tells(said)
+    assert inbox.states() == states
+
+
+def test_a_quarantined_one_goes_back_once_its_body_can_be_read(inbox, command, monkeypatch):
+    """As when the organization was wrongly configured: its columns are filled in, its id stays."""
+    body = body_of(1, changes={"amount": 1}, resourceId=uuid(5).upper())
+    inbox.receive(body, organization=uuid(2, 0xC))
+    name = quarantine_id(body)
+    monkeypatch.setenv("NFTSYNC_ORGANIZATION_ID", uuid(2, 0xC))
+    stays = command("inbox", "requeue", name)
+    assert (stays.code, stays.out) == (1, "0 requeued.\n")
+    assert f"{name} not requeued: still unusable: it is for another organization" in stays.err
+    assert inbox.states() == ["quarantined"]
+    monkeypatch.setenv("NFTSYNC_ORGANIZATION_ID", ORGANIZATION)
+    done = command("inbox", "requeue", name.upper())
+    assert (done.code, done.out, done.err) == (0, "1 requeued.\n", "")
+    row = inbox.row(name)
+    assert is_afresh(row)
+    assert (row["organization_id"], row["resource_id"]) == (ORGANIZATION, uuid(5))
+    assert (row["resource_type"], row["action"]) == ("Wallet", "create")
+    assert row["created_at_utc"] == "2026-01-01T00:00:00.1234567+00:00"
+    assert (row["changes"], row["body"]) == ('{"amount": 1}', body)
+
+
+def test_of_a_whole_quarantine_those_go_back_that_can(inbox, command):
+    good = [body_of(number, resourceType="x" * 200) for number in range(50)]
+    bad = [b"[" * number for number in range(1, 26)]
+    inbox.receive(*good, organization=uuid(2, 0xC))
+    inbox.receive(*bad)
+    done = command("inbox", "requeue", "--state", "quarantined")
+    assert (done.code, done.out) == (1, "50 requeued.\n")
+    assert done.err.count(" not requeued: still unusable: ") == 20
+    assert "5 more not requeued." in done.err
+    assert sorted(inbox.states()) == ["pending"] * 50 + ["quarantined"] * 25
+
+
+def test_one_that_was_put_back_meanwhile_and_is_worked_on_stays_so(inbox):
+    """Else it would be claimed twice."""
+    inbox.receive(body_of(1), organization=uuid(2, 0xC))
+    name = quarantine_id(body_of(1))
+
+    def read(body: bytes) -> Webhook | Unusable:
+        inbox.run("UPDATE webhooks SET state = 'running', lease_no = 5, finished_at = NULL")
+        return read_webhook(body, None)
+
+    with Mirror(inbox.database) as mirror:
+        done = list(requeue(mirror, numbers_of_ids(mirror.connection, [name]), read))
+    assert sum(step.put_back for step in done) == 0
+    assert (inbox.row(name)["state"], inbox.row(name)["lease_no"]) == ("running", 5)
+
+
+def test_both_work_beside_one_who_stores_webhooks(inbox, command):
+    """Every webhook that comes meanwhile is stored, and each command does its whole work."""
+    inbox.fill(1_500)
+    inbox.run("UPDATE webhooks SET state = 'done', finished_at = ?", LONG_AGO)
+    ended = threading.Event()
+    insert = "INSERT INTO webhooks (webhook_id, received_at, state) VALUES (?, ?, 'dead')"
+
+    def receive() -> int:
+        stored = 0
+        with closing(connect_writer(inbox.database)) as writer:
+            while not (stored and ended.wait(0.001)):
+                writer.execute("BEGIN IMMEDIATE")
+                writer.execute(insert, (uuid(stored, 0xD), LONG_AGO))
+                writer.execute("COMMIT")
+                stored += 1
+        return stored
+
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        receiving = pool.submit(receive)
+        stack.callback(ended.set)
+        pruned = command("inbox", "prune", "--older-than", "1d")
+        requeued = command("inbox", "requeue", "--state", "done")
+    assert pruned.out.startswith("Bodies emptied: 1,500 (")
+    assert requeued.out == "1,500 requeued.\n"
+    assert inbox.states().count("dead") == receiving.result()
+
+
+def test_only_bodies_done_for_long_are_emptied(inbox, command):
+    inbox.fill(len(STATES) + 1)
+    for number, state in enumerate(STATES):
+        inbox.settle(number, state, finished_at=LONG_AGO)
+    inbox.settle(len(STATES), "done", finished_at="2999-01-01T00:00:00.000000Z")
+    before = [inbox.row(webhook(number)) for number in range(len(STATES) + 1)]
+    done = command("inbox", "prune", "--older-than", "7d")
+    old = STATES.index("done")
+    size = len(body_of(old))
+    assert (done.code, done.out) == (0, f"Bodies emptied: 1 ({size:,} bytes).\n")
+    assert "VACUUM" in done.err
+    before[old]["body"] = None
+    assert [inbox.row(webhook(number)) for number in range(len(STATES) + 1)] == before
+    kept = STATES.index("quarantined")
+    done = command("inbox", "prune", "--older-than", "7d", "--state", "quarantined")
+    assert (done.code, done.out.startswith("Bodies emptied: 1 (")) == (0, True)
+    before[kept]["body"] = None
+    assert [inbox.row(webhook(number)) for number in range(len(STATES) + 1)] == before
+    refused = command("inbox", "requeue", webhook(kept))
+    assert "its body was pruned" in refused.err
+    again = command("inbox", "prune", "--older-than", "7d")
+    assert (again.out, again.err) == ("Bodies emptied: 0 (0 bytes).\n", "")
+    inbox.receive(body_of(old))  # what is emptied is still known when it comes again
+    row = inbox.row(webhook(old))
+    assert (row["state"], row["deliveries"], row["body"]) == ("done", 2, None)
+    for words in (["--older-than", "lately"], []):
+        assert command("inbox", "prune", *words).code == 2
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    states=st.lists(st.sampled_from(STATES), min_size=6, max_size=6),
+    calls=st.lists(
+        st.sampled_from(["prune", *(state for state in STATES if state != "running")])
+        | st.frozensets(st.integers(0, 5), min_size=1),
+        max_size=5,
+    ),
+)
+def test_any_calls_in_any_order_agree_with_a_model(command, tmp_path_factory, states, calls):
+    """The model: settled ones become pending, running ones stay, done ones lose their bodies."""
+    inbox = Inbox(tmp_path_factory.mktemp("model") / "inbox.db")
+    inbox.fill(len(states))
+    for number, state in enumerate(states):
+        inbox.settle(number, state, finished_at=LONG_AGO)
+    model, bodies = list(states), [True] * len(states)
+    for call in calls:
+        if call == "prune":
+            command("inbox", "prune", "--older-than", "1d", "-d", inbox.database)
+            bodies = [has and state != "done" for has, state in zip(bodies, model, strict=True)]
+            continue
+        if isinstance(call, str):
+            words = ["--state", call]
+            call = {number for number, state in enumerate(model) if state == call}
+        else:
+            words = [webhook(number) for number in call]
+        done = command("inbox", "requeue", *words, "-d", inbox.database)
+        assert done.code == int(any(model[number] == "running" for number in call))
+        for number in call:
+            model[number] = "running" if model[number] == "running" else "pending"
+    assert inbox.states() == model
+    assert [body is not None for (body,) in inbox.run("SELECT body FROM webhooks")] == bodies
+    assert inbox.run("PRAGMA integrity_check") == [("ok",)]

@@ -173,7 +173,7 @@ def test_a_wallet_that_was_read_meanwhile_is_left_out_and_no_condition_is_sent(o
     done = command("verify", "--json")
     assert (done.code, done.json["read_meanwhile"], done.json["compared"]) == (0, 1, 0)
     sent = len(one.requests())
-    one.on(PATH, answer("2"))
+    one.on(PATH, answer("3"))
     done = command("verify", "--repair", "--json")
     assert (done.code, done.json["repaired"]) == (0, [wallet(1)])
     assert all("if-none-match" not in seen.headers for seen in one.requests()[sent:])
@@ -229,7 +229,9 @@ def test_a_rule_that_is_broken_is_named(site, command, tmp_path):
             connection.commit()
         rules = [rule for rule in check_rules(broken, now()) if rule.broken]
         assert any(says in rule.rule + str(rule.examples) for rule in rules), (says, rules)
-    command("verify", "--sample", 0, "-d", broken).says("\nBROKEN (", "integrity_check", code=1)
+    command("verify", "--sample", 0, "-d", broken).says(
+        "BROKEN (1 of 1): the file is intact", code=1
+    )
     found = command("verify", "--sample", 0, "-d", broken, "--json").json["rules"]
     assert [rule["broken"] for rule in found] == [1]  # what is not whole is not looked at further
 
