@@ -1,4 +1,4 @@
-"""Options that commands share, as decorators."""
+"""Options that commands share: settings, times, limits; each is a decorator."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def with_settings(*names: str) -> Decorator:
             if context.invoked_subcommand is not None:
                 for name in values:
                     if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-                        flag = name.removeprefix("as_")
-                        raise click.UsageError(f"put --{flag} after the subcommand's name")
+                        option = name.removeprefix("as_")
+                        raise click.UsageError(f"put --{option} after the subcommand's name")
                 return None
             from nftsync import settings
 

@@ -170,15 +170,6 @@ class _Layout:
         self._cuts = width is not None
         if width is not None:
             self._fit(width)
-        #: Per line: indent, columns, and whether it is left out if they are empty.
-        self._plan = [
-            (
-                " " * (bool(number) * _INDENT),
-                [(place, self._widths[place], self._kinds[place]) for place in band],
-                number > 0 and all(self._kinds[place] == "message" for place in band),
-            )
-            for number, band in enumerate(self._bands)
-        ]
 
     def _fit(self, width: int) -> None:
         """Use as few lines per row as possible, and cut as little as possible."""
@@ -221,13 +212,16 @@ class _Layout:
         return [*lines, "─" * (max(ends) - _GAP)]
 
     def lines(self, cells: Sequence[str]) -> Iterator[str]:
-        for indent, band, may_go in self._plan:
-            if may_go and all(cells[place] == MISSING for place, *_ in band):
+        for number, band in enumerate(self._bands):
+            if number and all(
+                self._kinds[place] == "message" and cells[place] == MISSING for place in band
+            ):
                 continue
+            indent = " " * (bool(number) * _INDENT)
             parts: list[str] = []
             below: list[str] = []
-            for place, width, kind in band:
-                text = cells[place]
+            for place in band:
+                text, width, kind = cells[place], self._widths[place], self._kinds[place]
                 length = len(text) if text.isascii() else _length(text)
                 if length > width and self._cuts:
                     if kind == "text":

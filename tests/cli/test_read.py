@@ -54,15 +54,13 @@ def test_holdings_as_of_a_time_say_how_certain_they_are(site, command):
     before = format_time(datetime.now(UTC))
     site.world.set_amount(wallet, token, "123456")
     site.sync()
-    done = command("holdings", "--as-of", before, "--json")
-    assert all(
-        list(row) == [*HOLDINGS, "confirmed_before", "confirmed_after", "certainty"]
-        for row in done.json
-    )
-    assert "123456" not in {row["amount"] for row in done.json}
-    certainty = {row["wallet_id"]: row["certainty"] for row in done.json}
+    rows = command("holdings", "--as-of", before, "--json").json
+    names = [*HOLDINGS, "confirmed_before", "confirmed_after", "certainty"]
+    assert all(list(row) == names for row in rows)
+    assert "123456" not in {row["amount"] for row in rows}
+    certainty = {row["wallet_id"]: row["certainty"] for row in rows}
     assert certainty == {each: "gap" if each == wallet else "bracketed" for each in site.ids}
-    assert all(row["confirmed_before"] < before < row["confirmed_after"] for row in done.json)
+    assert all(row["confirmed_before"] < before < row["confirmed_after"] for row in rows)
 
 
 def test_that_nothing_was_held_and_that_nobody_knows_are_told_apart(site, command):
