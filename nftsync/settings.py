@@ -1,11 +1,10 @@
 """Settings from flags, environment and `nftsync.toml`; nothing is read at import.
 
 The first source with a value wins: command-line flag, environment, file, default. A blank variable
-counts as unset, except a secret's: it means "none" and overrides the file. A blank `webhook_secret`
-stays blank, so that `serve` can refuse to start.
+counts as unset. A secret's blank variable means "none" and overrides the file, but a blank
+`webhook_secret` stays blank, so that `serve` can refuse to start.
 
-An error is a SettingsError of one line. Neither the error nor its cause or context contains a
-secret.
+Errors are SettingsErrors of one line; neither they nor their causes contain a secret.
 """
 
 # ruff: noqa: RUF009 - _key returns a dataclasses.field
@@ -41,9 +40,9 @@ _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
 
 
 class InvalidValue(Exception):
-    """An invalid value; never raised while handling an exception that may contain a secret.
+    """An invalid value; the text states the requirement, without key and value.
 
-    The text states the requirement, without key and value.
+    It is never raised while handling an exception, which may contain a secret.
 
     Attributes:
         key: full name of the invalid part, such as `routes.Token.kind`.
@@ -474,7 +473,7 @@ class _Sources:
 
 
 def _read_secret(path: Path, name: str) -> str:
-    """Return a file's text without its final line break; errors show none of it."""
+    """Return a file's text without its final line break; errors don't show it."""
     try:
         return re.sub(r"\r?\n\Z", "", path.read_bytes().decode("utf-8"))
     except OSError as error:
@@ -495,8 +494,8 @@ def load(
 
     Args:
         flags: values by key; None counts as absent.
-        config: the file. Default: the one in `NFTSYNC_CONFIG`, or the nearest `nftsync.toml` from
-            `directory` upwards.
+        config: the file. Default: `NFTSYNC_CONFIG`, or the nearest `nftsync.toml` from `directory`
+            upwards.
         environ: the environment; default: this process's.
         directory: base of relative paths outside the file; default: the working directory.
 

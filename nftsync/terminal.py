@@ -17,14 +17,10 @@ if TYPE_CHECKING:
 def progress_bar(
     label: str, total: int, *, unit: str, done: int = 0, shown: bool | None = None
 ) -> Any:
-    """Return a tqdm bar on standard error or as a notebook's widget.
+    """Return a tqdm bar on standard error, or as a notebook's widget.
 
-    Args:
-        label: the title.
-        total: the number of units.
-        unit: the unit's plural.
-        done: units already done.
-        shown: whether to show the bar; None: on a terminal and in a notebook.
+    `unit` is a plural; `done` units are already done. `shown` None means on a terminal and in a
+    notebook.
     """
     in_notebook = _is_notebook() and not sys.stderr.isatty()
     if in_notebook and shown is not False and find_spec("ipywidgets"):

@@ -101,7 +101,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_string(text: str) -> str:
-    """Return a text as a TOML basic string, whose escapes are those of JSON."""
+    """Return a text as a TOML basic string, escaped as in JSON."""
     return escaped_json(json.dumps(text, ensure_ascii=False).encode()).decode()
 
 

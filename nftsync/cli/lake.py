@@ -317,8 +317,8 @@ def accept(
 ) -> int:
     """Approve removals that a lake holds for review.
 
-    Approves all removals, or only those of the named wallets (by id or label). Without names, it
-    also excludes all past removals from the limit. A separate run applies the removals,
+    Approves all removals, or only the removals of the named wallets (by id or label). Without
+    names, it also excludes all past removals from the limit. A separate run applies the removals,
     without requests to the provider; a running sync must end first. On a terminal, asks for
     confirmation.
     """

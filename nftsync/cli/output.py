@@ -76,7 +76,7 @@ def wallet_name(wallet_id: str, label: str | None) -> str:
 
 @contextmanager
 def frame_warnings() -> Iterator[list[str]]:
-    """Collect the frames' warnings about rows, each as one line, and print them at the end."""
+    """Collect the frames' warnings about rows as lines, and print them at the end."""
     lines: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NftsyncWarning)

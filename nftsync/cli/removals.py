@@ -111,8 +111,9 @@ def accept(
 ) -> int:
     """Approve removals held for review.
 
-    Approves all removals, or only those of the named wallets (by id or label). Without names, it
-    also excludes all past removals from the limit. On a terminal, asks for confirmation first.
+    Approves all removals, or only the removals of the named wallets (by id or label). Without
+    names, it also excludes all past removals from the limit. On a terminal, asks for confirmation
+    first.
     """
     from nftsync.store import removals as stored
     from nftsync.store.history import approve_all

@@ -251,7 +251,7 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
 
 def _advice(error: NftsyncError) -> str:
     if isinstance(error, AccessRefused | ProxyFailed):
-        return ""  # the message says what to do
+        return ""  # the message states it
     if isinstance(error, NoConnection) and error.passing:
         return "; check base_url, and that this machine can reach it"
     if isinstance(error, ReadError) and error.status == 404:

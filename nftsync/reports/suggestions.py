@@ -143,10 +143,11 @@ def _fields(connection: sqlite3.Connection, documents: Iterator[str]) -> Fields:
         count += 1
         places = set(_ids_in(document))
         ids = {uuid for _, uuid in places}
-        known_wallets = wallets_by_id(connection, ids)
-        wallets.update({field for field, uuid in places if uuid in known_wallets})
-        known = known_tokens(connection, ids)
-        tokens.update({field for field, uuid in places if uuid in known})
+        for counts, known_ids in (
+            (wallets, wallets_by_id(connection, ids).keys()),
+            (tokens, known_tokens(connection, ids)),
+        ):
+            counts.update({field for field, uuid in places if uuid in known_ids})
     return Fields(count, _most_frequent(wallets), _most_frequent(tokens))
 
 

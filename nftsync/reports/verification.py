@@ -302,7 +302,7 @@ def verify(
     """Check the consistency rules, and compare random tracked wallets with the provider.
 
     Without `config`, compares no wallet; without `sample`, all. `repair` reads wallets into the
-    mirror, and returns the result. `has_receiver` means that a webhook secret is set.
+    mirror, and returns the result. `has_receiver`: a webhook secret is set.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C or SIGTERM.
