@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -123,26 +125,24 @@ def apply_bucket(spec: RunSpec, bucket: int) -> ApplyReport:
         changes, states = last_numbers(connection)
         tally = _apply(spec, bucket, mirror)
         connection.execute("DELETE FROM balance_change_rows WHERE change_id <= ?", (changes,))
-        _renumber(
-            connection,
-            ("balance_change_rows", "change_id", spec.first_change[bucket], changes),
-            ("wallet_state_rows", "state_id", spec.first_state[bucket], states),
-            ("wallets", "state_id", spec.first_state[bucket], states),
-        )
+        renumber(connection, "balance_change_rows", "change_id", spec.first_change[bucket], changes)
+        for table in ("wallet_state_rows", "wallets"):
+            renumber(connection, table, "state_id", spec.first_state[bucket], states)
 
         def rows(name: str) -> Iterator[pa.RecordBatch]:
             return from_mirror(connection, name, bucket)
 
         counts = tally.counts
-        lake.replace("wallets", rows("wallets"), commit)
-        lake.replace("present_states", rows("present_states"), commit)
+        changed = ["wallets", "present_states"]
         if counts.balances_added or counts.balances_changed or counts.balances_removed:
-            lake.replace("balances", rows("balances"), commit)
+            changed.append("balances")
             lake.append("balance_changes", rows("balance_changes"), commit)
         if counts.tokens_added or counts.tokens_changed or counts.balances_removed:
-            lake.replace("known_tokens", rows("known_tokens"), commit)
+            changed.append("known_tokens")
         if _removals(connection) != before:
-            lake.replace("removals", rows("removals"), commit)
+            changed.append("removals")
+        for name in changed:
+            lake.replace(name, rows(name), commit)
         if past := list(rows("past_states")):
             lake.append("past_states", past, commit)
         report = ApplyReport(
@@ -184,18 +184,16 @@ def _removals(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
     return connection.execute(f"{TABLES['removals'].select} ORDER BY 1, 2").fetchall()
 
 
-def _renumber(connection: sqlite3.Connection, *numbered: tuple[str, str, int, int]) -> None:
-    """Assign numbers that no other bucket assigns.
-
-    Each entry has a table, a column, the first new number, and the greatest number to keep.
-    """
-    for table, column, first, stays in numbered:
-        # Negative numbers first, so that no number is used twice.
-        connection.execute(
-            f"UPDATE {table} SET {column} = -({column} + ?) WHERE {column} > ?",
-            (first - 1 - stays, stays),
-        )
-        connection.execute(f"UPDATE {table} SET {column} = -{column} WHERE {column} < 0")
+def renumber(
+    connection: sqlite3.Connection, table: str, column: str, first: int, kept: int
+) -> None:
+    """Replace numbers above `kept` by numbers from `first` on, which no other bucket assigns."""
+    # Negative numbers first, so that no number is used twice.
+    connection.execute(
+        f"UPDATE {table} SET {column} = -({column} + ?) WHERE {column} > ?",
+        (first - 1 - kept, kept),
+    )
+    connection.execute(f"UPDATE {table} SET {column} = -{column} WHERE {column} < 0")
 
 
 def _shown(
@@ -207,14 +205,8 @@ def _shown(
     for token_id, sequence in (*tally.partial.items(), *changed):
         sequences[token_id] = max(sequence, sequences.get(token_id, 0))
     connection.create_function("bucket_of", 1, lambda key: bucket_of(key, spec.buckets))
-    rows = over_keys(connection, _SHOWN_ROWS, sequences)
-    shown: list[Seen] = []
-    last = 0
-    for *row, target in rows:
-        if shown and (target != last or len(shown) == _TOKENS_AT_ONCE):
-            yield last, 0, _pack(shown)
-            shown = []
-        shown.append((tuple(row), sequences[row[0]]))
-        last = target
-    if shown:
-        yield last, 0, _pack(shown)
+    by_target = groupby(over_keys(connection, _SHOWN_ROWS, sequences), itemgetter(-1))
+    for target, rows in by_target:
+        seen = ((tuple(row[:-1]), sequences[row[0]]) for row in rows)
+        while some := list(islice(seen, _TOKENS_AT_ONCE)):
+            yield target, 0, _pack(some)

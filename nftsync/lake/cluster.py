@@ -225,12 +225,8 @@ class _Limiter(RateLimiter):
 
     def pause(self, seconds: float) -> None:
         """Pause the requests of all workers."""
-        self.hold(seconds)
-        self._worker.log_event(self._topic, seconds)
-
-    def hold(self, seconds: float) -> None:
-        """Pause the requests of this worker."""
         super().pause(seconds)
+        self._worker.log_event(self._topic, seconds)
 
 
 class SharedRateLimit(WorkerPlugin):
@@ -299,8 +295,8 @@ class SharedRateLimit(WorkerPlugin):
         self._rate_known.set()
 
     def hold(self, seconds: float) -> None:
-        """Pause this worker's requests."""
-        self._limiter.hold(seconds)
+        """Pause the requests of this worker only."""
+        RateLimiter.pause(self._limiter, seconds)
 
     def stop(self) -> None:
         """Stop this worker's reads."""
@@ -357,10 +353,9 @@ def shared_rate_limit(
     Only workers started here receive secrets in `config`, over TLS; other workers have their own.
     `on_failure` is called in another thread if new workers can no longer receive a rate.
     """
-    shared = (
-        (shared_part(config), names_of_own(config)) if client.cluster is None else (config, None)
-    )
-    limit = SharedRateLimit(name, lake, *shared)
+    limit = SharedRateLimit(name, lake, config, None)
+    if client.cluster is None:
+        limit = SharedRateLimit(name, lake, shared_part(config), names_of_own(config))
     _register(client, limit, interrupted)
     over = threading.Event()
 
@@ -382,7 +377,7 @@ def shared_rate_limit(
                     _log.warning(_PAUSED if workers else _NO_WORKERS)
                     patience = float("inf")
                 if workers and workers != informed:
-                    rate = None if config.rate_limit is None else config.rate_limit / len(workers)
+                    rate = config.rate_limit and config.rate_limit / len(workers)
                     call = (_call, name, "set_rate", rate)
                     client.run(*call, workers=list(workers), on_error="ignore")
                     informed = workers
@@ -422,7 +417,10 @@ def each_bucket(
     killed = 0
     while tasks:
         check()
-        for future in _done(tasks):
+        done: Iterable[Future[_T]] = ()
+        with suppress(TimeoutError):
+            done = wait(list(tasks), timeout=_POLL_EVERY, return_when="FIRST_COMPLETED").done
+        for future in done:
             bucket = tasks.pop(future)
             try:
                 # One call without Dask's timeout, as a timed-out call may cancel the next one.
@@ -432,12 +430,5 @@ def each_bucket(
                 if killed > _MOST_KILLED:
                     raise RunInterrupted(f"workers died at bucket {bucket}: {error}") from error
                 tasks[client.submit(task, bucket, pure=False)] = bucket
-                continue
-            yield bucket, result
-
-
-def _done(tasks: Iterable[Future[_T]]) -> set[Future[_T]]:
-    try:
-        return set(wait(list(tasks), timeout=_POLL_EVERY, return_when="FIRST_COMPLETED").done)
-    except TimeoutError:
-        return set()
+            else:
+                yield bucket, result

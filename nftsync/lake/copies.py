@@ -18,6 +18,7 @@ from nftsync.lake.rows import TABLES, from_database, to_mirror
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake, Versions, WriteConflict, added_in
 from nftsync.store import database as store
+from nftsync.store.database import named_rows
 from nftsync.store.history import last_observed
 from nftsync.store.mirror import Mirror
 from nftsync.store.runs import Counts, end_all_work
@@ -28,8 +29,9 @@ from nftsync.whole_files import whole_file
 
 #: Tables that an export copies; each bucket's `known_tokens` are copies of `tokens`.
 _EXPORTED = [name for name in TABLES if name not in {"known_tokens", "contracts"}]
-_RUN = ("run_id", "kind", "status", "started_at", "finished_at", "wallets_total", "error")
 _SUMS = Counts.__struct_fields__
+_RUN = ("run_id", "kind", "status", "started_at", "finished_at", "wallets_total", "error")
+_COLUMNS = (*_RUN, *_SUMS)
 _GREATEST = {
     "greatest_sequence": "SELECT greatest_sequence FROM mirror_state",
     "greatest_change": "SELECT max(change_id) FROM balance_change_rows",
@@ -39,12 +41,7 @@ _GREATEST = {
 
 
 def import_database(
-    database: Path,
-    lake: str,
-    *,
-    buckets: int = 64,
-    takeover_after: float = 60.0,
-    progress: bool | None = None,
+    database: Path, lake: str, *, buckets: int = 64, takeover_after: float = 60.0
 ) -> LakeRun:
     """Copy a database, as it is at one moment, into a new lake.
 
@@ -57,7 +54,7 @@ def import_database(
         ledger = Ledger(tables)
         run = ledger.begin_import(_history(connection, buckets), buckets, takeover_after)
         with ledger.heartbeat(run, takeover_after):
-            versions = _copy(connection, tables, ledger, run, progress)
+            versions = _copy(connection, tables, ledger, run)
             run.applied_at = last_observed(connection) or now()
             for column, query in _GREATEST.items():
                 setattr(run, column, connection.execute(query).fetchone()[0] or 0)
@@ -67,16 +64,10 @@ def import_database(
     return run
 
 
-def _copy(
-    connection: sqlite3.Connection,
-    tables: Lake,
-    ledger: Ledger,
-    run: LakeRun,
-    progress: bool | None,
-) -> Versions:
+def _copy(connection: sqlite3.Connection, tables: Lake, ledger: Ledger, run: LakeRun) -> Versions:
     commit = Commit(run.run_id, "import", 0, run.attempt, {})
     versions = {}
-    with progress_bar("Importing", len(TABLES), unit="tables", shown=progress) as bar:
+    with progress_bar("Importing", len(TABLES), unit="tables") as bar:
         for name, table in TABLES.items():
             ledger.check(run)
             batches = from_database(connection, name, run.buckets)
@@ -92,20 +83,16 @@ def _copy(
 
 
 def _history(connection: sqlite3.Connection, buckets: int) -> list[LakeRun]:
-    rows = connection.execute(f"SELECT {', '.join((*_RUN, *_SUMS))} FROM sync_runs")
     runs = []
-    for row in rows:
-        values = dict(zip((*_RUN, *_SUMS), row, strict=True))
-        counts = Counts(**{name: values.pop(name) for name in _SUMS})
-        if values["status"] == "running":
-            values["status"] = "interrupted"
-        runs.append(LakeRun(**values, counts=counts, buckets=buckets))
+    for row in named_rows(connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM sync_runs")):
+        counts = Counts(**{name: row.pop(name) for name in _SUMS})
+        if row["status"] == "running":
+            row["status"] = "interrupted"
+        runs.append(LakeRun(**row, counts=counts, buckets=buckets))
     return runs
 
 
-def export_lake(
-    lake: str, database: Path, *, run_id: int | None = None, progress: bool | None = None
-) -> LakeRun:
+def export_lake(lake: str, database: Path, *, run_id: int | None = None) -> LakeRun:
     """Copy a finished run of a lake into a new database that only its owner can read.
 
     The database appears once it is complete. Returns the run. Raises `InputError` if `database`
@@ -120,15 +107,13 @@ def export_lake(
     with whole_file(database) as partial, store.explained(database):
         with Mirror(partial, write_gap=0.0) as mirror:
             mirror.connection.execute("PRAGMA synchronous = OFF")  # `whole_file` syncs it
-            _fill(mirror, tables, run, runs, progress)
+            _fill(mirror, tables, run, runs)
         with closing(sqlite3.connect(partial, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE").fetchone()
     return run
 
 
-def _fill(
-    mirror: Mirror, lake: Lake, run: LakeRun, runs: list[LakeRun], progress: bool | None
-) -> None:
+def _fill(mirror: Mirror, lake: Lake, run: LakeRun, runs: list[LakeRun]) -> None:
     connection = mirror.connection
     versions = run.versions or {}
 
@@ -136,7 +121,7 @@ def _fill(
         with explained(lake.url), mirror.transaction():
             to_mirror(connection, name, lake.batches(name, versions[name], "true"))
 
-    with progress_bar("Exporting", len(_EXPORTED) + 1, unit="tables", shown=progress) as bar:
+    with progress_bar("Exporting", len(_EXPORTED) + 1, unit="tables") as bar:
         # Tables that other tables refer to come first.
         for name in sorted(_EXPORTED, key=lambda name: name not in {"wallets", "tokens"}):
             take(name)
@@ -155,11 +140,9 @@ def _fill(
 
 def put_runs(connection: sqlite3.Connection, runs: Iterable[LakeRun]) -> None:
     """Insert a lake's runs into a mirror without runs, except imports."""
-    columns = (*_RUN, *_SUMS)
     own = [run for run in runs if run.kind != "import"]
     rows = [{**msgspec.structs.asdict(x), **msgspec.structs.asdict(x.counts)} for x in own]
     connection.executemany(
-        f"INSERT INTO sync_runs ({', '.join(columns)})"
-        f" VALUES ({', '.join(f':{name}' for name in columns)})",
-        [{name: row[name] for name in columns} for row in rows],
+        f"INSERT INTO sync_runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})",
+        [[row[name] for name in _COLUMNS] for row in rows],
     )

@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import msgspec
 from distributed import Client
@@ -51,10 +52,6 @@ def _handed_to(reports: Iterable[Report]) -> set[int]:
     return {bucket for report in reports for bucket in report.handed_to}
 
 
-def _rate_limit_name(run: LakeRun) -> str:
-    return f"nftsync-{run.driver}"
-
-
 class _Interrupted(Exception):
     """Interrupt by Ctrl-C or SIGTERM."""
 
@@ -68,8 +65,8 @@ def _run_task(function: Callable[[RunSpec, int], _T], spec: RunSpec, bucket: int
         return function(spec, bucket)
 
 
-def _read(driver: str, spec: RunSpec, bucket: int) -> ReadReport:
-    limit = rate_limit_of_worker(driver)
+def _read(spec: RunSpec, bucket: int) -> ReadReport:
+    limit = rate_limit_of_worker(spec.driver)
     with limit.worker_named():
         return read_bucket(spec, bucket, limit.access(), limit.stopped, limit.rule)
 
@@ -88,33 +85,24 @@ class Driver:
     _interrupted: threading.Event
     _progress: bool | None
     _began: float = field(default_factory=time.monotonic)
-    _base: Versions = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._resumed = self._run.attempt > 0
 
-    def rate_limited(self, config: ClientConfig) -> AbstractContextManager[None]:
-        """Apply the rate limit to all workers together during a block."""
-        return shared_rate_limit(
-            self._client,
-            _rate_limit_name(self._run),
-            self._lake.root,
-            config,
-            self._interrupted,
-            on_failure=self._failures.of("the shared rate limit"),
-        )
-
     def run(self, config: ClientConfig, concurrency: int) -> SyncResult:
         """Read the wallets and apply the reads."""
         request = self._request
-        spec = msgspec.structs.replace(
-            self._run_spec(),
+        spec = self._run_spec(
             planned=request.wallets is not None,
             config=shared_part(config),
             concurrency=concurrency,
             limits=None if request.allow_removals else request.limits,
         )
-        return self._end_after(partial(self._read_and_write, spec))
+        on_failure = self._failures.of("the shared rate limit")
+        with shared_rate_limit(
+            self._client, spec.driver, spec.url, config, self._interrupted, on_failure
+        ):
+            return self._end_after(self._read_and_write, spec)
 
     def _read_and_write(self, spec: RunSpec) -> SyncResult:
         self._hand_out_plan(spec)
@@ -129,36 +117,35 @@ class Driver:
 
     def approve(self, wallets: list[str] | None) -> SyncResult:
         """Apply the removals held for review of some wallets; None: all."""
-        spec = msgspec.structs.replace(self._run_spec(), approval=True, limits=None)
-        return self._end_after(partial(self._apply_held, spec, wallets))
 
-    def _apply_held(self, spec: RunSpec, wallets: list[str] | None) -> SyncResult:
-        function = partial(read_held, wallets)
-        reports = self._each_bucket(function, spec, range(spec.buckets), "removals")
-        return self._write_all(spec, reports)
+        def apply_held(spec: RunSpec) -> SyncResult:
+            function = partial(read_held, wallets)
+            reports = self._each_bucket(function, spec, range(spec.buckets), "removals")
+            return self._write_all(spec, reports)
 
-    def _run_spec(self) -> RunSpec:
+        return self._end_after(apply_held, self._run_spec(approval=True, limits=None))
+
+    def _run_spec(self, **own: Any) -> RunSpec:
         run = self._run
         return RunSpec(
             url=self._lake.root,  # workers may be in another folder
             driver=run.driver or "",
             run_id=run.run_id,
             buckets=run.buckets,
-            planned=False,
             start=run.start or dict.fromkeys(TABLES, 0),
             greatest_sequence=run.greatest_sequence,
             approved_at=run.approved_at,
+            **own,
         )
 
-    def _end_after(self, work: Callable[[], SyncResult]) -> SyncResult:
+    def _end_after(self, work: Callable[[RunSpec], SyncResult], spec: RunSpec) -> SyncResult:
         try:
-            return work()
+            return work(spec)
         except _Interrupted:
             return self._end([], interrupted=True)
         except CancelledError as error:
-            remedy = "Resume the run: `nftsync lake sync --resume`"
-            if self._run.kind != "sync":
-                remedy = "Run the command again"
+            resume = "Resume the run: `nftsync lake sync --resume`"
+            remedy = resume if self._run.kind == "sync" else "Run the command again"
             raise RunInterrupted(f"lost the connection to the Dask scheduler. {remedy}") from error
 
     def _hand_out_plan(self, spec: RunSpec) -> None:
@@ -181,7 +168,7 @@ class Driver:
         planned = len(self._request.wallets or ()) or self._lake.count("wallets", spec.start)
         with progress_bar("wallets", planned, unit="wallets", shown=self._progress) as bar:
             return self._each_bucket(
-                partial(_read, _rate_limit_name(self._run)),
+                _read,
                 spec,
                 range(spec.buckets),
                 on_result=lambda report: bar.update(report.wallets),
@@ -203,7 +190,7 @@ class Driver:
                 self._each_bucket(propagate_tokens, current, targets - {ALL_BUCKETS, NAMES})
                 if NAMES in targets or self._request.collections is not None:
                     name_contracts(spec, self._request.collections)
-                run.versions = self._written_versions()
+                run.versions = self._written_versions(spec.base)
             except WriteConflict:
                 if (attempts := attempts + 1) == _MOST_ATTEMPTS:
                     raise
@@ -214,14 +201,9 @@ class Driver:
     def _decide(self, spec: RunSpec, reports: list[ReadReport]) -> Decision:
         if spec.limits is None:
             return Decision()
-        past = LakeHistory(
-            self._lake,
-            spec.start,
-            [report.guard_input for report in reports],
-            approved_at=self._run.approved_at,
-            runs={run.run_id: run.started_at for run in self._ledger.runs()},
-            started_at=self._run.started_at,
-        )
+        inputs = [report.guard_input for report in reports]
+        runs = {run.run_id: run.started_at for run in self._ledger.runs()}
+        past = LakeHistory(self._lake, self._run, inputs, runs)
         return decide(spec.limits, past, past.waiting)
 
     def _with_numbers(self, spec: RunSpec, reports: list[ReadReport]) -> RunSpec:
@@ -230,38 +212,34 @@ class Driver:
         if run.applied_at is None:
             run.applied_at = max(now(), run.not_before)
         self._ledger.save(run)  # raises if another driver has taken over
-        self._base = {name: self._lake.restore(name, run.start.get(name, 0)) for name in TABLES}
-        self._base["staged"] = self._lake.versions()["staged"]
-        changes, states = run.greatest_change + 1, run.greatest_state + 1
-        first_change, first_state = [], []
-        for report in reports:
-            first_change.append(changes)
-            first_state.append(states)
-            changes += report.changes
-            states += report.states
+        base = {name: self._lake.restore(name, run.start.get(name, 0)) for name in TABLES}
+        base["staged"] = self._lake.versions()["staged"]
+        upper = (report.changes for report in reports)
+        *first_change, changes = accumulate(upper, initial=run.greatest_change + 1)
+        upper = (report.states for report in reports)
+        *first_state, states = accumulate(upper, initial=run.greatest_state + 1)
         tokens = sum(report.changes for report in reports)
         first = run.greatest_token_change + 1
         self._greatest = changes, states, first + tokens * spec.buckets
         return msgspec.structs.replace(
             spec,
             attempt=run.attempt,
-            base=self._base,
+            base=base,
             applied_at=run.applied_at,
             first_change=first_change,
             first_state=first_state,
             first_token_change=[first + tokens * k for k in range(spec.buckets)],
         )
 
-    def _written_versions(self) -> Versions:
+    def _written_versions(self, base: Versions) -> Versions:
         """Return the versions that this run wrote.
 
         Raises:
             WriteConflict: a worker of another run or attempt also wrote.
         """
-        run, results = self._run, self._lake.versions()
+        by, results = (self._run.run_id, self._run.attempt), self._lake.versions()
         for name in TABLES:
-            by = run.run_id, run.attempt
-            if not self._lake.written_only_by(*by, name, self._base[name], results[name]):
+            if not self._lake.written_only_by(*by, name, base[name], results[name]):
                 raise WriteConflict(f"{name}: written by a worker of another run or attempt")
         return {name: results[name] for name in TABLES}
 

@@ -99,34 +99,26 @@ class TableLog:
 
     def newest_checkpoint(self) -> int:
         """Return the version of the newest readable checkpoint, or -1."""
-        for version, path in sorted(self._numbered(_CHECKPOINT).items(), reverse=True):
-            if _can_read(path):
-                return version
-        return -1
+        checkpoints = sorted(self._numbered(_CHECKPOINT).items(), reverse=True)
+        return next((version for version, path in checkpoints if _can_read(path)), -1)
 
-    def mend(self, floor: int) -> int | None:
-        """Set aside the entries after version `floor` from the first damaged one.
-
-        Returns:
-            The first version set aside, or None.
-        """
-        versions = [version for version in self.versions() if version > floor]
-        until = max(versions, default=floor)
-        cut = next((v for v in range(floor + 1, until + 1) if self.actions(v) is None), None)
-        self.set_aside(until + 1 if cut is None else cut, floor)
-        return cut
+    def mend(self, floor: int) -> None:
+        """Set aside the entries after version `floor` from the first damaged one."""
+        until = max([floor, *self.versions()])
+        cut = next((v for v in range(floor + 1, until + 1) if self.actions(v) is None), until + 1)
+        self.set_aside(cut, floor)
 
     def set_aside(self, cut: int, floor: int) -> None:
         """Set aside entries from version `cut`, and unreadable checkpoints after `floor`."""
         gone = [path for version, path in self._numbered(_ENTRY).items() if version >= cut]
-        checkpoints = self._numbered(_CHECKPOINT)
-        for version, path in checkpoints.items():
+        kept = set()
+        for version, path in self._numbered(_CHECKPOINT).items():
             if version >= cut or (version > floor and not _can_read(path)):
                 gone.append(path)
+            else:
+                kept.add(version)
         hint = self._folder / _HINT
-        if hint.exists() and checkpoints.get(_hinted(hint)) not in set(checkpoints.values()) - set(
-            gone
-        ):
+        if hint.exists() and _hinted(hint) not in kept:
             gone.append(hint)
         for path in sorted(gone, reverse=True):  # newest first, to leave no gap
             path.rename(f"{path}.damaged")

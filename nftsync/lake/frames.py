@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nftsync import frames
 from nftsync.columnar.filters import Moment, stored_time
@@ -21,7 +20,7 @@ from nftsync.columnar.holdings import read_holdings
 from nftsync.columnar.source import reading
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.reasons import explained
-from nftsync.lake.rows import BUCKET, mirror_of, to_mirror
+from nftsync.lake.rows import chosen, mirror_of, to_mirror
 from nftsync.lake.storage import Lake, Versions
 from nftsync.store.mirror import Mirror
 
@@ -72,18 +71,14 @@ class Pinned:
     ) -> Iterator[Mirror]:
         """Copy tables of a bucket into a mirror for a block.
 
-        The tables are in the order of their references; `contracts` covers all buckets. `only` has
-        conditions in SQL by table.
+        The tables are in the order of their references. `only` has conditions in SQL by table.
         """
-        own = [name for name in names if name != "contracts"]
         with (
             explained(self.url),
-            mirror_of(self.lake, self.versions, bucket, own, only=only) as mirror,
+            mirror_of(self.lake, self.versions, bucket, names, only=only) as mirror,
         ):
-            with mirror.transaction():
-                if len(own) < len(names):
-                    self._add(mirror, "contracts", f"{BUCKET} = 0")
-                if self.moment is not None:  # `as_of` times must not be later than the last run
+            if self.moment is not None:  # `as_of` times must not be later than the last run
+                with mirror.transaction():
                     mirror.connection.execute(
                         "INSERT INTO sync_runs (kind, status, started_at, finished_at)"
                         " VALUES ('sync', 'ok', ?1, ?1)",
@@ -93,22 +88,12 @@ class Pinned:
 
     def add_token_changes(self, mirror: Mirror) -> None:
         """Add the changes of a mirror's tokens, which other buckets may contain."""
-        ids = pa.array(
-            [row[0] for row in mirror.connection.execute("SELECT token_id FROM tokens")],
-            pa.string(),
-        )
-        with mirror.transaction():
-            self._add(mirror, "token_changes", "true", ids)
-
-    def _add(self, mirror: Mirror, name: str, where: str, ids: pa.Array | None = None) -> None:
-        if name in self.versions:
-            batches = self.lake.batches(name, self.versions[name], where)
-            if ids is not None:
-                batches = (
-                    batch.filter(pc.is_in(batch.column("token_id"), value_set=ids))
-                    for batch in batches
-                )
-            to_mirror(mirror.connection, name, batches)
+        if (version := self.versions.get("token_changes")) is not None:
+            tokens = mirror.connection.execute("SELECT token_id FROM tokens")
+            ids = pa.array([row[0] for row in tokens], pa.string())
+            batches = self.lake.batches("token_changes", version, "true")
+            with mirror.transaction():
+                to_mirror(mirror.connection, "token_changes", (chosen(x, ids) for x in batches))
 
 
 def pinned(lake: LakeAddress, run: int | None = None) -> Pinned:

@@ -144,7 +144,9 @@ class Ledger:
                     f"{self._lake.url} always has {last.buckets} buckets; omit --buckets"
                 )
             if resume and last is not None and self._can_resume(last, plan, provider):
-                return self._resume(last)
+                last.status, last.driver, last.finished_at = "running", self._driver, None
+                last.beat, last.attempt = last.beat + 1, last.attempt + 1
+                return last
             run = LakeRun(
                 # A restored ledger may lack runs whose staged rows still exist.
                 run_id=max(staged, 0 if last is None else last.run_id) + 1,
@@ -236,11 +238,6 @@ class Ledger:
                 "Run %d has other wallets or removal settings: starting a new run.", last.run_id
             )
         return last.plan == plan
-
-    def _resume(self, last: LakeRun) -> LakeRun:
-        last.status, last.driver, last.finished_at = "running", self._driver, None
-        last.beat, last.attempt = last.beat + 1, last.attempt + 1
-        return last
 
     def _find_dead_driver(
         self, timeout: float, interrupted: threading.Event | None = None

@@ -85,18 +85,18 @@ def collections(
     with pin.mirror(0, ("contracts",)) as mirror, reading(mirror.connection) as source:
         named = named_contracts(source, text_column(contracts, "contract_address"))
     measured = concentration(holdings(lake, run=pin.run_id), amounts="exact")
-    holders = measured[["tokens", "holders", "amount"]]
     zeros = pd.DataFrame({"tokens": [0], "holders": [0], "amount": pd.Series([0], dtype=object)})
+    holders = pd.concat([measured[list(zeros)], zeros], ignore_index=True)
     # A contract without holders gets place -1, the last row.
     place = pd.Index(measured["contract"]).get_indexer(pd.Index(contracts["contract"]))
-    holders = pd.concat([holders, zeros], ignore_index=True).iloc[place]
+    held, holders_of, amount = (holders[name].to_numpy()[place] for name in zeros)
     frame = pd.DataFrame(
         {
             **named,
             "tokens": contracts["tokens"].to_numpy(),
-            "held": holders["tokens"].to_numpy(),
-            "holders": holders["holders"].to_numpy(),
-            "amount": holders["amount"].to_numpy(),
+            "held": held,
+            "holders": holders_of,
+            "amount": amount,
             "first_seen_at": contracts["first_seen_at"].array,
             "updated_at": contracts["updated_at"].array,
         }
@@ -204,31 +204,22 @@ def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
     del first  # each row contains its place
     slim = slim.sort_values(_PLACE, ignore_index=True)
     pairs = overlap_of(slim)
-    keys = pairs.contracts
-    one, other = (text(keys.take(pa.array(x))) for x in (pairs.first, pairs.second))
-    return pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "a": text(keys),
-                    "b": text(keys),
-                    "wallets": pairs.wallets,
-                    _PLACE: slim[_PLACE].to_numpy()[pairs.rows],
-                    "called": text(pairs.names),
-                }
-            ),
-            pd.DataFrame(
-                {
-                    "a": one,
-                    "b": other,
-                    "wallets": pairs.both,
-                    _PLACE: np.zeros(len(pairs.both), dtype=np.int64),
-                    "called": text(pa.nulls(len(pairs.both), TEXT)),
-                }
-            ),
-        ],
-        ignore_index=True,
-    )
+    keys, count = pairs.contracts, len(pairs.both)
+    contracts = {
+        "a": text(keys),
+        "b": text(keys),
+        "wallets": pairs.wallets,
+        _PLACE: slim[_PLACE].to_numpy()[pairs.rows],
+        "called": text(pairs.names),
+    }
+    couples = {
+        "a": text(keys.take(pa.array(pairs.first))),
+        "b": text(keys.take(pa.array(pairs.second))),
+        "wallets": pairs.both,
+        _PLACE: np.zeros(count, dtype=np.int64),
+        "called": text(pa.nulls(count, TEXT)),
+    }
+    return pd.concat([pd.DataFrame(contracts), pd.DataFrame(couples)], ignore_index=True)
 
 
 def _shared_of(merged: pd.DataFrame) -> Overlap:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from nftsync.lake.applying import Seen
+from nftsync.lake.applying import Seen, renumber
 from nftsync.lake.rows import (
     BUCKET,
     KEEP_SOURCES,
     TABLES,
+    chosen,
     from_mirror,
     mirror_of,
     schema_of,
@@ -83,27 +83,19 @@ def merge_tokens(spec: RunSpec, bucket: int) -> MergeReport:
         ids = pa.array(_take_in_seen(spec, bucket, mirror), pa.string())
         version, here = spec.start["tokens"], f"{BUCKET} = {bucket}"
         with mirror.transaction(spec.applied_at):
-            some = (_chosen(x, ids) for x in lake.batches("tokens", version, here))
+            some = (chosen(x, ids) for x in lake.batches("tokens", version, here))
             to_mirror(connection, "tokens", some)
         before = connection.total_changes
         report = _merge(spec, mirror)
         if connection.total_changes > before:
-            rest = (_chosen(x, ids, others=True) for x in lake.batches("tokens", version, here))
+            rest = (chosen(x, ids, others=True) for x in lake.batches("tokens", version, here))
             lake.replace("tokens", chain(rest, from_mirror(connection, "tokens", bucket)), commit)
         if report.changed:
-            connection.execute(
-                "UPDATE token_change_rows SET change_id = -(change_id + ?)",
-                (spec.first_token_change[bucket] - 1,),
-            )
-            connection.execute("UPDATE token_change_rows SET change_id = -change_id")
+            first = spec.first_token_change[bucket]
+            renumber(connection, "token_change_rows", "change_id", first, 0)
             lake.append("token_changes", from_mirror(connection, "token_changes", bucket), commit)
         messages = chain(_corrections(connection), _names(connection, spec.applied_at))
         return hand_over(lake, commit, messages, report)
-
-
-def _chosen(batch: pa.RecordBatch, ids: pa.Array, *, others: bool = False) -> pa.RecordBatch:
-    among = pc.is_in(batch.column("token_id"), value_set=ids)
-    return batch.filter(pc.invert(among) if others else among)
 
 
 def _take_in_seen(spec: RunSpec, bucket: int, mirror: Mirror) -> list[str]:
@@ -222,7 +214,7 @@ def propagate_tokens(spec: RunSpec, bucket: int) -> None:
     ids = pa.array(corrections, pa.string())
     wrong: dict[str, _Row] = {}
     for rows in lake.batches("known_tokens", version, here, _STORED_COLUMNS):
-        batch = _chosen(rows, ids)
+        batch = chosen(rows, ids)
         for copy in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             if _differ(corrections[copy[0]], copy):
                 wrong[copy[0]] = copy

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from nftsync.exact_sum import is_zero
-from nftsync.lake.storage import Lake, Versions
+from nftsync.lake.ledger_table import LakeRun
+from nftsync.lake.storage import Lake
 from nftsync.records import CONTENT_COLUMNS, METADATA, Removals
 from nftsync.store.database import over_keys
 from nftsync.store.history import DAY, Change, FirstRead, Part, Rename, changes_since, count_listed
@@ -79,33 +80,24 @@ class LakeHistory:
     """A lake's changes of the last 24 hours, and the pending removals of all buckets."""
 
     def __init__(
-        self,
-        lake: Lake,
-        start: Versions,
-        buckets: Iterable[GuardInput],
-        *,
-        approved_at: str,
-        runs: dict[int, str],
-        started_at: str,
+        self, lake: Lake, run: LakeRun, buckets: Iterable[GuardInput], runs: dict[int, str]
     ) -> None:
         """Combine the buckets' reports; other rows are read when needed.
 
-        `start` has the versions that the run starts from, `runs` the start time of each run.
+        `runs` has the start time of each run.
         """
         self._lake = lake
-        self._start = start
+        self._run = run
         self.at = now()
-        self._since = max(shifted(self.at, -DAY), approved_at)
+        self._since = max(shifted(self.at, -DAY), run.approved_at)
         self._runs = runs
         self._listed: Counter[str | None] = Counter()
         self._last_reads: dict[str, str | None] = {}
-        self._started_at = started_at
         self._new: list[Change] = []
         self._new_first_reads: list[Change] = []
         self.waiting: list[Removals] = []
         for report in buckets:
-            for group, count in report.listed:
-                self._listed[group] += count
+            self._listed.update(dict(report.listed))
             self._new += report.changes
             self._new_first_reads += report.first_reads
             self._last_reads |= report.last_reads
@@ -113,9 +105,9 @@ class LakeHistory:
         self._changes: list[Change] | None = None
 
     def _rows(self, name: str, where: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-        if name in self._start:
+        if name in self._run.start:
             where = f"observed_at > '{self._since}' AND {where}" if name != "wallets" else where
-            yield from self._lake.rows(name, self._start[name], where, columns)
+            yield from self._lake.rows(name, self._run.start[name], where, columns)
 
     def count_losses(self) -> tuple[int, int]:
         """Count all changes, and their wallets."""
@@ -145,7 +137,7 @@ class LakeHistory:
                 yield FirstRead(wallet, token, amount, self._runs[run])
         for new in self._new_first_reads:
             if new.after is not None and new.token in tokens:
-                yield FirstRead(new.wallet, new.token, new.after, self._started_at)
+                yield FirstRead(new.wallet, new.token, new.after, self._run.started_at)
 
     def last_read(self, wallet: str, at: str) -> str | None:
         """Return a wallet's previous read; unknown (None) for stored changes."""
@@ -206,4 +198,4 @@ class LakeHistory:
 
     def tokens(self) -> int:
         """Count the tokens."""
-        return self._lake.count("tokens", self._start)
+        return self._lake.count("tokens", self._run.start)

@@ -7,7 +7,7 @@ steps compute the same rows from them on every attempt. So the provider is asked
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from functools import partial
 from itertools import groupby
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from nftsync.lake.past import GuardInput, guard_input, last_numbers
 from nftsync.lake.rows import BALANCES, BUCKET, STORED_NAMES, bucket_of, mirror_of
@@ -153,24 +154,20 @@ def _read(
     run = begin(mirror, SyncRequest(wallets=plan))
     with closing(pool_of(spec.config, mirror.numbers, spec.concurrency)) as pool:
         result = SyncRun(mirror, pool, run, recorder, [stopped], False).run()
-    (balances,) = mirror.connection.execute("SELECT count(*) FROM balance_rows").fetchone()
-    report = guard_input(mirror.connection, last, recorder.removals)
+    changes = guard_input(mirror.connection, last, recorder.removals)
     if not any(spec.start.values()):
-        report.changes = report.first_reads = []  # the first run sees all wallets at the same time
-    return ReadReport(
+        changes.changes = changes.first_reads = []  # the first run sees all wallets at once
+    return replace(
+        recorder.report(mirror),
         wallets=len(run.plan),
         failures=result.failures,
         requests=result.requests,
         retries=result.retries,
         reason=result.error,
         interrupted=result.status == "interrupted",
-        changes=balances + 2 * recorder.entries,  # each may be added and removed
-        states=recorder.reads,
-        greatest_sequence=mirror.numbers.take(),
-        guard_input=report,
+        guard_input=changes,
         driver=spec.driver,
         read_at=read_at,
-        checksum=recorder.checksum,
     )
 
 
@@ -184,12 +181,18 @@ class Recorder(RemovalGuard):
         self._lengths: list[tuple[int, int]] = []
         self.removals: list[Removals] = []
         self.entries = 0
-        self.reads = 0
         self.checksum = 0
 
     def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
         """Apply and record reads."""
         all_applied = transaction.apply(reads, run_id=run_id, removals="stage")
+        self.record(reads)
+        self.removals += [x.removals for x in all_applied if x.removals is not None]
+        # For this sync, staged reads are complete.
+        return [x._replace(result="ok") if x.result == "staged" else x for x in all_applied]
+
+    def record(self, reads: Iterable[Read]) -> None:
+        """Record a batch of reads."""
         for read in reads:
             packed = _pack(read)
             self._reads_file.write(packed)
@@ -197,10 +200,16 @@ class Recorder(RemovalGuard):
             self.checksum += crc32(packed)
             self.entries += weight(read)
         self._batches += 1
-        self.reads += len(reads)
-        self.removals += [x.removals for x in all_applied if x.removals is not None]
-        # For this sync, staged reads are complete.
-        return [x._replace(result="ok") if x.result == "staged" else x for x in all_applied]
+
+    def report(self, mirror: Mirror) -> ReadReport:
+        """Return a report with the recorded reads' bounds, and the numbers of their mirror."""
+        (balances,) = mirror.connection.execute("SELECT count(*) FROM balance_rows").fetchone()
+        return ReadReport(
+            changes=balances + 2 * self.entries,  # each may be added and removed
+            states=len(self._lengths),
+            greatest_sequence=mirror.numbers.take(),
+            checksum=self.checksum,
+        )
 
     def packed(self, bucket: int) -> Iterator[tuple[int, int, bytes]]:
         """Yield each read with its bucket and batch number."""
@@ -227,31 +236,21 @@ def read_held(wallets: list[str] | None, spec: RunSpec, bucket: int) -> ReadRepo
     if wallets is not None:
         own = [wallet for wallet in wallets if bucket_of(wallet, spec.buckets) == bucket]
     where = f"{BUCKET} = {bucket} AND held <> 0"
-    any_held = any(
-        batch.num_rows
-        for batch in lake.batches("removals", spec.start["removals"], where, ("wallet_id",))
-    )
+    any_held = any(lake.rows("removals", spec.start["removals"], where, ("wallet_id",)))
     if own == [] or not any_held:
         return ReadReport(greatest_sequence=spec.greatest_sequence)
-    with mirror_of(
-        lake, spec.start, bucket, BALANCES, greatest_sequence=spec.greatest_sequence
-    ) as mirror:
+    sequence = spec.greatest_sequence
+    with (
+        mirror_of(lake, spec.start, bucket, BALANCES, greatest_sequence=sequence) as mirror,
+        closing(Recorder()) as recorder,
+    ):
         connection = mirror.connection
         reads = [
             read
             for number in numbers_held(connection, own)
             for _, read in reads_of_held(connection, mirror.numbers, number)
         ]
-        (balances,) = connection.execute("SELECT count(*) FROM balance_rows").fetchone()
-        packed = [_pack(read) for read in reads]
-        report = ReadReport(
-            wallets=len(reads),
-            changes=balances + 2 * sum(map(weight, reads)),  # each may be added and removed
-            states=len(reads),
-            greatest_sequence=mirror.numbers.take(),
-            checksum=sum(map(crc32, packed)),
-        )
-    if not reads:
-        return report
-    rows = [(bucket, number // _AT_ONCE, read) for number, read in enumerate(packed)]
-    return hand_over(lake, commit, rows, report)
+        for start in range(0, len(reads), _AT_ONCE):
+            recorder.record(reads[start : start + _AT_ONCE])
+        report = replace(recorder.report(mirror), wallets=len(reads))
+        return hand_over(lake, commit, recorder.packed(bucket), report) if reads else report

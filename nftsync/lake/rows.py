@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.mirror import Mirror
@@ -75,7 +76,6 @@ def _insert(table: str, columns: Iterable[str], **values: str) -> str:
 
 _WALLET_NO = "(SELECT wallet_no FROM wallets WHERE wallet_id = :wallet_id)"
 _TOKEN_NO = "(SELECT token_no FROM tokens WHERE token_id = :token_id)"  # noqa: S105 - a query
-_BY_IDS = "JOIN wallets w USING (wallet_no) JOIN tokens t USING (token_no)"
 
 _WALLET = {
     **_texts("wallet_id", "label", "wallet_group"),
@@ -155,9 +155,25 @@ _STATES = Table(
 )
 
 
-def _whole_table(table: str, columns: Mapping[str, pa.DataType]) -> Table:
+def _whole_table(table: str, columns: Mapping[str, pa.DataType], key: str = "") -> Table:
     query = f"SELECT {', '.join(columns)} FROM {table}"
-    return Table(columns, query, (_insert(table, columns),), "")
+    return Table(columns, query, (_insert(table, columns),), key)
+
+
+def _of_wallets(
+    table: str,
+    columns: Mapping[str, pa.DataType],
+    wallet_id: str = "w.wallet_id",
+    wallet_no: str = _WALLET_NO,
+) -> Table:
+    """Describe a table whose rows each belong to a wallet and a token."""
+    return Table(
+        {"wallet_id": _TEXT, "token_id": _TEXT, **columns},
+        f"SELECT {wallet_id} AS wallet_id, t.token_id, {_of('r', columns)} FROM {table} r"
+        " LEFT JOIN wallets w USING (wallet_no) JOIN tokens t USING (token_no)",
+        (_insert(table, columns, wallet_no=wallet_no, token_no=_TOKEN_NO),),
+        "wallet_id",
+    )
 
 
 _CONTRACT = _texts("contract", "contract_address", "given_name", "file_name", "guessed_name")
@@ -179,38 +195,14 @@ _RESOURCE = {**_texts("resource_type", "resource_id", "body", "fetched_at"), "se
 #: `wallets` to `past_states`. Its `known_tokens` are copies of `tokens` rows that its wallets hold
 #: or held, so it needs no other bucket.
 TABLES: dict[str, Table] = {
-    "wallets": Table(
-        _WALLET,
-        f"SELECT {', '.join(_WALLET)} FROM wallets",
-        (_insert("wallets", _WALLET),),
-        "wallet_id",
-    ),
+    "wallets": _whole_table("wallets", _WALLET, "wallet_id"),
     "known_tokens": _TOKENS._replace(key=BUCKET),
-    "balances": Table(
-        {"wallet_id": _TEXT, "token_id": _TEXT, **_BALANCE},
-        f"SELECT w.wallet_id, t.token_id, {_of('b', _BALANCE)} FROM balance_rows b {_BY_IDS}",
-        (_insert("balance_rows", _BALANCE, wallet_no=_WALLET_NO, token_no=_TOKEN_NO),),
-        "wallet_id",
+    "balances": _of_wallets("balance_rows", _BALANCE),
+    # A removal found by a token's read belongs to no wallet.
+    "removals": _of_wallets(
+        "removal_rows", _REMOVAL, "coalesce(w.wallet_id, '')", f"coalesce({_WALLET_NO}, 0)"
     ),
-    "removals": Table(
-        {"wallet_id": _TEXT, "token_id": _TEXT, **_REMOVAL},
-        # A removal found by a token's read belongs to no wallet.
-        f"SELECT coalesce(w.wallet_id, '') AS wallet_id, t.token_id, {_of('r', _REMOVAL)}"
-        " FROM removal_rows r LEFT JOIN wallets w USING (wallet_no) JOIN tokens t USING (token_no)",
-        (
-            _insert(
-                "removal_rows", _REMOVAL, wallet_no=f"coalesce({_WALLET_NO}, 0)", token_no=_TOKEN_NO
-            ),
-        ),
-        "wallet_id",
-    ),
-    "balance_changes": Table(
-        {"wallet_id": _TEXT, "token_id": _TEXT, **_CHANGE},
-        f"SELECT w.wallet_id, t.token_id, {_of('c', _CHANGE)} FROM balance_change_rows c {_BY_IDS}",
-        (_insert("balance_change_rows", _CHANGE, wallet_no=_WALLET_NO, token_no=_TOKEN_NO),),
-        "wallet_id",
-        log=True,
-    ),
+    "balance_changes": _of_wallets("balance_change_rows", _CHANGE)._replace(log=True),
     "present_states": _STATES._replace(select=f"{_STATES.select} WHERE s.state_id = w.state_id"),
     "past_states": _STATES._replace(
         select=f"{_STATES.select} WHERE s.state_id IS NOT w.state_id", log=True
@@ -239,17 +231,13 @@ def schema_of(name: str) -> pa.Schema:
     return pa.schema({BUCKET: pa.int32(), **{STORED_NAMES.get(x, x): of for x, of in columns}})
 
 
-def from_mirror(
-    connection: sqlite3.Connection, name: str, bucket: int, where: str = ""
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a mirror's rows for a lake's table; `where` ends the query."""
-    query = f"SELECT {bucket}, * FROM ({TABLES[name].select} {where})"
-    return _batches(connection, query, schema_of(name))
+def from_mirror(connection: sqlite3.Connection, name: str, bucket: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a mirror's rows for a lake's table."""
+    return _batches(connection, name, f"SELECT {bucket}, * FROM ({TABLES[name].select})")
 
 
-def _batches(
-    connection: sqlite3.Connection, query: str, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _batches(connection: sqlite3.Connection, name: str, query: str) -> Iterator[pa.RecordBatch]:
+    schema = schema_of(name)
     cursor = connection.cursor()
     cursor.row_factory = None
     cursor.execute(query)
@@ -282,7 +270,7 @@ def from_database(
     else:
         bucket = f"bucket_of({table.key})" if table.key else "0"
         query = f"SELECT {bucket}, * FROM ({table.select})"
-    return _batches(connection, query, schema_of(name))
+    return _batches(connection, name, query)
 
 
 def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.RecordBatch]) -> None:
@@ -305,6 +293,12 @@ def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.Re
                 connection.executemany(statement, rows)
 
 
+def chosen(batch: pa.RecordBatch, ids: pa.Array, *, others: bool = False) -> pa.RecordBatch:
+    """Return a batch's rows of some tokens, or of all others."""
+    among = pc.is_in(batch.column("token_id"), value_set=ids)
+    return batch.filter(pc.invert(among) if others else among)
+
+
 #: Tables that a mirror needs to apply reads.
 BALANCES = ("wallets", "known_tokens", "balances", "removals", "present_states")
 
@@ -319,7 +313,7 @@ def mirror_of(
     only: Mapping[str, str] | None = None,
     greatest_sequence: int = 0,
 ) -> Iterator[Mirror]:
-    """Copy a bucket into a temporary mirror for a block.
+    """Copy a bucket into a temporary mirror for a block; tables without a key are copied whole.
 
     The tables in `names` are in the order of `TABLES`; without a version, a table has no rows.
     `only` has conditions in SQL by table. New reads get numbers above `greatest_sequence`.
@@ -332,7 +326,8 @@ def mirror_of(
             connection.execute("BEGIN")
             for name in names:
                 if name in versions:
-                    where = f"{BUCKET} = {bucket} AND {(only or {}).get(name, 'true')}"
+                    own = bucket if TABLES[name].key else 0
+                    where = f"{BUCKET} = {own} AND {(only or {}).get(name, 'true')}"
                     to_mirror(connection, name, lake.batches(name, versions[name], where))
             connection.execute("COMMIT")
             connection.execute(

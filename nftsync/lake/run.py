@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 import msgspec
@@ -85,17 +85,14 @@ def sync_lake(
         collections=collections,
     )
 
-    def begin(ledger: Ledger, interrupted: threading.Event) -> LakeRun:
-        return ledger.begin(
-            _digest(request),
-            options.buckets,
-            options.takeover_after,
-            provider=_normalized(config.base_url),
-            resume=resume,
-            interrupted=interrupted,
-        )
-
-    with _driving(lake, options, request, progress, begin) as driver, driver.rate_limited(config):
+    begin = partial(
+        Ledger.begin,
+        plan=_digest(request),
+        buckets=options.buckets,
+        provider=_normalized(config.base_url),
+        resume=resume,
+    )
+    with _driving(lake, options, request, progress, begin) as driver:
         return driver.run(config, settings.concurrency)
 
 
@@ -107,10 +104,7 @@ def approve_in_lake(
     `wallets` None approves all; earlier removals then no longer count toward the limit.
     """
     request = SyncRequest(allow_removals=wallets is None)
-
-    def begin(ledger: Ledger, interrupted: threading.Event) -> LakeRun:
-        return ledger.begin("", None, options.takeover_after, "approval", interrupted=interrupted)
-
+    begin = partial(Ledger.begin, plan="", buckets=None, kind="approval")
     with _driving(lake, options, request, progress, begin) as driver:
         return driver.approve(wallets)
 
@@ -121,7 +115,7 @@ def _driving(
     options: ClusterOptions,
     request: SyncRequest,
     progress: bool | None,
-    begin: Callable[[Ledger, threading.Event], LakeRun],
+    begin: Callable[..., LakeRun],
 ) -> Iterator[Driver]:
     """Start a run, and send heartbeats for a block."""
     with (
@@ -134,7 +128,7 @@ def _driving(
         tables = Lake(lake)
         create_tables(tables)
         ledger = Ledger(tables)
-        run = begin(ledger, interrupted)
+        run = begin(ledger, timeout=options.takeover_after, interrupted=interrupted)
         failures = Failures()
         with ledger.heartbeat(run, options.takeover_after, failures.of("the heartbeat")) as lost:
             yield Driver(

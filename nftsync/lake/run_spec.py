@@ -117,7 +117,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     run_id: int
     attempt: int = 0
     buckets: int
-    planned: bool
+    planned: bool = False
     start: Versions
     base: Versions = {}
     greatest_sequence: int

@@ -168,13 +168,13 @@ def status_of(lake: LakeAddress) -> LakeStatus:
     fresh = _freshness(pin, _runs_until(pin, None))
     rows = records_of(fresh, ("what", "count", "at", "detail"))
     with explained(pin.url):
-        tables = [_size(pin, name) for name in pin.versions]
+        sizes = list(_sizes(pin))
         removals = count_held(pin)
-    return LakeStatus(pin.url, pin.buckets, pin.run_id, rows, removals, tables, pin.problem)
+    return LakeStatus(pin.url, pin.buckets, pin.run_id, rows, removals, sizes, pin.problem)
 
 
-def _size(pin: Pinned, name: str) -> TableSize:
-    version = pin.versions[name]
-    files = pin.lake.table(name, version).get_add_actions(flatten=True)
-    sizes, rows = (files.column(x).to_pylist() for x in ("size_bytes", "num_records"))
-    return TableSize(name, version, sum(rows), len(sizes), sum(sizes))
+def _sizes(pin: Pinned) -> Iterator[TableSize]:
+    lake = pin.lake
+    for name, version in pin.versions.items():
+        rows, files = lake.count(name, pin.versions), lake.files(name, version)
+        yield TableSize(name, version, rows, len(files), sum(files.values()))

@@ -381,7 +381,7 @@ class Lake:
 
     def files(self, name: str, version: int | None) -> dict[str, int]:
         """Return the files of a table at a version, with their sizes in bytes."""
-        files = self.open(name, version).get_add_actions(flatten=True)
+        files = self.table(name, version).get_add_actions(flatten=True)
         paths, sizes = (files.column(x).to_pylist() for x in ("path", "size_bytes"))
         return {f"{name}/{path}": size for path, size in zip(paths, sizes, strict=True)}
 
