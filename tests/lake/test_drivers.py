@@ -153,31 +153,33 @@ def test_resume_takes_over_a_run_whose_driver_is_silent(
     assert command("lake", "sync", *arguments[:-2], "--json").json["balances"]["added"] == 0
 
 
-def test_workers_that_dask_pauses_for_want_of_memory_are_told_of(
-    arguments: list[object], tmp_path: Path, lake: Path
+def test_paused_workers_none_and_a_scheduler_that_has_gone_are_told_of(
+    provider: Provider, arguments: list[object], command: Callable[..., Outcome], lake: Path
 ) -> None:
-    with cluster_of(tmp_path, 0) as own:
+    """A run whose scheduler has gone can be resumed."""
+    with cluster_of(lake.parent, 0) as own:
+        where = ("--scheduler", own.address)
         own.workers.append(own.start_worker("--memory-limit", "64MiB"))
-        with driver(*arguments, "--scheduler", own.address, folder=lake.parent) as waiting:
+        with driver(*arguments, *where, folder=lake.parent) as waiting:
             assert waiting.stderr is not None
             assert waiting.stderr.readline().startswith("Dask has paused all workers")
             own.workers.append(own.start_worker())
             own.workers[0].kill()  # what it was given is another's
             _, err = waiting.communicate(timeout=PATIENCE)
-    assert (waiting.returncode, err) == (0, "")
-    assert held(lake) == all_held()
-
-
-def test_a_run_whose_scheduler_has_gone_can_be_resumed(
-    slow: Slow, arguments: list[object], command: Callable[..., Outcome], lake: Path
-) -> None:
-    provider, go = slow
-    with cluster_of(lake.parent, 0) as own:
-        first = driver(*arguments, "--scheduler", own.address, folder=lake.parent)
+        assert (waiting.returncode, err) == (0, "")
+        assert held(lake) == all_held()
+        own.workers[1].kill()
+        own.workers[1].wait()
+        go = threading.Event()
+        provider.on(SLOW_PATH, waits_for(go))
+        asked = len(provider.requests(SLOW_PATH))
+        first = driver(*arguments, *where, folder=lake.parent)
         assert first.stderr is not None
         assert first.stderr.readline() == "The Dask scheduler has no workers. Waiting for one.\n"
         own.workers.append(own.start_worker())
-        wait_until(lambda: provider.requests(SLOW_PATH) and staged(lake) == BUCKETS - 1)
+        wait_until(
+            lambda: len(provider.requests(SLOW_PATH)) > asked and staged(lake, 2) == BUCKETS - 1
+        )
         own.scheduler.kill()
         _, err = first.communicate(timeout=PATIENCE)
     assert (first.returncode, err.count("\n")) == (1, 1), err

@@ -135,36 +135,34 @@ def test_the_past_is_that_of_a_database(
         assert_frame_equal(in_order(part.compute(), *keys), in_order(whole, *keys))
 
 
-@pytest.mark.parametrize("by", ["contract_address", "contract", "wallet_id", "edition_id"])
-def test_concentration_is_that_of_the_rows(made: str, by: str) -> None:
-    """By any column, with contracts in any spelling and amounts past 64 bits."""
+def test_concentration_and_overlap_are_those_of_the_rows(made: str) -> None:
+    """By any column, with contracts in any spelling and amounts past 64 bits.
+
+    Rows of a wallet are counted together, whatever part a user has put them in.
+    """
     rows = lake.holdings(made).compute()
-    for exclude in ((), (wallet_id(1), "w2")):
+    for by, exclude in (
+        *(("contract_address", ()), ("wallet_id", ())),
+        *(("contract", (wallet_id(1), "w2")), ("edition_id", (wallet_id(1), "w2"))),
+    ):
         known = frames.concentration(rows, by, exclude=exclude)
         assert_frame_equal(lake.concentration(made, by, exclude), known)
-
-
-def test_concentration_does_not_ask_which_part_a_row_is_in(made: str) -> None:
-    """Rows of a wallet are counted together, whatever a user has done to the frame."""
     other = lake.holdings(made).shuffle("blockchain_token_id")
-    known = frames.concentration(lake.holdings(made).compute(), "name")
+    known = frames.concentration(rows, "name")
     assert set(lake.concentration(other, "name")["holders"]) == set(known["holders"])
+    assert_frame_equal(lake.overlap(made), frames.overlap(rows))
+    assert_frame_equal(lake.overlap(made, "W3"), frames.overlap(rows, exclude="W3"))
 
 
 def test_a_frame_that_is_cut_down_is_measured_as_it_is(made: str) -> None:
     """What users leave out does not count, and small amounts are 64-bit integers again."""
     held = lake.holdings(made)
     some = held[held["amount"].map(lambda x: x == 7, meta=("amount", bool))]
-    known = frames.concentration(some.compute())
+    rows = some.compute()
+    known = frames.concentration(rows)
     assert str(known["amount"].dtype) == "Int64"
     assert_frame_equal(lake.concentration(some), known)
-    assert_frame_equal(lake.overlap(some), frames.overlap(some.compute()))
-
-
-def test_overlap_is_that_of_the_rows(made: str) -> None:
-    rows = lake.holdings(made).compute()
-    assert_frame_equal(lake.overlap(made), frames.overlap(rows))
-    assert_frame_equal(lake.overlap(made, "W3"), frames.overlap(rows, exclude="W3"))
+    assert_frame_equal(lake.overlap(some), frames.overlap(rows))
 
 
 def test_workers_in_another_folder_measure_the_same(
@@ -183,10 +181,7 @@ def test_what_is_measured_is_that_of_a_database(made: str, file: Path) -> None:
     """Collections, held or not, with names and where they are from; wallets of all buckets."""
     known = frames.concentration(file, "contract")
     assert_frame_equal(lake.concentration(made, "contract"), known)
-    for amounts in (None, "exact"):
-        assert_frame_equal(
-            lake.collections(made, amounts=amounts), frames.collections(file, amounts=amounts)
-        )
+    assert_frame_equal(lake.collections(made), frames.collections(file))
     fresh = (
         pd.DataFrame(each.drop(columns="age"))
         for each in (lake.freshness(made), frames.freshness(file))
@@ -220,7 +215,10 @@ def test_an_empty_lake_has_empty_frames(tmp_path: Path) -> None:
     empty = one_file(url, tmp_path / "one.db")
     assert_frame_equal(lake.concentration(url), frames.concentration(empty))
     assert_frame_equal(lake.overlap(url), frames.overlap(empty))
-    assert_frame_equal(lake.collections(url), frames.collections(empty))
+    for amounts in (None, "exact"):
+        assert_frame_equal(
+            lake.collections(url, amounts=amounts), frames.collections(empty, amounts=amounts)
+        )
     assert lake.holdings(url).compute().empty
     assert lake.tokens(url, "2026-01-01").compute().empty
     assert lake.changes(url, since="2026-01-01").compute().empty

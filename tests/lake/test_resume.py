@@ -113,50 +113,36 @@ def test_an_interrupted_run_is_resumed_and_tells_how_old_its_reads_are(
     check_lake(lake)
 
 
-def test_without_resume_each_wallet_is_read_again(
+def test_without_resume_or_an_interrupted_run_each_wallet_is_read_again(
     provider: Provider, lake: Path, interrupted: str, sync: Sync
 ) -> None:
-    asked = len(provider.requests())
-    outcome = sync("--json")
-    assert outcome.code == 0, outcome.err
-    assert (outcome.json["run_id"], "resumed" in outcome.json) == (2, False)
-    assert len(provider.requests()[asked:]) == len(WALLETS)
-    assert amounts(lake) == ["2"] * len(WALLETS)
-    check_lake(lake)
-    assert staged(lake, 1) == staged(lake, 2) == 0
-    assert [run.status for run in Ledger(Lake(str(lake))).runs()] == ["interrupted", "ok"]
+    for run_id, more in ((2, ()), (3, ("--resume",))):
+        asked = len(provider.requests())
+        outcome = sync("--json", *more)
+        assert outcome.code == 0, outcome.err
+        assert (outcome.json["run_id"], "resumed" in outcome.json) == (run_id, False)
+        assert len(provider.requests()[asked:]) == len(WALLETS)
+        assert amounts(lake) == ["2"] * len(WALLETS)
+        check_lake(lake)
+        assert staged(lake, 1) == staged(lake, run_id) == 0
+    statuses = [run.status for run in Ledger(Lake(str(lake))).runs()]
+    assert statuses == ["interrupted", "ok", "ok"]
 
 
-def test_resume_without_an_interrupted_run_is_a_plain_run(
+def test_only_the_same_provider_is_resumed_in_any_spelling(
     provider: Provider, lake: Path, interrupted: str, sync: Sync
 ) -> None:
-    assert sync().code == 0
-    asked = len(provider.requests())
-    outcome = sync("--resume", "--json")
-    assert (outcome.code, outcome.json["run_id"]) == (0, 3)
-    assert "resumed" not in outcome.json
-    assert len(provider.requests()[asked:]) == len(WALLETS)
-
-
-def test_resume_refuses_another_provider_in_one_line(
-    provider: Provider, lake: Path, interrupted: str, sync: Sync
-) -> None:
+    """Another is refused in one line; a person is told what was taken over."""
     with Provider() as other:
         show(other, "9")
-        outcome = sync("--resume", url=other.url)
-        refused(outcome, 2, provider.url, "without --resume")
+        refused(sync("--resume", url=other.url), 2, provider.url, "without --resume")
         assert not other.requests()
+        outcome = sync("--resume", url=provider.url.replace("http:", "HTTP:") + "/")
+        assert outcome.code == 0, outcome.err
+        count = len(WALLETS) - len(LATE)
+        assert f"Resumed: {count} wallets read before the interruption, the oldest" in outcome.out
         assert sync(url=other.url).code == 0
     assert amounts(lake) == ["9"] * len(WALLETS)
-
-
-def test_the_same_provider_in_another_spelling_is_resumed_as_a_person_is_told(
-    provider: Provider, interrupted: str, sync: Sync
-) -> None:
-    outcome = sync("--resume", url=provider.url.replace("http:", "HTTP:") + "/")
-    assert outcome.code == 0, outcome.err
-    count = len(WALLETS) - len(LATE)
-    assert f"Resumed: {count} wallets read before the interruption, the oldest" in outcome.out
 
 
 def test_resume_with_other_wallets_starts_a_new_run_and_says_so(

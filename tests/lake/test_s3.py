@@ -112,7 +112,7 @@ def run(command: Callable[..., Outcome], cluster: Cluster) -> Callable[..., Outc
 @pytest.fixture
 def cluster_on_s3(on_s3: Store, tmp_path: Path) -> Iterator[Cluster]:
     """Workers that have the store's variables."""
-    with cluster_of(tmp_path, 2) as running:
+    with cluster_of(tmp_path, 1) as running:
         yield running
 
 

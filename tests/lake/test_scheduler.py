@@ -174,13 +174,25 @@ def test_a_signal_ends_the_start_of_workers(lake: Path, provider: Provider) -> N
     wait_until(lambda: not processes_of(process.pid))
 
 
-def test_a_signal_ends_a_run_whose_scheduler_answers_no_more(
+def test_a_signal_ends_a_run_that_cannot_reach_its_worker_or_scheduler(
     lake: Path, provider: Provider, tmp_path: Path
 ) -> None:
+    ledger = Ledger(Lake(str(lake)))
+    with ledger.heartbeat(ledger.begin("", 2, 0.0), PATIENCE):
+        pass  # so that there is a ledger to look at
     go = threading.Event()
     provider.always(lambda peer: not go.wait(PATIENCE) or reply(balances())(peer))
     with cluster_of(tmp_path, 1) as cluster:
-        process = sync(lake, "--scheduler", cluster.address, url=provider.url)
+        where = ("--scheduler", cluster.address)
+        cluster.workers[0].send_signal(signal.SIGSTOP)
+        process = sync(lake, *where, url=provider.url)
+        wait_until(lambda: len(ledger.runs()) == 2)
+        process.send_signal(signal.SIGINT)
+        code, _, err = ended(process)
+        assert (code, err.count("\n")) == (130, 1), err
+        assert ledger.runs()[-1].status == "interrupted"
+        cluster.workers[0].send_signal(signal.SIGCONT)
+        process = sync(lake, *where, url=provider.url)
         wait_until(provider.requests)
         cluster.scheduler.send_signal(signal.SIGSTOP)
         process.send_signal(signal.SIGTERM)
@@ -189,22 +201,7 @@ def test_a_signal_ends_a_run_whose_scheduler_answers_no_more(
     assert (code, err.count("\n")) == (130, 1), err
     assert json.loads(out)["status"] == "interrupted"
     assert err.startswith("Interrupted; all reads are saved. ")
-    assert staged(lake) == 0
-
-
-def test_a_signal_ends_a_run_that_cannot_reach_its_worker(
-    lake: Path, provider: Provider, tmp_path: Path
-) -> None:
-    with cluster_of(tmp_path, 1) as cluster:
-        where = ("--scheduler", cluster.address)
-        assert ended(sync(lake, *where, url=provider.url))[0] == 0
-        cluster.workers[0].send_signal(signal.SIGSTOP)
-        process = sync(lake, *where, url=provider.url)
-        wait_until(lambda: len(Ledger(Lake(str(lake))).runs()) == 2)
-        process.send_signal(signal.SIGINT)
-        code, _, err = ended(process)
-    assert (code, err.count("\n")) == (130, 1), err
-    assert Ledger(Lake(str(lake))).runs()[-1].status == "interrupted"
+    assert staged(lake) == staged(lake, 3) == 0
 
 
 class Interrupted(Exception):

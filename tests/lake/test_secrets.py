@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tests.kit.forward_proxy import ForwardProxy
 from tests.kit.lake_cluster import cluster_of, driver, held
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.serve_process import free_port
-from tests.kit.worlds import PATIENCE
+from tests.kit.worlds import PATIENCE, Outcome
 from tests.lake.conftest import Sync, refused
 from tests.lake.wiretap import Wiretap
 
@@ -124,73 +124,70 @@ def test_no_secret_crosses_the_network_to_a_scheduler(
     assert len(held(lake)) == len(WALLETS)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("API_TOKEN", "canary"),
-        ("TOKEN_COMMAND", "echo canary"),
-        ("HEADERS", '{"X-Key": "canary"}'),
-        ("PROXY", "http://me:canary@127.0.0.1:9"),
-        ("CA_FILE", "canary.pem"),
-        ("CLIENT_CERTIFICATE", "canary.pem"),
-    ],
-)
-def test_a_worker_without_a_setting_of_the_driver_ends_the_run_with_one_line(
-    provider: Provider, sync: Sync, name: str, value: str, monkeypatch: pytest.MonkeyPatch
+#: What a driver may have in its environment and must not send.
+OWN = {
+    "NFTSYNC_API_TOKEN": "canary",
+    "NFTSYNC_TOKEN_COMMAND": "echo canary",
+    "NFTSYNC_HEADERS": '{"X-Key": "canary"}',
+    "NFTSYNC_PROXY": "http://me:canary@127.0.0.1:9",
+    "NFTSYNC_CA_FILE": "canary.pem",
+    "NFTSYNC_CLIENT_CERTIFICATE": "canary.pem",
+}
+
+
+def test_a_worker_without_settings_of_the_driver_ends_the_run_with_one_line(
+    provider: Provider, sync: Sync, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    variable = f"NFTSYNC_{name}"
-    monkeypatch.setenv(variable, value)
+    for variable, value in OWN.items():
+        monkeypatch.setenv(variable, value)
     done = sync(provider.url, WALLETS)
-    refused(done, 2, variable, "worker tcp://127.0.0.1:")
+    refused(done, 2, *OWN, "worker tcp://127.0.0.1:")
     assert "canary" not in done.said
     assert not provider.requests()
 
 
-def test_what_is_wrong_with_the_settings_of_a_worker_is_reported_with_its_name(
+def test_workers_read_their_own_files_or_say_with_their_name_what_is_wrong_with_them(
     provider: Provider, sync: Sync, tmp_path: Path
 ) -> None:
-    """A file that is missing, or a token command that fails."""
-    with cluster_of(tmp_path, 0) as own:
-        for name, value, words in (
-            ("API_TOKEN_FILE", str(tmp_path / "missing"), [str(tmp_path / "missing")]),
-            ("TOKEN_COMMAND", "false", []),
-        ):
-            own.variables = {f"NFTSYNC_{name}": value}
-            own.workers.append(own.start_worker("--name", "alice"))
-            done = sync(provider.url, WALLETS, "--scheduler", own.address)
-            own.workers[-1].kill()
-            refused(done, 2, "worker alice (tcp://127.0.0.1:", f"NFTSYNC_{name}", *words)
-
-
-def test_workers_read_their_own_files(provider: Provider, sync: Sync, tmp_path: Path) -> None:
     """A settings file, and the file of a secret; but the driver says which provider, and how."""
     own = tmp_path / "own"
     own.mkdir()
-    (own / "token").write_text("from-a-file\n")
     (own / "settings.toml").write_text(
         'base_url = "http://127.0.0.1:9"\nconcurrency = 1\n[headers]\nX-Key = "from-settings"\n'
     )
-    variables = {
-        "NFTSYNC_CONFIG": str(own / "settings.toml"),
-        "NFTSYNC_API_TOKEN_FILE": str(own / "token"),
-    }
     (tmp_path / "driver.toml").write_text('api_token = "of-the-driver"\n')
-    with cluster_of(tmp_path, 1, variables) as cluster:
+    with cluster_of(tmp_path, 0) as cluster:
         where = ("--scheduler", cluster.address, "--config", tmp_path / "driver.toml")
-        done = sync(provider.url, WALLETS, *where)
-        assert done.code == 0, done.err
-        assert authorizations(provider) == {"Bearer from-a-file"}
-        assert {each.headers["x-key"] for each in provider.requests()} == {"from-settings"}
-        (own / "token").write_text("rotated\n")  # the next run reads it again
-        count = len(provider.requests())
-        done = sync(provider.url, WALLETS, *where)
-        assert done.code == 0, done.err
-        again = {seen.headers["authorization"] for seen in provider.requests()[count:]}
-        assert again == {"Bearer rotated"}
+        for name, value, *words in (
+            ("API_TOKEN_FILE", str(own / "token"), str(own / "token")),  # it is missing
+            ("TOKEN_COMMAND", "false"),
+        ):
+            cluster.variables = {f"NFTSYNC_{name}": value}
+            cluster.workers.append(cluster.start_worker("--name", "alice"))
+            done = sync(provider.url, WALLETS, *where)
+            cluster.workers[-1].kill()
+            refused(done, 2, "worker alice (tcp://127.0.0.1:", f"NFTSYNC_{name}", *words)
+        cluster.variables = {
+            "NFTSYNC_CONFIG": str(own / "settings.toml"),
+            "NFTSYNC_API_TOKEN_FILE": str(own / "token"),
+        }
+        cluster.workers.append(cluster.start_worker())
+        for secret in ("from-a-file", "rotated"):  # the next run reads it again
+            (own / "token").write_text(f"{secret}\n")
+            count = len(provider.requests())
+            done = sync(provider.url, WALLETS, *where)
+            assert done.code == 0, done.err
+            seen = [each.headers for each in provider.requests()[count:]]
+            assert {each["authorization"] for each in seen} == {f"Bearer {secret}"}
+            assert {each["x-key"] for each in seen} == {"from-settings"}
 
 
-def test_workers_that_a_sync_starts_itself_sign_in_as_it_does(
-    lake: Path, provider: Provider, tmp_path: Path
+def test_workers_that_a_sync_starts_itself_sign_in_as_it_does_and_write_for_the_owner_alone(
+    lake: Path,
+    provider: Provider,
+    tmp_path: Path,
+    command: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also with secrets that can be read only once, or that only this command's flags lead to."""
     pipe = tmp_path / "pipe"
@@ -199,10 +196,24 @@ def test_workers_that_a_sync_starts_itself_sign_in_as_it_does(
     writing.start()
     (tmp_path / "own.toml").write_text('[headers]\nX-Key = "from-settings"\n')
     (tmp_path / "nftsync.toml").write_text('[headers]\nX-Key = "not-this"\n')
-    more: tuple[Any, ...] = ("--workers", 2, "--config", tmp_path / "own.toml")
-    variables = {"NFTSYNC_API_TOKEN_FILE": str(pipe)}
-    code, _, err = driven(lake, provider.url, *more, variables=variables)
+    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
+    monkeypatch.setenv("NFTSYNC_API_TOKEN_FILE", str(pipe))
+    lake.mkdir(mode=0o755)
+    lake.chmod(0o755)
+    words = ("--base-url", provider.url, "--wallets-file", tmp_path / "wallets.txt")
+    before = os.umask(0)
+    try:
+        done = command(
+            *("lake", "sync", lake, *words, "--config", tmp_path / "own.toml"),
+            *("--workers", 1, "--buckets", 2),
+        )
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
     writing.join(PATIENCE)
-    assert code == 0, err
+    assert done.code == 0, done.err
     assert authorizations(provider) == {"Bearer only-once"}
     assert {each.headers["x-key"] for each in provider.requests()} == {"from-settings"}
+    assert lake.stat().st_mode & 0o777 == 0o755  # it is the user's
+    assert len(list(lake.rglob("*.parquet"))) > 5
+    assert not [path for path in lake.rglob("*") if path.stat().st_mode & 0o077]
