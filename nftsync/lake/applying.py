@@ -185,13 +185,13 @@ def _removals(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
 
 
 def renumber(
-    connection: sqlite3.Connection, table: str, column: str, first: int, kept: int
+    connection: sqlite3.Connection, table: str, column: str, first: int, last_old: int
 ) -> None:
-    """Replace numbers above `kept` by numbers from `first` on, which no other bucket assigns."""
+    """Replace numbers above `last_old` by numbers from `first` on, which are this bucket's own."""
     # Negative numbers first, so that no number is used twice.
     connection.execute(
         f"UPDATE {table} SET {column} = -({column} + ?) WHERE {column} > ?",
-        (first - 1 - kept, kept),
+        (first - 1 - last_old, last_old),
     )
     connection.execute(f"UPDATE {table} SET {column} = -{column} WHERE {column} < 0")
 
@@ -207,6 +207,6 @@ def _shown(
     connection.create_function("bucket_of", 1, lambda key: bucket_of(key, spec.buckets))
     by_target = groupby(over_keys(connection, _SHOWN_ROWS, sequences), itemgetter(-1))
     for target, rows in by_target:
-        seen = ((tuple(row[:-1]), sequences[row[0]]) for row in rows)
-        while some := list(islice(seen, _TOKENS_AT_ONCE)):
+        tokens = ((tuple(row[:-1]), sequences[row[0]]) for row in rows)
+        while some := list(islice(tokens, _TOKENS_AT_ONCE)):
             yield target, 0, _pack(some)

@@ -116,20 +116,16 @@ def export_lake(lake: str, database: Path, *, run_id: int | None = None) -> Lake
 def _fill(mirror: Mirror, lake: Lake, run: LakeRun, runs: list[LakeRun]) -> None:
     connection = mirror.connection
     versions = run.versions or {}
-
-    def take(name: str) -> None:
-        with explained(lake.url), mirror.transaction():
-            to_mirror(connection, name, lake.batches(name, versions[name], "true"))
-
-    with progress_bar("Exporting", len(_EXPORTED) + 1, unit="tables") as bar:
-        # Tables that other tables refer to come first.
-        for name in sorted(_EXPORTED, key=lambda name: name not in {"wallets", "tokens"}):
-            take(name)
+    # Tables that other tables refer to come first, and contracts last.
+    names = sorted(_EXPORTED, key=lambda name: name not in {"wallets", "tokens"})
+    with progress_bar("Exporting", len(names) + 1, unit="tables") as bar:
+        for name in (*names, "contracts"):
+            if name == "contracts":
+                mirror.index_tokens()
+                connection.execute("DELETE FROM contracts")  # the lake has more names than tokens
+            with explained(lake.url), mirror.transaction():
+                to_mirror(connection, name, lake.batches(name, versions[name], "true"))
             bar.update(1)
-        mirror.index_tokens()
-        connection.execute("DELETE FROM contracts")  # the lake has more names than the tokens give
-        take("contracts")
-        bar.update(1)
     with mirror.transaction():
         connection.execute(
             "UPDATE mirror_state SET greatest_sequence = ?", (run.greatest_sequence,)

@@ -111,14 +111,14 @@ class TableLog:
     def set_aside(self, cut: int, floor: int) -> None:
         """Set aside entries from version `cut`, and unreadable checkpoints after `floor`."""
         gone = [path for version, path in self._numbered(_ENTRY).items() if version >= cut]
-        kept = set()
+        readable = set()
         for version, path in self._numbered(_CHECKPOINT).items():
             if version >= cut or (version > floor and not _can_read(path)):
                 gone.append(path)
             else:
-                kept.add(version)
+                readable.add(version)
         hint = self._folder / _HINT
-        if hint.exists() and _hinted(hint) not in kept:
+        if hint.exists() and _hinted(hint) not in readable:
             gone.append(hint)
         for path in sorted(gone, reverse=True):  # newest first, to leave no gap
             path.rename(f"{path}.damaged")

@@ -89,13 +89,13 @@ def collections(
     holders = pd.concat([measured[list(zeros)], zeros], ignore_index=True)
     # A contract without holders gets place -1, the last row.
     place = pd.Index(measured["contract"]).get_indexer(pd.Index(contracts["contract"]))
-    held, holders_of, amount = (holders[name].to_numpy()[place] for name in zeros)
+    held_tokens, holder_counts, amount = (holders[name].to_numpy()[place] for name in zeros)
     frame = pd.DataFrame(
         {
             **named,
             "tokens": contracts["tokens"].to_numpy(),
-            "held": held,
-            "holders": holders_of,
+            "held": held_tokens,
+            "holders": holder_counts,
             "amount": amount,
             "first_seen_at": contracts["first_seen_at"].array,
             "updated_at": contracts["updated_at"].array,

@@ -120,7 +120,7 @@ def _take_in_seen(spec: RunSpec, bucket: int, mirror: Mirror) -> list[str]:
 def _merge(spec: RunSpec, mirror: Mirror) -> MergeReport:
     """Apply the staged tokens, newest last.
 
-    Between the first and last read of this run that changed a token, a bucket saw the same content.
+    A bucket's reads from `first` to `sequence` all showed the same content.
     """
     report = MergeReport()
     connection = mirror.connection

@@ -313,7 +313,7 @@ def mirror_of(
     only: Mapping[str, str] | None = None,
     greatest_sequence: int = 0,
 ) -> Iterator[Mirror]:
-    """Copy a bucket into a temporary mirror for a block; tables without a key are copied whole.
+    """Copy a bucket, and whole tables without a key, into a temporary mirror for a block.
 
     The tables in `names` are in the order of `TABLES`; without a version, a table has no rows.
     `only` has conditions in SQL by table. New reads get numbers above `greatest_sequence`.

@@ -15,7 +15,6 @@ from nftsync.columnar.source import reading
 from nftsync.lake.copies import put_runs
 from nftsync.lake.frames import LakeAddress, Pinned, pinned
 from nftsync.lake.ledger import Ledger
-from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import BUCKET
 from nftsync.store.removals import Held, held_rows
@@ -96,22 +95,18 @@ def freshness(lake: LakeAddress, run: int | None = None) -> pd.DataFrame:
 
     Equals the result of `frames.freshness` on the same rows.
     """
-    pin = pinned(lake, run)
-    return _freshness(pin, _runs_until(pin, run))
+    return _freshness(pinned(lake, run), run)
 
 
-def _freshness(pin: Pinned, runs: list[LakeRun]) -> pd.DataFrame:
+def _freshness(pin: Pinned, run: int | None = None) -> pd.DataFrame:
+    with explained(pin.url):
+        runs = [x for x in Ledger(pin.lake).runs() if run is None or x.run_id <= run]
     groups = compute(*(delayed(_groups_of)(pin, bucket) for bucket in range(pin.buckets)))
     with pin.mirror(0, ("webhooks",), {"webhooks": "state != 'done'"}) as mirror:
         with mirror.transaction():
             put_runs(mirror.connection, runs)
         with reading(mirror.connection) as source:
             return freshness_frame(source, merge_groups(groups))
-
-
-def _runs_until(pin: Pinned, run: int | None) -> list[LakeRun]:
-    with explained(pin.url):
-        return [x for x in Ledger(pin.lake).runs() if run is None or x.run_id <= run]
 
 
 def _groups_of(pin: Pinned, bucket: int) -> list[WalletGroup]:
@@ -165,8 +160,7 @@ class LakeStatus(msgspec.Struct):
 def status_of(lake: LakeAddress) -> LakeStatus:
     """Return the status of a lake after the last finished run."""
     pin = pinned(lake)
-    fresh = _freshness(pin, _runs_until(pin, None))
-    rows = records_of(fresh, ("what", "count", "at", "detail"))
+    rows = records_of(_freshness(pin), ("what", "count", "at", "detail"))
     with explained(pin.url):
         sizes = list(_sizes(pin))
         removals = count_held(pin)
