@@ -6,17 +6,22 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 import nftsync.lake.driver
-from nftsync.errors import SyncRunning
+from nftsync.errors import NftsyncError, SyncRunning
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.rows import bucket_of, schema_of
+from nftsync.lake.run import ClusterOptions, sync_lake
 from nftsync.lake.storage import Commit, Lake
+from nftsync.settings import load
 from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, driver, held, staged, versions
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.waiting import wait_until
@@ -232,3 +237,36 @@ def test_what_a_late_worker_writes_meanwhile_is_not_pinned(
     assert held(lake) == all_held()
     check_lake(lake)
     assert Ledger(Lake(str(lake))).finished().attempt == 1
+
+
+# Threads of a driver that fail: nobody waits ------------------------------------------------------
+
+
+def test_a_heartbeat_that_fails_unexpectedly_tells_its_driver(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(Lake(str(lake)))
+    run = ledger.begin("", 4, 60.0)
+    failures: SimpleQueue[Exception] = SimpleQueue()
+    fault = LookupError("nobody foresaw it")
+    with ledger.heartbeat(run, 0.2, failures.put) as lost:
+        with monkeypatch.context() as patch:
+            patch.setattr(Lake, "create", Mock(side_effect=fault))
+            assert failures.get(timeout=PATIENCE) is fault
+        assert not lost.is_set()  # nobody has taken it over
+    assert ledger.runs()[-1].status == "interrupted"
+
+
+def test_a_driver_that_cannot_share_the_rate_limit_ends_its_run(
+    provider: Provider, lake: Path, cluster: Cluster
+) -> None:
+    """Else its workers would wait to be told their share."""
+    (lake.parent / "wallets.txt").write_text(WALLETS[0])
+    settings = load({"base_url": provider.url, "wallets_file": lake.parent / "wallets.txt"})
+    # No setting is of that type.
+    settings = replace(settings, rate_limit="3")  # type: ignore[arg-type]
+    where = ClusterOptions(scheduler=cluster.address, buckets=2)
+    message = r"^the shared rate limit failed unexpectedly \(TypeError: "
+    with pytest.raises(NftsyncError, match=message):
+        sync_lake(settings, str(lake), where, progress=False)
+    assert Ledger(Lake(str(lake))).runs()[-1].status != "running"

@@ -10,6 +10,7 @@ a last run says what the provider says, and its change log, played from the star
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import random
 import signal
@@ -19,10 +20,11 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Self
 
+from nftsync.cli import main as run_command
 from nftsync.errors import NftsyncError
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.storage import Lake
@@ -108,6 +110,17 @@ def _hit(
         process.wait()
 
 
+def sync_here(*arguments: object) -> tuple[object, str]:
+    """`nftsync lake sync` in this process: its exit code, and what it printed."""
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        try:
+            run_command(["lake", "sync", *map(str, arguments)])
+        except SystemExit as ended:
+            return ended.code, said.getvalue()
+    raise AssertionError("a command ends with a code")
+
+
 def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[str]:
     """Kill so many times; what was counted.
 
@@ -145,9 +158,8 @@ def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[s
             figures["resumed"] += '"resumed"' in out
             _change(provider.world, rng)
         for _ in range(2):
-            process = driver(*arguments, folder=folder)
-            _, err = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0, err
+            code, said = sync_here(*arguments)
+            assert code == 0, said
         assert held(lake) == listed(provider.world)
         check_lake(lake)
     if reader.fault is not None:

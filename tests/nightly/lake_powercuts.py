@@ -33,12 +33,12 @@ from tests.kit.lake_cluster import (
     Cluster,
     check_lake,
     cluster_of,
-    driver,
     environment,
     held,
     played,
 )
-from tests.kit.worlds import PATIENCE, listed
+from tests.kit.worlds import listed
+from tests.nightly.chaos import sync_here
 from tests.nightly.powercuts import left_by, run_command
 from tests.nightly.recorded_disk import Disk, How, recording
 
@@ -170,12 +170,11 @@ def syncs_again(folder: Path, provider: SandboxServer, cluster: Cluster, *more: 
     words = [lake, "--base-url", provider.url, "--scheduler", cluster.address, *more]
     words += ["--wallets-file", folder.parent / "wallets.txt", "--allow-removals"]
     words += [] if lake.exists() else ["--buckets", BUCKETS]
-    process = driver(*words, "--takeover-after", "1s", folder=folder.parent)
-    _, err = process.communicate(timeout=PATIENCE)
-    if "damaged or gone" in err and more:
+    code, said = sync_here(*words, "--takeover-after", "1s")
+    if "damaged or missing" in said and more:
         return syncs_again(folder, provider, cluster)
-    if process.returncode or "Traceback" in err:
-        return f"exit {process.returncode}: {err}"
+    if code or "Traceback" in said:
+        return f"exit {code}: {said}"
     try:
         check_lake(lake)
         # What a resumed run had read may be of before the provider's last changes.
