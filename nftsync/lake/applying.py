@@ -9,12 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 import msgspec
-import pyarrow as pa
 
 from nftsync.lake.past import last_numbers
 from nftsync.lake.reading import mirror_to_read, plan_of, reads_of
@@ -128,10 +128,7 @@ def apply_bucket(spec: RunSpec, bucket: int) -> ApplyReport:
         renumber(connection, "balance_change_rows", "change_id", spec.first_change[bucket], changes)
         for table in ("wallet_state_rows", "wallets"):
             renumber(connection, table, "state_id", spec.first_state[bucket], states)
-
-        def rows(name: str) -> Iterator[pa.RecordBatch]:
-            return from_mirror(connection, name, bucket)
-
+        rows = partial(from_mirror, connection, bucket=bucket)
         counts = tally.counts
         changed = ["wallets", "present_states"]
         if counts.balances_added or counts.balances_changed or counts.balances_removed:

@@ -325,18 +325,15 @@ def _register(client: Client, limit: SharedRateLimit, interrupted: threading.Eve
     Raises:
         RunInterrupted: the scheduler or several workers in a row have disconnected.
     """
-    for _ in range(_MOST_REGISTERED):
+    register = partial(client.register_plugin, limit, name=limit.name)
+    for left in reversed(range(_MOST_REGISTERED)):
         try:
-            register = partial(client.register_plugin, limit, name=limit.name)
             within(_REACH_SECONDS, register, partial(_stop_if, interrupted))
-        except TimeoutError as error:
-            raise RunInterrupted(f"the Dask cluster cannot be used: {error}") from None
-        except _CONNECTION_LOST as error:  # a worker has just died
-            last = error
-            time.sleep(_COUNT_EVERY)
-        else:
-            return
-    raise RunInterrupted(f"the Dask cluster cannot be used: {last}") from last
+            break
+        except _CONNECTION_LOST as error:  # a worker may have died; a timeout is not repeated
+            if isinstance(error, TimeoutError) or not left:
+                raise RunInterrupted(f"the Dask cluster cannot be used: {error}") from error
+        time.sleep(_COUNT_EVERY)
 
 
 @contextmanager

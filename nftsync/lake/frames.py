@@ -19,6 +19,7 @@ from nftsync.columnar.filters import Moment, stored_time
 from nftsync.columnar.holdings import read_holdings
 from nftsync.columnar.source import reading
 from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import chosen, mirror_of, to_mirror
 from nftsync.lake.storage import Lake, Versions
@@ -44,19 +45,15 @@ class Pinned:
 
     Attributes:
         url: the lake.
-        run_id: the run that pinned them.
+        run: the run that pinned them.
         versions: the version of each table.
-        buckets: the lake's number of buckets.
-        ended_at: when the run ended.
         moment: the requested time in stored form; None: all times, or now.
         problem: damage of the ledger, or None.
     """
 
     url: str
-    run_id: int
+    run: LakeRun
     versions: Versions
-    buckets: int
-    ended_at: str | None
     moment: str | None = None
     problem: str | None = None
 
@@ -73,16 +70,14 @@ class Pinned:
 
         The tables are in the order of their references. `only` has conditions in SQL by table.
         """
-        with (
-            explained(self.url),
-            mirror_of(self.lake, self.versions, bucket, names, only=only) as mirror,
-        ):
+        copy = mirror_of(self.lake, self.versions, bucket, names, only=only)
+        with explained(self.url), copy as mirror:
             if self.moment is not None:  # `as_of` times must not be later than the last run
                 with mirror.transaction():
                     mirror.connection.execute(
                         "INSERT INTO sync_runs (kind, status, started_at, finished_at)"
                         " VALUES ('sync', 'ok', ?1, ?1)",
-                        (self.ended_at,),
+                        (self.run.finished_at,),
                     )
             yield mirror
 
@@ -103,14 +98,8 @@ def pinned(lake: LakeAddress, run: int | None = None) -> Pinned:
         tables = Lake(url)
         ledger = Ledger(tables)
         pinned_run = ledger.finished(run)
-    return Pinned(
-        tables.root,  # workers may be in another folder
-        pinned_run.run_id,
-        pinned_run.versions or {},
-        pinned_run.buckets,
-        pinned_run.finished_at,
-        problem=ledger.problem,
-    )
+    # The root, as workers may be in another folder.
+    return Pinned(tables.root, pinned_run, pinned_run.versions or {}, problem=ledger.problem)
 
 
 def versions(lake: LakeAddress, run: int | None = None) -> Versions:
@@ -161,7 +150,7 @@ def _frame(function: Callable[..., pd.DataFrame], pin: Pinned) -> dd.DataFrame:
     with dask.config.set({"dataframe.convert-string": False}):
         frame: dd.DataFrame = dd.from_map(
             function,
-            range(pin.buckets),
+            range(pin.run.buckets),
             pin=pin,
             meta=function(0, replace(pin, versions={})),
             label=f"nftsync{function.__name__.removesuffix('_of')}",

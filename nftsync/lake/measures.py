@@ -81,10 +81,10 @@ def collections(
     pin = pinned(lake, run)
     sums = {"tokens": "sum", "first_seen_at": "min", "updated_at": "max"}
     columns = ["contract_address", "first_seen_at", "updated_at"]
-    contracts = _folded(tokens(lake, run=pin.run_id)[columns], _contracts, ["contract"], sums)
+    contracts = _folded(tokens(lake, run=pin.run.run_id)[columns], _contracts, ["contract"], sums)
     with pin.mirror(0, ("contracts",)) as mirror, reading(mirror.connection) as source:
         named = named_contracts(source, text_column(contracts, "contract_address"))
-    measured = concentration(holdings(lake, run=pin.run_id), amounts="exact")
+    measured = concentration(holdings(lake, run=pin.run.run_id), amounts="exact")
     zeros = pd.DataFrame({"tokens": [0], "holders": [0], "amount": pd.Series([0], dtype=object)})
     holders = pd.concat([measured[list(zeros)], zeros], ignore_index=True)
     # A contract without holders gets place -1, the last row.

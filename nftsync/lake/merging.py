@@ -231,13 +231,9 @@ def propagate_tokens(spec: RunSpec, bucket: int) -> None:
 def _correct(connection: sqlite3.Connection, row: _Row, copy: _Row) -> None:
     columns = dict(zip(_COLUMNS, row, strict=True))
     other = row[_CONTENT] != copy[_CONTENT]
-    taken = [
-        *CONTENT_COLUMNS,
-        "first_seen_at",
-        "updated_at",
-        "detailed",
-        *(("sequence", "changed_sequence") if other else ()),
-    ]
+    taken = [*CONTENT_COLUMNS, "first_seen_at", "updated_at", "detailed"]
+    if other:
+        taken += ["sequence", "changed_sequence"]
     assignments = ", ".join(f"{name} = :{name}" for name in taken)
     connection.execute(f"UPDATE tokens SET {assignments} WHERE token_id = :token_id", columns)
     connection.execute(KEEP_SOURCES, columns)

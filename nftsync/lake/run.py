@@ -71,19 +71,15 @@ def sync_lake(
         SettingsError: the provider cannot be read with these settings.
         StoreError: the lake or the scheduler cannot be used.
     """
-    wallets = collections = None
-    if settings.wallets_file is not None:
-        wallets = read_wallets_file(settings.wallets_file)
-    if settings.collections_file is not None:
-        collections = read_collections_file(settings.collections_file)
-    config = client_config(settings)
+    wallets, collections = settings.wallets_file, settings.collections_file
     request = SyncRequest(
-        wallets=wallets,
+        wallets=read_wallets_file(wallets) if wallets else None,
         resume=resume,
         allow_removals=allow_removals,
+        collections=read_collections_file(collections) if collections else None,
         limits=removal_limits(settings),
-        collections=collections,
     )
+    config = client_config(settings)
 
     begin = partial(
         Ledger.begin,

@@ -52,19 +52,18 @@ def find_held(lake: LakeAddress, names: Sequence[str] = ()) -> HeldInLake:
     pin = pinned(lake)
     with explained(pin.url):
         wallets = ids_named(names, lambda: _labels(pin)) if names else None
-        buckets = {row[-1] for row in _raw_rows(pin, wallets)}
-        tasks = [delayed(_rows_of)(pin, bucket, wallets) for bucket in sorted(buckets)]
+        raw_rows = list(_raw_rows(pin, wallets))
+        buckets = sorted({row[-1] for row in raw_rows})
+        tasks = [delayed(_rows_of)(pin, bucket, wallets) for bucket in buckets]
         rows = [row for bucket_rows in compute(*tasks) for row in bucket_rows]
-        counts = count_held(pin, wallets)
+        counts = _counts_of(raw_rows)
         balances = pin.lake.count("balances", pin.versions)
     rows.sort(key=lambda row: (row["observed_at"], row["wallet_id"] or "", row["token_id"]))
     share = counts.balances / balances if balances else 0.0
     return HeldInLake(wallets, counts, rows, share)
 
 
-def count_held(pin: Pinned, wallets: Collection[str] | None = None) -> Held:
-    """Count the removals held for review of some wallets; None: all."""
-    rows = list(_raw_rows(pin, wallets))
+def _counts_of(rows: list[tuple[Any, ...]]) -> Held:
     return Held(
         wallets=len({wallet for wallet, *_ in rows} - {""}),
         balances=sum(amount is not None for _, _, amount, *_ in rows),
@@ -101,7 +100,7 @@ def freshness(lake: LakeAddress, run: int | None = None) -> pd.DataFrame:
 def _freshness(pin: Pinned, run: int | None = None) -> pd.DataFrame:
     with explained(pin.url):
         runs = [x for x in Ledger(pin.lake).runs() if run is None or x.run_id <= run]
-    groups = compute(*(delayed(_groups_of)(pin, bucket) for bucket in range(pin.buckets)))
+    groups = compute(*(delayed(_groups_of)(pin, bucket) for bucket in range(pin.run.buckets)))
     with pin.mirror(0, ("webhooks",), {"webhooks": "state != 'done'"}) as mirror:
         with mirror.transaction():
             put_runs(mirror.connection, runs)
@@ -163,8 +162,8 @@ def status_of(lake: LakeAddress) -> LakeStatus:
     rows = records_of(_freshness(pin), ("what", "count", "at", "detail"))
     with explained(pin.url):
         sizes = list(_sizes(pin))
-        removals = count_held(pin)
-    return LakeStatus(pin.url, pin.buckets, pin.run_id, rows, removals, sizes, pin.problem)
+        removals = _counts_of(list(_raw_rows(pin, None)))
+    return LakeStatus(pin.url, pin.run.buckets, pin.run.run_id, rows, removals, sizes, pin.problem)
 
 
 def _sizes(pin: Pinned) -> Iterator[TableSize]:
