@@ -16,7 +16,7 @@ from nftsync.store.schema import reading
 from tests.kit.lake_cluster import environment
 
 
-def lake_of(database: Path, folder: Path, buckets: int = 3) -> str:
+def lake_of(database: Path, folder: Path, buckets: int = 2) -> str:
     """Make a lake of one run that has all that a database has."""
     lake = Lake(str(folder))
     create_tables(lake)

@@ -78,7 +78,7 @@ def test_a_database_comes_back_from_a_lake_as_it_was(
     back = tmp_path / "back.db"
     refused(command("lake", "import", tmp_path / "none.db", lake), 1, "none.db")
     assert not (tmp_path / "none.db").exists()
-    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    assert command("lake", "import", database, lake, "--buckets", 2).code == 0
     refused(command("lake", "import", database, lake), 2, "already has runs")
     assert "expired" not in command("lake", "runs", lake).out, "a database's runs pinned nothing"
     back.write_text("mine")
@@ -114,7 +114,7 @@ def test_a_lake_that_was_imported_is_synced_as_any(
     cluster: Cluster,
 ) -> None:
     database, lake = past
-    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    assert command("lake", "import", database, lake, "--buckets", 2).code == 0
     with Provider() as provider:
         for n in range(30):
             provider.holds(wallet(n), entry(token(900), "7"), entry(token(5 * n), "4"))
@@ -140,7 +140,7 @@ def test_what_imports_that_were_cut_off_left_is_no_part_of_the_next(
 ) -> None:
     database, lake = past
     code = "from nftsync.lake.copies import import_database as run; from pathlib import Path;"
-    code += f"run(Path({str(database)!r}), url, buckets=3)"
+    code += f"run(Path({str(database)!r}), url, buckets=2)"
     back = tmp_path / "back.db"
     for number in (signal.SIGINT, signal.SIGKILL):
         assert stopped(code, lake, number, 1, "known_tokens/bucket=") == -number
@@ -148,7 +148,7 @@ def test_what_imports_that_were_cut_off_left_is_no_part_of_the_next(
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE wallets SET label = 'Other', wallet_group = 'other'")
         connection.execute("UPDATE tokens SET description = 'Other'")
-    again = command("lake", "import", database, lake, "--buckets", 3, "--takeover-after", "1s")
+    again = command("lake", "import", database, lake, "--buckets", 2, "--takeover-after", "1s")
     assert again.code == 0, again.said
     assert command("lake", "export", lake, back).code == 0
     for name in TABLES:
@@ -160,7 +160,7 @@ def test_an_import_keeps_others_away(
 ) -> None:
     database, lake = past
     ledger = Ledger(Lake(lake))
-    run = ledger.begin_import([], 3, 0.0)
+    run = ledger.begin_import([], 2, 0.0)
     with ledger.heartbeat(run, 0.4):
         for words in (
             ("import", database, lake),
@@ -192,7 +192,7 @@ def test_a_token_emptied_by_its_id_comes_along_and_a_sync_goes_on(
             assert connection.execute(
                 "SELECT count(*) FROM removal_rows WHERE held AND wallet_no = 0"
             ).fetchone() == (8,)
-        assert command("lake", "import", database, lake, "--buckets", 4).code == 0
+        assert command("lake", "import", database, lake, "--buckets", 2).code == 0
         done = command(
             *("lake", "sync", lake, "--base-url", provider.url, "--json"),
             *("--scheduler", cluster.address),
@@ -208,7 +208,7 @@ def test_in_a_lake_s_database_nothing_is_under_way(
 ) -> None:
     database, lake = past
     begin_work(database, wallet(1))
-    assert command("lake", "import", database, lake, "--buckets", "3").code == 0
+    assert command("lake", "import", database, lake, "--buckets", 2).code == 0
     back = tmp_path / "back.db"
     assert command("lake", "export", lake, back).code == 0
     assert under_way(back) == [("leases", 0), ("webhooks", 0), ("runs", 0)]
@@ -221,7 +221,7 @@ def test_a_database_of_an_earlier_version_becomes_a_lake_and_stays_as_it_is(
 ) -> None:
     database, lake = unpacked("0.4.0", tmp_path / "earlier" / "earlier.db"), tmp_path / "lake"
     before = database.read_bytes()
-    done = command("lake", "import", database, lake, "--buckets", "3")
+    done = command("lake", "import", database, lake, "--buckets", 2)
     assert (done.code, "earlier version" in done.err) == (0, True)
     assert database.read_bytes() == before
     assert [path.name for path in database.parent.iterdir()] == [database.name]
