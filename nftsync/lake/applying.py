@@ -57,7 +57,7 @@ class ApplyReport(Report, kw_only=True):
     Attributes:
         counts: counts of balances.
         changed: the number of successfully read wallets whose balances changed.
-        showed: bucket and sequence number of other reads that first showed a changed token here.
+        showed: bucket and sequence number of the reads that changed only tokens.
         held_wallets: wallets with removals held for review.
     """
 
@@ -73,10 +73,10 @@ class _Tally:
     Attributes:
         counts: counts of balances and tokens.
         changed: successfully read wallets whose balances changed.
-        showed: sequence numbers of other reads that showed a changed token, by wallet.
+        showed: sequence numbers of the reads that changed only tokens, by wallet.
         held: wallets with removals held for review.
         complete: wallets with complete lists, which confirm all their tokens.
-        partial: the newest sequence number of other lists, by each token that they showed.
+        partial: the newest sequence number of the incomplete lists, by token that they showed.
     """
 
     def __init__(self, *, approval: bool) -> None:

@@ -23,7 +23,7 @@ from nftsync.times import now, shifted
 
 #: Attempts per table in case of write conflicts.
 _MOST_ATTEMPTS = 5
-#: Replaces the attempt, so that no write counts as a run's.
+#: Attempt of a compaction's writes, so that none counts as a run's.
 _ATTEMPT = -1
 
 

@@ -244,7 +244,7 @@ class Ledger:
     ) -> tuple[str | None, int] | None:
         """Watch a run for the takeover timeout.
 
-        Returns the driver and its last heartbeat if no other came; None if no run is running.
+        Returns the driver and its heartbeat if that stayed the last; None if no run is running.
         """
         last_beat: tuple[str | None, int] | None = None
         until = time.monotonic() + timeout

@@ -25,7 +25,7 @@ class GuardInput(msgspec.Struct, kw_only=True):
     """A bucket's report to the removal guard.
 
     Attributes:
-        waiting: removals of reads.
+        waiting: the removals that reads showed.
         changes: other changes of this run.
         first_reads: holdings that first reads showed.
         last_reads: the previous read of each of these wallets.

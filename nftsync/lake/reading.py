@@ -56,7 +56,7 @@ class ReadReport(Report, kw_only=True):
         changes, states: upper bounds on the number of changes and new states.
         greatest_sequence: the greatest sequence number.
         guard_input: the report to the removal guard.
-        driver: the driver whose worker read it.
+        driver: the driver whose worker read the bucket.
         read_at: when the reads started.
         checksum: the sum of the CRC-32 of the staged reads.
     """

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def repair_lake(lake: Lake) -> None:
-    """Set aside damaged files of a folder that no run has pinned.
+    """Set aside the damaged files of a local lake that no run has pinned.
 
     A running driver loses nothing, because its own entries are intact.
     """
