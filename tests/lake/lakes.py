@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from nftsync.lake.copies import put_runs
 from nftsync.lake.ledger import Ledger
-from nftsync.lake.rows import TABLES, from_database
+from nftsync.lake.rows import BUCKET, TABLES, from_database, to_mirror
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake, added_in
+from nftsync.store.mirror import Mirror
 from nftsync.store.schema import reading
 from tests.kit.lake_cluster import environment
 
@@ -68,3 +70,17 @@ def write(lake: Lake, name: str, rows: pa.Table, bucket: int, run: int) -> None:
     commit = Commit(run, "test", bucket, 0, {})
     put = lake.append if TABLES[name].log else lake.replace
     put(name, rows.to_batches(), commit)
+
+
+def one_file(url: str, path: Path) -> Path:
+    """Put all buckets of a lake's last run into one database, one after the other."""
+    lake = Lake(url)
+    runs = Ledger(lake).runs()
+    versions = runs[-1].versions or {}
+    with Mirror(path) as mirror, mirror.transaction() as transaction:
+        for name in ["tokens", *(x for x in TABLES if "tokens" not in x)]:
+            for bucket in range(runs[-1].buckets):
+                rows = lake.batches(name, versions[name], f"{BUCKET} = {bucket}")
+                to_mirror(transaction.connection, name, rows)
+        put_runs(transaction.connection, runs)
+    return path

@@ -20,14 +20,13 @@ from pandas.testing import assert_frame_equal
 
 from nftsync import frames, lake
 from nftsync.errors import InputError, NftsyncWarning, StoreError
-from nftsync.lake.copies import export_lake
 from tests.kit.database import Builder, at, wallet_id
 from tests.kit.held_frames import CONTRACTS
 from tests.kit.histories import READS, Histories, Read, moment
 from tests.kit.lake_cluster import Cluster
 from tests.kit.worlds import Outcome
 from tests.lake.conftest import refused
-from tests.lake.lakes import lake_of
+from tests.lake.lakes import lake_of, one_file
 
 GREATEST = 2**256 - 1
 _MANY = settings(
@@ -78,14 +77,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> str:
     return lake_of(build(folder / "small.db"), folder / "lake")
 
 
-def exported(url: str, path: Path) -> Path:
-    export_lake(url, path)
-    return path
-
-
 @pytest.fixture(scope="module")
 def file(made: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return exported(made, tmp_path_factory.mktemp("one") / "one.db")
+    return one_file(made, tmp_path_factory.mktemp("one") / "one.db")
 
 
 def test_holdings_are_those_of_a_database(made: str, file: Path) -> None:
@@ -218,7 +212,7 @@ def test_an_empty_lake_has_empty_frames(tmp_path: Path) -> None:
     """With all columns."""
     Builder(tmp_path / "empty.db").close()
     url = lake_of(tmp_path / "empty.db", tmp_path / "lake", 2)
-    empty = exported(url, tmp_path / "one.db")
+    empty = one_file(url, tmp_path / "one.db")
     assert_frame_equal(lake.concentration(url), frames.concentration(empty))
     assert_frame_equal(lake.overlap(url), frames.overlap(empty))
     assert_frame_equal(
