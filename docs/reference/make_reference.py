@@ -19,12 +19,40 @@ from click.testing import CliRunner
 from nftsync import frames, settings
 from nftsync.cli import nftsync
 from nftsync.receiver.app import Backlog, Metrics
+from nftsync.reports.verification import Difference, Rule, Unread, Verification
 from nftsync.serve.metrics import Freshness
 from nftsync.store.catalog import TABLES
 from nftsync.store.schema import open_store
 
 FOLDER = Path(__file__).parent
 COLUMNS = 100
+#: Fields of `nftsync verify --json`.
+VERIFICATION = {
+    "database": "Path of the database.",
+    "verified_at": "Start of the verification.",
+    "tracked": "Number of tracked wallets.",
+    "never_read": "Number of tracked wallets without a complete read; they are not compared.",
+    "sampled": "Number of wallets selected.",
+    "compared": "Number of wallets compared.",
+    "read_meanwhile": "Number of wallets left out because another process read them meanwhile.",
+    "differing": "Number of wallets that differ.",
+    "balances": "Number of balances compared, in the database or at the provider.",
+    "likely_at_most": "If nothing differs: the greatest share of wallets that may still differ,"
+    " with 95 % certainty.",
+    "differences": "The first 10,000 differences. `mirror` and `provider` are the two values (null:"
+    " missing), `read_at` is the last read, and `webhook` is the state of the newest webhook since"
+    " that read, or null.",
+    "differences_total": "Number of differences.",
+    "untold": "For differences without a webhook: whether one should have come; otherwise null.",
+    "unread": "Wallets that could not be read.",
+    "rules": "Consistency checks. `checked` is a number of rows, and `broken` a number of places.",
+    "error": "Why the verification could not continue, or null.",
+    "repair": "With `--repair`: its result, as in `sync --json`.",
+    "repaired": "With `--repair`: ids of the wallets that no longer differ.",
+    "requests": "Number of requests.",
+    "seconds": "Duration.",
+}
+VERIFICATION_LISTS = {"differences": Difference, "unread": Unread, "rules": Rule}
 MARK = "<!-- Generated from the code by `make reference`. Do not edit. -->"
 
 
@@ -76,7 +104,20 @@ def commands_page() -> str:
     for command in commands():
         title = command.removeprefix("nftsync ")
         parts.append(f"## {title}\n\n```text\n$ {command} --help\n{_help(command)}```\n")
+        if title == "verify":
+            parts.append(_verification())
     return "\n".join(parts)
+
+
+def _verification() -> str:
+    rows = []
+    for field in Verification.__struct_fields__:
+        if (listed := VERIFICATION_LISTS.get(field)) is not None:
+            field_names = ", ".join(map(_code, listed.__struct_fields__))
+            rows.append((_code(field), f"{VERIFICATION[field]} Fields: {field_names}."))
+        else:
+            rows.append((_code(field), VERIFICATION[field]))
+    return "With `--json`, it prints these fields:\n\n" + _table(("field", "meaning"), rows)
 
 
 def settings_page() -> str:
