@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -14,10 +15,16 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from nftsync.times import now
-from tests.docs.runner import Runner
-from tests.docs.session import EXAMPLES, History, Session, held
+from tests.docs.runner import EXAMPLES, Runner, held
 from tests.kit.inbox import Inbox, body_of
 from tests.kit.worlds import made_once
+
+
+class History(NamedTuple):
+    """A database with a past: `between` its last two syncs, NFTs changed hands."""
+
+    database: Path
+    between: str
 
 
 @contextmanager
@@ -44,16 +51,11 @@ def provider() -> Iterator[SandboxServer]:
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    session = Session(tmp_path)
-    yield session
-    session.close()
-
-
-@pytest.fixture
-def runner(session: Session, provider: SandboxServer, monkeypatch: pytest.MonkeyPatch) -> Runner:
-    session.replace["https://api.example.com"] = provider.url
-    return Runner(session, monkeypatch)
+def runner(tmp_path: Path, provider: SandboxServer) -> Iterator[Runner]:
+    runner = Runner(tmp_path)
+    runner.replace["https://api.example.com"] = provider.url
+    yield runner
+    runner.close()
 
 
 @pytest.fixture(scope="session")
@@ -93,8 +95,8 @@ def make_past(folder: Path) -> None:
 
 
 @pytest.fixture
-def history(lived: History, session: Session) -> History:
-    database = session.folder / "data" / "nftsync.db"
+def history(lived: History, tmp_path: Path) -> History:
+    database = tmp_path / "data" / "nftsync.db"
     database.parent.mkdir()
     write_snapshot(lived.database, database)
     return lived._replace(database=database)

@@ -1,74 +1,151 @@
-"""Runs the blocks of a page, one after the other, in one folder."""
+"""Runs the blocks of a page, one after the other, in a folder of its own, as a shell session."""
 
 import ast
+import json
+import os
 import re
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
-
-import pytest
+from pathlib import Path
+from typing import Any
 
 from nftsync import settings
-from tests.docs.pages import Block
-from tests.docs.session import Session
+from nftsync.sandbox.world import World
+from tests.docs.pages import ROOT, Block
+from tests.kit.worlds import PATIENCE, listed
 
+#: The wallets that the pages name.
+EXAMPLES = ("8d1cc10a-7fbf-42e7-b58d-5110899866aa", "c0ffee00-0000-4000-8000-000000000002")
 #: Programs that a page uses and a machine may lack; there its block is not run.
 _BESIDE = ("curl", "sqlite3")
+_BASH = ("bash", "-euo", "pipefail", "-c")
 
 
 class Runner:
-    """Runs blocks, each in the way of its language."""
+    """Runs blocks, each in the way of its language; what a block exports, the next ones see.
 
-    def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.session = session
-        self.database = session.folder / "data" / "nftsync.db"
-        monkeypatch.chdir(session.folder)
+    Attributes:
+        replace: texts of the pages, and what to run in their place.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database = folder / "data" / "nftsync.db"
+        self.replace: dict[str, str] = {}
+        clean = {name: value for name, value in os.environ.items() if "NFTSYNC" not in name}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{clean.get('PATH', '')}"
+        self._environment = {**clean, "PATH": path, "HOME": str(folder)}
+        self._servers: list[subprocess.Popen[str]] = []
+        self._receiver: tuple[str, int] | None = None
 
     def run(self, block: Block) -> object:
         return getattr(self, f"_{block.language}")(block.text)
+
+    def replaced(self, text: str) -> str:
+        for old, new in self.replace.items():
+            text = text.replace(old, new)
+        return text
+
+    def shell(self, script: str) -> str:
+        """Run a script; it must succeed."""
+        kept = self.folder / ".environment"
+        ran = subprocess.run(
+            [*_BASH, f"{self.replaced(script)}\nenv -0 > {kept}"],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert ran.returncode == 0, f"{script}\n{ran.stdout}\n{ran.stderr}"
+        pairs = kept.read_text().split("\0")[:-1]
+        self._environment = dict(pair.split("=", 1) for pair in pairs)
+        return ran.stdout
+
+    def begin(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a program that goes on until it is ended."""
+        return subprocess.Popen(words, cwd=self.folder, env=self._environment, text=True, **options)
+
+    def begin_script(self, script: str) -> subprocess.Popen[str]:
+        """Start a script in a process group of its own."""
+        piped: dict[str, Any] = {"stdout": subprocess.PIPE, "start_new_session": True}
+        return self.begin(*_BASH, self.replaced(script), **piped)
+
+    def serve(self, command: str, port: int = 0) -> str:
+        """Start a server as a page does; returns the first thing it says."""
+        words = [*self.replaced(command).split(), "--port", str(port)]
+        server = self.begin(*words, stderr=subprocess.PIPE)
+        self._servers.append(server)
+        assert server.stderr is not None
+        return server.stderr.readline()
+
+    def receive(self, command: str = "") -> None:
+        """Start a receiver on a free port; later ones start where it was."""
+        if self._receiver is None:
+            self._receiver = command, 0
+        command, port = self._receiver
+        url: str = json.loads(self.serve(command, port))["url"]
+        self._receiver = command, int(url.split(":")[2].partition("/")[0])
+        self.replace["https://hooks.example.com/webhooks"] = url
+        self.replace["http://127.0.0.1:8787"] = url.removesuffix("/webhooks")
+
+    def close(self) -> None:
+        """Stop all servers; each must end well."""
+        while self._servers:
+            server = self._servers.pop()
+            server.send_signal(signal.SIGINT)
+            server.communicate(timeout=PATIENCE)
+            assert server.returncode == 0
 
     def _text(self, text: str) -> None:
         """What a program prints: nothing to run."""
 
     def _csv(self, text: str) -> None:
-        (self.session.folder / "wallets.csv").write_text(text)
+        (self.folder / "wallets.csv").write_text(text)
 
     def _sh(self, text: str) -> object:
-        if text.startswith("make "):
-            return self.session.make(text)
+        if text.startswith("make "):  # only shown: it is what runs these tests
+            return self.shell(text.replace("make ", f"make --no-print-directory -nC {ROOT} "))
         if text.startswith("nftsync sandbox"):
-            self.session.replace["http://127.0.0.1:8788"] = self.session.serve(text).split()[0]
-            return None
-        if text.startswith("nftsync serve"):
-            url = self.session.receive(text)
-            self.session.replace["https://hooks.example.com/webhooks"] = url
-            self.session.replace["http://127.0.0.1:8787"] = url.removesuffix("/webhooks")
-            return None
-        if any(re.match(rf"{name}\b", text) and shutil.which(name) is None for name in _BESIDE):
-            return None
-        return self.session.run(text)
+            self.replace["http://127.0.0.1:8788"] = self.serve(text).split()[0]
+        elif text.startswith("nftsync serve"):
+            self.receive(text)
+        elif all(shutil.which(name) or not re.match(rf"{name}\b", text) for name in _BESIDE):
+            return self.shell(text)
+        return None
 
     def _python(self, text: str) -> object:
-        tree = ast.parse(self.session.replaced(text))
-        names: dict[str, object] = {"__name__": "snippet"}
-        last = tree.body[-1]
-        value = None
-        if isinstance(last, ast.Expr):
-            tree.body.pop()
-            value = ast.Expression(last.value)
-        exec(compile(tree, "snippet", "exec"), names)
-        return value and eval(compile(value, "snippet", "eval"), names)
+        return evaluated(self.replaced(text), {"__name__": "snippet"})
 
     def _sql(self, text: str) -> object:
-        address = f"file:{self.database}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True)) as connection:
-            rows = connection.execute(self.session.replaced(text)).fetchall()
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
+            rows = connection.execute(self.replaced(text)).fetchall()
         assert rows, f"no rows:\n{text}"
         return rows
 
     def _toml(self, text: str) -> None:
-        file = self.session.folder / "example" / "nftsync.toml"
+        file = self.folder / "example" / "nftsync.toml"
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
-        loaded = settings.load(config=file, environ={}, directory=self.session.folder)
+        loaded = settings.load(config=file, environ={}, directory=self.folder)
         assert f"file {file}" in loaded.sources.values()
+
+
+def evaluated(text: str, names: dict[str, object]) -> Any:
+    """Run Python; returns the value of its last line, if that is an expression."""
+    tree = ast.parse(text)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "snippet", "exec"), names)
+    return last and eval(compile(ast.Expression(last.value), "snippet", "eval"), names)
+
+
+def held(world: World, wallet: str) -> dict[str, str]:
+    """How much of which token a wallet holds."""
+    found = listed(world).items()
+    return {
+        token: amount for (holder, token), amount in found if holder == wallet and amount != "0"
+    }

@@ -3,7 +3,6 @@
 import re
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,27 @@ from tests.kit.database import Builder
 #: Together the greatest sum of the one kind, and far beyond it.
 AMOUNTS = {"`Int64`": (2**63 - 1 - 3 - 7, 3, 7), "Python integers": (2**256 - 1, 3, 2**70 + 1)}
 
-HEADING, *LINES = next(
+_, *LINES = next(
     table for table in tables(read(ROOT / "docs" / "use" / "data.md")) if table[0][1:] == [*AMOUNTS]
 )
 
 
 @pytest.fixture(scope="module")
-def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By the heading of the kind: two wallets, one amount of which is unknown."""
-    folder = tmp_path_factory.mktemp("amounts")
-    built = {}
-    for number, (kind, amounts) in enumerate(AMOUNTS.items()):
-        build = Builder(folder / f"{number}.db")
+def holdings(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Of each kind, as it is and exactly: two wallets, one amount of which is unknown."""
+    made = []
+    for kind, amounts in AMOUNTS.items():
+        build = Builder(tmp_path_factory.mktemp("amounts") / "nftsync.db")
         build.wallet(1)
         build.wallet(2)
         for token, amount in enumerate([*map(str, amounts), "1.5"], start=1):
             build.token(token, name=f"NFT {token}")
             build.balance(1 + token % 2, token, amount)
-        built[kind] = build.close()
-    return built
+        database = build.close()
+        frame, known = frames.holdings(database), frames.holdings(database, amounts="exact")
+        assert (frame["amount"].dtype == object) == (kind == "Python integers")
+        made.append((frame, known.dropna(subset="amount")))
+    return made
 
 
 def amounts_in(value: Any) -> set[int | float]:
@@ -72,12 +73,8 @@ def done(line: str, frame: pd.DataFrame, known: pd.DataFrame) -> str:
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[0])
-def test_pandas_does_what_the_table_says(line, databases, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for kind, told in zip(HEADING[1:], line[1:], strict=True):
-        frame = frames.holdings(databases[kind])
-        assert (frame["amount"].dtype == object) == (kind == "Python integers")
-        known = frames.holdings(databases[kind], amounts="exact").dropna(subset="amount")
+def test_pandas_does_what_the_table_says(line, holdings):
+    for told, (frame, known) in zip(line[1:], holdings, strict=True):
         said = re.match(r"\w+", told)
         assert said is not None
-        assert said[0] == done(line[0].strip("`"), frame, known)
+        assert said[0] == done(line[0].strip("`"), frame.copy(), known)

@@ -7,20 +7,25 @@ import select
 import shlex
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from nftsync.cli import nftsync
 from nftsync.sandbox.server import SandboxServer
 from tests.docs.pages import PAGES, ROOT, Block, blocks, read, tables
-from tests.docs.runner import Runner
-from tests.docs.session import EXAMPLES, hand_over
+from tests.docs.runner import EXAMPLES, Runner, held
 from tests.kit import provider as fake
+from tests.kit.worlds import PATIENCE
 
 PAGE = ROOT / "docs" / "operate" / "operations.md"
 
@@ -45,27 +50,29 @@ class ServerRunner(Runner):
     def _systemctl(self, text: str) -> None:
         for action in re.findall(r"^systemctl (stop|start|restart) nftsync$", text, re.M):
             if action != "start":
-                self.session.close()
+                self.close()
             if action != "stop":
-                self.session.receive_again()
+                self.receive()
             self.receives = action != "stop"
 
     def _toml(self, text: str) -> None:
-        (self.session.folder / "nftsync.toml").write_text(self.session.replaced(text))
+        (self.folder / "nftsync.toml").write_text(self.replaced(text))
 
     def _python(self, text: str) -> None:
-        (self.session.folder / "alert.py").write_text(text)
+        (self.folder / "alert.py").write_text(text)
 
 
 @pytest.fixture
-def server(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> ServerRunner:
-    session = runner.session
+def server(tmp_path: Path, provider: SandboxServer) -> Iterator[ServerRunner]:
+    server = ServerRunner(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        session.replace["9787"] = str(listener.getsockname()[1])
-    session.replace["/etc/nftsync"] = str(session.folder / "etc")
-    (session.folder / "wallets.csv").write_text("\n".join(EXAMPLES))
-    (session.folder / "etc").mkdir()
-    return ServerRunner(session, monkeypatch)
+        server.replace["9787"] = str(listener.getsockname()[1])
+    server.replace["/etc/nftsync"] = str(tmp_path / "etc")
+    server.replace["https://api.example.com"] = provider.url
+    (tmp_path / "wallets.csv").write_text("\n".join(EXAMPLES))
+    (tmp_path / "etc").mkdir()
+    yield server
+    server.close()
 
 
 def test_the_page_leads_through_a_server_s_life(server, provider):
@@ -82,9 +89,28 @@ def test_the_page_leads_through_a_server_s_life(server, provider):
     assert set(answers) == {200}
 
 
+def hand_over(
+    provider: SandboxServer, database: Path, wallets: tuple[str, str] | None = None
+) -> None:
+    """Let an NFT change hands between two wallets, and wait until webhooks have told of it."""
+    world = provider.world
+    others = [wallet for wallet in world.wallets() if wallet not in EXAMPLES]
+    taker, giver = sorted(wallets or others[-2:], key=lambda wallet: len(held(world, wallet)))
+    webhook_ids = provider.sandbox.transfer(giver, taker, next(iter(held(world, giver))), 1)
+    assert webhook_ids
+    deadline = time.monotonic() + PATIENCE
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        while time.monotonic() < deadline:
+            rows = connection.execute("SELECT webhook_id, state FROM webhooks").fetchall()
+            if all((webhook_id, "done") in rows for webhook_id in webhook_ids):
+                return
+            time.sleep(0.02)
+    raise AssertionError(f"webhooks were not worked off: {rows}, {provider.sandbox.deliveries()}")
+
+
 def _first_line(server: ServerRunner, script: str, provider: SandboxServer) -> str:
     """What a script that goes on for ever says first, while NFTs change hands."""
-    process = server.session.begin(script)
+    process = server.begin_script(script)
     assert process.stdout is not None
     while not select.select([process.stdout], [], [], 0)[0]:
         hand_over(provider, server.database, EXAMPLES)
@@ -106,18 +132,41 @@ def _commands(text: str) -> list[list[str]]:
     return found
 
 
+def _parse(words: list[str]) -> None:
+    """Refuse commands and flags that there are none of, and values that flags do not take."""
+    command: click.Command = nftsync
+    with click.Context(nftsync, **nftsync.context_settings) as context:
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            inner = command.get_command(context, words[0])
+            assert inner is not None, f"there is no command {words[0]!r}"
+            command, words = inner, words[1:]
+        command.make_context(command.name, [*words], parent=context)
+
+
 @pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
 def test_commands_in_what_is_not_run_have_their_flags(block):
     for words in _commands(block.text):
-        command: click.Command = nftsync
-        with click.Context(nftsync, **nftsync.context_settings) as context:
-            while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-                name = words.pop(0)
-                inner = command.get_command(context, name)
-                assert inner is not None, f"there is no command {name!r}"
-                command = inner
-            # This refuses flags that there are none of, and values that they do not take.
-            command.make_context(command.name, words, parent=context)
+        _parse(words)
+
+
+def test_what_kubernetes_is_given_calls_what_there_is(tmp_path):
+    page = ROOT / "docs" / "operate" / "scale-out.md"
+    cluster, job = (yaml.safe_load(x.text) for x in blocks(page) if x.language == "yaml")
+    template = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    (volume,) = template["volumes"]
+    (mount,) = container["volumeMounts"]
+    assert mount["name"] == volume["name"]
+    program, *words = container["args"]
+    (tmp_path / "wallets.csv").touch()  # as the volume has it
+    _parse([word.replace(mount["mountPath"], str(tmp_path)) for word in words])
+    scheduler = cluster["spec"]["scheduler"]
+    ports = {x["name"]: x["containerPort"] for x in scheduler["spec"]["containers"][0]["ports"]}
+    served = {x["targetPort"]: x["port"] for x in scheduler["service"]["ports"]}
+    assert served == ports
+    # The operator's name for it.
+    address = f"tcp://{cluster['metadata']['name']}-scheduler:{served['comm']}"
+    assert (program, words[words.index("--scheduler") + 1]) == ("nftsync", address)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +195,7 @@ SCHEDULED = [
 
 def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
     """A command a line, and no variable of whoever wrote it."""
-    site = server.session.folder
+    site = server.folder
     (site / ".venv" / "bin").mkdir(parents=True)
     (site / ".venv" / "bin" / "nftsync").symlink_to(Path(sys.executable).parent / "nftsync")
     (site / "etc" / "token").write_text("the-token")
@@ -154,19 +203,19 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
     for line in SCHEDULED:
         found = re.fullmatch(r"(?:[\d*/]+ +){5}(cd /srv/nftsync && .*?bin/nftsync (\w+).*)", line)
         assert found, line
-        commands[found[2]] = server.session.replaced(found[1].replace("/srv/nftsync", str(site)))
+        commands[found[2]] = server.replaced(found[1].replace("/srv/nftsync", str(site)))
     cron = {"HOME": str(site), "LOGNAME": "nftsync", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
     run = partial(subprocess.run, shell=True, cwd="/", env=cron, capture_output=True, text=True)
     with fake.Provider() as provider:
         for each in EXAMPLES:
             provider.holds(each, fake.entry(fake.token(1)))
         (settings,) = [block for block in blocks(PAGE) if "# /srv/nftsync/" in block.text]
-        server.session.replace["https://api.example.com"] = provider.url
+        server.replace["https://api.example.com"] = provider.url
         server.run(settings)
         order = ["sync", "replay", "inbox", "status", "verify", "backup", "lake"]
         for name in sorted(commands, key=order.index):
             if name == "lake":
-                server.session.run("nftsync lake import data/nftsync.db data/lake --buckets 2")
+                server.shell("nftsync lake import data/nftsync.db data/lake --buckets 2")
             ran = run(commands[name])
             logs = "".join(file.read_text() for file in site.glob("*.log"))
             assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", ""), logs

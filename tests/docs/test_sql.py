@@ -14,9 +14,9 @@ import pytest
 
 from nftsync import exact_sum, frames
 from nftsync.times import format_time
-from tests.docs.pages import ROOT, Block, blocks, read, sections
+from tests.docs.conftest import History
+from tests.docs.pages import ROOT, blocks, read, sections
 from tests.docs.runner import Runner
-from tests.docs.session import History
 
 PAGE = ROOT / "docs" / "use" / "sql.md"
 CONTRACT = "0xb47e3cd837dDF8e4c57F05d70Ab865de6e193BBB"
@@ -43,7 +43,7 @@ def databases(history: History, runner: Runner) -> Iterator[Databases]:
     contract = holdings["contract_address"].str.lower().mode()[0]
     contracts = holdings["contract_address"]
     assert contracts.nunique() > contracts.str.lower().nunique()
-    runner.session.replace |= {CONTRACT: contract, END_OF_DAY: history.between}
+    runner.replace |= {CONTRACT: contract, END_OF_DAY: history.between}
     with (
         closing(sqlite3.connect(f"file:{history.database}?mode=ro", uri=True)) as live,
         duckdb.connect() as files,
@@ -52,14 +52,14 @@ def databases(history: History, runner: Runner) -> Iterator[Databases]:
         live.row_factory = sqlite3.Row
 
         def in_sqlite(query: str) -> Rows:
-            return [dict(row) for row in live.execute(runner.session.replaced(query))]
+            return [dict(row) for row in live.execute(runner.replaced(query))]
 
         def in_duckdb(query: str) -> Rows:
-            rows: Rows = files.sql(runner.session.replaced(query)).to_arrow_table().to_pylist()
+            rows: Rows = files.sql(runner.replaced(query)).to_arrow_table().to_pylist()
             return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
         for block in blocks(PAGE):
-            if block.language == "sh" and block.is_run:
+            if block.text.startswith("nftsync export"):
                 runner.run(block)
             if "CREATE MACRO" in block.text:
                 files.execute(block.text)
@@ -70,20 +70,29 @@ def _plain(value: Any) -> Any:
     return format_time(value) if isinstance(value, datetime) else value
 
 
+def _lower(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(contract=frame["contract_address"].str.lower())
+
+
 def _held(databases: Databases, **which: Any) -> pd.DataFrame:
-    holdings = frames.holdings(databases.path, **which)
-    holdings["contract"] = holdings["contract_address"].str.lower()
-    return holdings[holdings["amount"] != 0]
+    return _lower(frames.holdings(databases.path, **which)).query("amount != 0")
+
+
+def _by_wallet(holdings: pd.DataFrame) -> pd.DataFrame:
+    groups = holdings.groupby("wallet_id")["amount"]
+    return groups.agg(tokens="size", amount="sum").reset_index()
 
 
 def _same(rows: Rows, expected: pd.DataFrame, columns: str) -> None:
     """The rows say what the frame says, in columns of the same names, in any order."""
     names = columns.split()
-    said = [tuple(_number(row[name]) for name in names) for row in rows]
-    assert sorted(said, key=repr) == sorted(
-        (tuple(map(_number, line)) for line in expected[names].itertuples(index=False)), key=repr
-    )
-    assert len(rows) > 1
+    said = [[_number(row[name]) for name in names] for row in rows]
+    shown = [[_number(x) for x in line] for line in expected[names].to_numpy(object)]
+    assert len(rows) == len(shown) > 1
+    for ours, theirs in zip(sorted(said, key=repr), sorted(shown, key=repr), strict=True):
+        for name, our, their in zip(names, ours, theirs, strict=True):
+            same = pytest.approx(their, abs=1e-3 if "seconds" in name else None)
+            assert our == (same if isinstance(their, float) else their)
 
 
 def _number(value: Any) -> Any:
@@ -94,113 +103,81 @@ def _number(value: Any) -> Any:
     return int(value) if str(value).isdigit() else value
 
 
-def who_holds_a_collection(databases: Databases, rows: Rows) -> None:
-    held = _held(databases, contract=databases.contract)
-    _same(rows, held, "wallet_id token_id amount held_since")
-    amounts = [int(row["amount"]) for row in rows]
-    assert amounts == sorted(amounts, reverse=True)
-
-
-def which_holdings_changed_since_a_time(databases: Databases, rows: Rows) -> None:
-    changed = frames.diff(databases.path, databases.between)
+def _expected(databases: Databases) -> dict[str, tuple[pd.DataFrame, str]]:
+    """By question: the frame that answers it, and the columns that the query returns, too."""
+    path, between = databases.path, databases.between
+    holdings = _held(databases)
+    changed, then = frames.diff(path, between), _by_wallet(_held(databases, as_of=between))
     assert set(changed["kind"]) >= {"arrived", "left"}
-    _same(rows, changed, "wallet_id token_id before after kind")
-
-
-def what_did_each_wallet_hold_at_a_time(databases: Databases, rows: Rows) -> None:
-    def by_wallet(held: pd.DataFrame) -> pd.DataFrame:
-        groups = held.groupby("wallet_id")["amount"]
-        return groups.agg(tokens="size", amount="sum").reset_index()
-
-    then = by_wallet(_held(databases, as_of=databases.between))
-    assert not then.equals(by_wallet(_held(databases)))
-    _same(rows, then, "wallet_id tokens amount")
-
-
-def how_many_holders_does_each_collection_have(databases: Databases, rows: Rows) -> None:
-    known = frames.collections(databases.path)
-    known["contract"] = known["contract_address"].str.lower()
-    _same(rows, known[known["held"] > 0], "contract held holders amount")
-
-
-def how_concentrated_is_each_collection(databases: Databases, rows: Rows) -> None:
-    expected = frames.concentration(_held(databases))
-    expected["contract"] = expected["contract_address"].str.lower()
-    _same(rows, expected, "contract holders amount")
-    # With ten, each collection of the examples is whole; with one, the order matters.
-    (query,) = [block.text for block in _queries("How concentrated is each collection?")]
-    for most, found in (
-        (10, rows),
-        *((1, ask(query.replace("place <= 10", "place <= 1"))) for ask in databases[1:3]),
-    ):
-        shares = dict(zip(expected["contract"], expected[f"top{most}_share"], strict=True))
-        assert {row["contract"]: row["top10_share"] for row in found} == pytest.approx(shares)
-
-
-def which_collections_have_holders_in_common(databases: Databases, rows: Rows) -> None:
-    def pairs(of: Any) -> dict[Any, Any]:
-        return {
-            frozenset([(a.lower(), in_a), (b.lower(), in_b)]): (both, pytest.approx(jaccard))
-            for a, b, in_a, in_b, both, jaccard in of
-        }
-
-    names = ["contract_a", "contract_b", "wallets_a", "wallets_b", "both", "jaccard"]
-    found = frames.overlap(_held(databases))
-    expected = pairs(found.loc[found["both"] > 0, names].itertuples(index=False))
-    assert pairs([row[name] for name in names] for row in rows) == expected
-    assert len(rows) == len(expected) > 1
-    assert all(row["contract_a"] < row["contract_b"] for row in rows)
-
-
-def which_wallets_have_gone_unread_the_longest(databases: Databases, rows: Rows) -> None:
-    wallets = frames.wallets(databases.path)
-    oldest = wallets[wallets["tracked"]].sort_values(["synced_at", "wallet_id"])
-    assert [row["wallet_id"] for row in rows] == oldest["wallet_id"].head(10).tolist()
-    _same(rows, oldest.head(10), "wallet_id synced_at")
-    hours = [row["hours"] for row in rows]
-    assert hours == sorted(hours, reverse=True)
-    assert all(0 <= hour < 24 for hour in hours)
-
-
-def how_many_webhooks_are_in_each_state_and_how_long_did_they_take(
-    databases: Databases, rows: Rows
-) -> None:
-    webhooks = frames.webhooks(databases.path)
+    assert not then.equals(_by_wallet(holdings))
+    collections = _lower(frames.collections(path))
+    pairs = frames.overlap(holdings).query("both > 0")
+    names = ["contract_a", "contract_b", "wallets_a", "wallets_b"]
+    pairs[names[:2]] = pairs[names[:2]].apply(lambda column: column.str.lower())
+    ordered = pairs["contract_a"] < pairs["contract_b"]
+    mirrored = dict(zip(names, [names[x] for x in (1, 0, 3, 2)], strict=True))
+    pairs = pd.concat([pairs[ordered], pairs[~ordered].rename(columns=mirrored)])
+    webhooks = frames.webhooks(path)
     webhooks["lag"] = (webhooks["finished_at"] - webhooks["received_at"]).dt.total_seconds()
-    expected = webhooks.groupby(["resource_type", "state"], as_index=False).agg(
+    by_state = webhooks.groupby(["resource_type", "state"], as_index=False)
+    counted = by_state.agg(
         webhooks=("lag", "size"),
         oldest=("received_at", "min"),
         mean_seconds=("lag", "mean"),
         most_seconds=("lag", "max"),
     )
-    _same(rows, expected, "resource_type state webhooks oldest")
-    for name in ("mean_seconds", "most_seconds"):
-        seconds = sorted(row[name] for row in rows)
-        assert seconds == pytest.approx(sorted(expected[name]), abs=1e-3)
-
-
-QUESTIONS: dict[str, Callable[[Databases, Rows], None]] = {
-    f"{name.replace('_', ' ').capitalize()}?": answer
-    for name, answer in [*globals().items()]
-    if name.startswith(("who", "which", "what", "how"))
-}
-
-
-def _queries(heading: str) -> list[Block]:
-    """The queries below a heading of the page."""
-    text = sections(sections(read(PAGE), "##")["Questions"], "###")[heading]
-    return [block for block in blocks(PAGE) if block.language == "sql" and block.text in text]
+    wallets = frames.wallets(path).query("tracked").sort_values(["synced_at", "wallet_id"])
+    return {
+        "Who holds a collection?": (
+            _held(databases, contract=databases.contract),
+            "wallet_id token_id amount held_since",
+        ),
+        "Which holdings changed since a time?": (changed, "wallet_id token_id before after kind"),
+        "What did each wallet hold at a time?": (then, "wallet_id tokens amount"),
+        "How many holders does each collection have?": (
+            collections[collections["held"] > 0],
+            "contract held holders amount",
+        ),
+        # With ten, each collection of the examples is whole: for one, see below.
+        "How concentrated is each collection?": (
+            _lower(frames.concentration(holdings)),
+            "contract holders amount top10_share",
+        ),
+        "Which collections have holders in common?": (pairs, " ".join([*names, "both", "jaccard"])),
+        "Which wallets have gone unread the longest?": (wallets.head(10), "wallet_id synced_at"),
+        "How many webhooks are in each state, and how long did they take?": (
+            counted,
+            "resource_type state webhooks oldest mean_seconds most_seconds",
+        ),
+    }
 
 
 def test_each_question_is_answered_in_both_as_the_frames_answer_it(databases):
     asked = sections(sections(read(PAGE), "##")["Questions"], "###")
-    assert [heading.replace(",", "") for heading in asked] == list(QUESTIONS)
-    for heading, agrees in zip(asked, QUESTIONS.values(), strict=True):
-        queries = _queries(heading)
+    expected = _expected(databases)
+    assert list(asked) == list(expected)
+    for heading, text in asked.items():
+        queries = [x for x in blocks(PAGE) if x.language == "sql" and x.text in text]
         (for_sqlite,) = [block.text for block in queries if block.mark != "DuckDB"]
         (for_duckdb,) = [block.text for block in queries if block.mark == "DuckDB"] or [for_sqlite]
-        agrees(databases, databases.sqlite(for_sqlite))
-        agrees(databases, databases.duckdb(for_duckdb))
+        for ask, query in ((databases.sqlite, for_sqlite), (databases.duckdb, for_duckdb)):
+            rows = ask(query)
+            _same(rows, *expected[heading])
+            if heading.startswith("Who"):
+                amounts = [int(row["amount"]) for row in rows]
+                assert amounts == sorted(amounts, reverse=True)
+            elif "concentrated" in heading:
+                frame = expected[heading][0].drop(columns="top10_share")
+                shares = frame.rename(columns={"top1_share": "top10_share"})
+                _same(
+                    ask(query.replace("place <= 10", "place <= 1")), shares, "contract top10_share"
+                )
+            elif "unread" in heading:
+                wallets = expected[heading][0]["wallet_id"].tolist()
+                assert [row["wallet_id"] for row in rows] == wallets
+                hours = [row["hours"] for row in rows]
+                assert 24 > hours[0] >= hours[-1] >= 0
+                assert hours == sorted(hours, reverse=True)
 
 
 def test_python_sqlite_utils_and_datasette_print_each_wallets_sum(history, runner, capsys):
