@@ -4,8 +4,8 @@ import re
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -43,23 +43,18 @@ def run(command: Callable[..., Outcome]) -> Run:
     return call
 
 
-@contextmanager
-def settings(text: str) -> Iterator[None]:
-    """A settings file for the length of a block."""
-    file = Path("nftsync.toml")
-    file.write_text(text)
-    yield
-    file.unlink()
+def _config(text: str) -> str:
+    """The flag of a settings file with this text."""
+    Path("example.toml").write_text(text)
+    return "--config=example.toml"
 
 
 def _settings(run: Run) -> list[str]:
     said = run("sync", WALLET) + run("sync", "--base-url", UNUSED)
     said += run("sync", WALLET, "--base-url", "api.example.com")
     said += run("sync", "0xabc", "--base-url", UNUSED)
-    with settings('base_ur = "https://api.example.com"\n'):
-        said += run("sync", WALLET)
-    with settings('[routes.Payment]\npath = "/v1/payments/{resourceId}"\n'):
-        return said + run("routes")
+    said += run("sync", WALLET, _config('base_ur = "https://api.example.com"\n'))
+    return said + run("routes", _config('[routes.Payment]\npath = "/v1/payments/{resourceId}"\n'))
 
 
 def _tls(run: Run, certificate: str) -> list[str]:
@@ -103,8 +98,7 @@ def _provider(run: Run, command: Callable[..., Outcome], certificate: str) -> li
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
     said += run("sync", WALLET, *once, f"http://127.0.0.1:{port}")
-    with settings(f'proxy = "{UNUSED}"\n'):
-        said += run("sync", WALLET, *once, "http://api.example.com")
+    said += run("sync", WALLET, *once, "http://api.example.com", _config(f'proxy = "{UNUSED}"\n'))
     wallets = [fake.wallet(number) for number in range(40)]
     with fake.Provider() as provider:
         for held in (1, 0):
