@@ -21,9 +21,9 @@ import httpx
 import pytest
 
 from nftsync.errors import NftsyncError, NoConnection
-from nftsync.provider.access import access_to, network_of
+from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.transport import LargeResponses, Transports
+from nftsync.provider.transport import LargeResponses, Transports, network_of
 from nftsync.provider.webhooks import Routes, merge_routes
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from nftsync.lake.past import GuardInput, guard_input, last_numbers
 from nftsync.lake.rows import BALANCES, BUCKET, STORED_NAMES, bucket_of, mirror_of
 from nftsync.lake.run_spec import REPORT, Report, RunSpec, damage_explained, hand_over, report_of
+from nftsync.provider.access import GiveUpRule
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.limits import GiveUpRule
 from nftsync.pull.reads import Pool, Read, Task, weight
 from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.pull.result import Failure

@@ -1,4 +1,4 @@
-"""Address, proxy, certificates and credentials, shared by all clients of a provider.
+"""The rate limiter, the give-up rule and the credentials that clients of a provider share.
 
 The provider's document does not show the authentication scheme (section Authentication), so it is
 a setting: a bearer token, a command that prints one, or any headers.
@@ -7,56 +7,35 @@ a setting: a bearer token, a command that prints one, or any headers.
 from __future__ import annotations
 
 import os
+import random
 import re
 import selectors
 import shlex
 import signal
-import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
-from typing import IO, NamedTuple, TypeVar, cast
-from urllib.request import getproxies, proxy_bypass
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
-import httpx
-
-from nftsync.errors import SettingsError
+from nftsync.errors import SettingsError, Stopped
 from nftsync.provider.config import ClientConfig, environment_without_settings
-from nftsync.provider.limits import RateLimiter
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from nftsync.provider.transport import Network
 
-_PROXY_FORM = "is not a proxy URL such as http://proxy.example.com:3128"
+#: The longest delay before a waiting request notices a stop, in seconds.
+_SLICE = 0.25
+#: The longest interval between two requests, in seconds; clock functions fail on far longer ones.
+_LONGEST_INTERVAL = 86_400.0
+#: The run gives up after this many refusals at its start, or requests in a row without connection.
+_REFUSALS = 20
+_UNANSWERED = 50
 #: Limit for the output of a token command, in bytes.
 _LONGEST_OUTPUT = 64 * 1024
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
-
-
-class Proxy(NamedTuple):
-    """The proxy between nftsync and the provider.
-
-    Attributes:
-        for_httpx: the proxy with its password.
-        source: where it was configured.
-    """
-
-    for_httpx: httpx.Proxy
-    source: str
-
-    def __str__(self) -> str:
-        """Return the URL without its password, and the source."""
-        return f"{str(self.for_httpx.url).rstrip('/')} (from {self.source})"
-
-
-class Network(NamedTuple):
-    """The connection settings of all clients; made once, as loading certificates is slow."""
-
-    base_url: httpx.URL
-    proxy: Proxy | None
-    tls: ssl.SSLContext
 
 
 class Access(NamedTuple):
@@ -69,142 +48,181 @@ class Access(NamedTuple):
 
 def access_to(config: ClientConfig, *, at_once: int | None = None) -> Access:
     """Return the access that several clients share, with at most `at_once` requests in flight."""
+    from nftsync.provider.transport import network_of  # loads httpx, which is slow
+
     auth = Auth(config.api_token, token_command=config.token_command, headers=config.headers)
     return Access(RateLimiter(config.rate_limit, at_once=at_once), auth, network_of(config))
 
 
-def network_of(config: ClientConfig) -> Network:
-    """Return the address, the proxy and the TLS context."""
-    try:
-        base_url = httpx.URL(config.base_url)
-        _ = base_url.host  # decodes the host name, which IDNA may refuse
-    except (httpx.InvalidURL, ValueError) as error:
-        raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
-    proxy = _chosen_proxy(base_url, config.proxy, config.proxy_source)
-    if "https" not in {base_url.scheme, proxy and proxy.for_httpx.url.scheme}:
-        return Network(base_url, proxy, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    tls = _tls_context(config.ca_file, config.client_certificate, config.client_key)
-    if proxy is not None and proxy.for_httpx.url.scheme == "https":
-        for_httpx = httpx.Proxy(proxy.for_httpx.url, auth=proxy.for_httpx.auth, ssl_context=tls)
-        proxy = proxy._replace(for_httpx=for_httpx)
-    return Network(base_url, proxy, tls)
+class RateLimiter:
+    """A rate limiter that spaces requests, bounds the number in flight, and can pause all of them.
 
+    Requests reserve no time ahead, so urgent ones overtake ordinary ones that are waiting.
+    """
 
-def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
-    """Return the configured proxy or the environment's; a blank setting means no proxy."""
-    url = configured
-    if url is None and not proxy_bypass(base_url.netloc.decode("ascii")):
-        by_scheme = getproxies()
-        scheme = base_url.scheme if by_scheme.get(base_url.scheme) else "all"
-        url, source = by_scheme.get(scheme), _variable(f"{scheme}_proxy")
-    url = (url or "").strip()
-    if not url:
-        return None
-    try:
-        for_httpx = httpx.Proxy(url if "://" in url else f"http://{url}")
-        # An unencoded password may continue in the path.
-        if for_httpx.url.host and for_httpx.url.raw_path == b"/" and "%" not in for_httpx.url.host:
-            httpx.HTTPTransport(verify=False, proxy=for_httpx).close()
-            return Proxy(for_httpx, source)
-        problem = _PROXY_FORM
-    except (ValueError, httpx.InvalidURL):  # their messages show the password
-        problem = _PROXY_FORM
-    except ImportError:
-        problem = "is a SOCKS proxy, which needs another package: pip install 'httpx[socks]'"
-    name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
-    raise SettingsError(f"{name} {problem} (from {source})")
+    def __init__(self, rate_limit: float | None = None, *, at_once: int | None = None) -> None:
+        """Set the requests per second, and the most in flight, over all clients; None: no limit."""
+        self._bounded = at_once is not None
+        self._slots = at_once or 0
+        self._lock = threading.Lock()
+        self.set_rate(rate_limit)
+        self._next_at = 0.0
+        self._resume_at = 0.0
+        # One event per waiting request, so that only the first in line is woken.
+        self._urgent: deque[threading.Event] = deque()
+        self._ordinary: deque[threading.Event] = deque()
 
+    def set_rate(self, rate_limit: float | None) -> None:
+        """Set the requests per second, or None for no limit."""
+        self._interval = min(1.0 / rate_limit, _LONGEST_INTERVAL) if rate_limit else 0.0
+        self._free = not self._interval and not self._bounded
 
-def _variable(name: str) -> str:
-    """Name the variable, in either case, that gives the proxy."""
-    variables = [key for key in sorted(os.environ, reverse=True) if key.lower() == name]
-    return f"environment {variables[0]}" if variables else "the system's settings"
+    @property
+    def waiting(self) -> int:
+        """Number of requests waiting in line."""
+        return len(self._urgent) + len(self._ordinary)
 
+    def pause(self, seconds: float) -> None:
+        """Delay all requests for this long."""
+        with self._lock:
+            self._resume_at = max(self._resume_at, time.monotonic() + seconds)
 
-def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
-    """Trust `ca_file` alone, else `SSL_CERT_FILE` or `SSL_CERT_DIR`, else system and certifi."""
-    path = os.environ.get("SSL_CERT_FILE")
-    if ca_file or path:
-        name = "ca_file (NFTSYNC_CA_FILE)" if ca_file else "SSL_CERT_FILE"
-        load = partial(ssl.create_default_context, cafile=ca_file or path)
-        context = _loaded(load, f"{name}: {ca_file or path}", "contains no certificate in PEM form")
-    elif path := os.environ.get("SSL_CERT_DIR"):
-        context = ssl.create_default_context(capath=path)
-    else:
-        context = httpx.create_ssl_context(trust_env=False)
-        context.load_default_certs()
-    # SSLKEYLOGFILE would let readers of that file decrypt the token.
-    context.keylog_filename = None  # type: ignore[assignment]
-    if certificate is not None:
-        files = certificate if key is None else f"{certificate} and {key}"
-        _loaded(
-            partial(context.load_cert_chain, certificate, key, password=""),
-            "client_certificate and client_key (NFTSYNC_CLIENT_CERTIFICATE, NFTSYNC_CLIENT_KEY): "
-            f"{files}",
-            "must contain a certificate in PEM form and its private key, without a password",
-        )
-    elif key is not None:
-        raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) requires client_certificate")
-    return context
+    def take_slot(self, stopped: threading.Event, *, urgent: bool) -> bool:
+        """Wait for a slot; return False if a pause or a stop came first."""
+        pause = self._resume_at - time.monotonic()
+        if pause > 0.0:
+            # Jitter keeps threads from returning at the same instant.
+            stopped.wait(pause + random.uniform(0.0, 0.1 + pause / 4))  # noqa: S311 - not for security
+            return False
+        return self._free or self._wait_in_line(stopped, self._urgent if urgent else self._ordinary)
 
-
-def _loaded(load: Callable[[], _T], files: str, requirement: str) -> _T:
-    try:
-        return load()
-    except (ssl.SSLError, ValueError):
-        problem = requirement
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-    raise SettingsError(f"{files} {problem}")
-
-
-def _split(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError as error:
-        problem = str(error)
-    raise SettingsError(f"{_COMMAND} is not a valid command line: {problem}")
-
-
-class _TooMuch(Exception):
-    """The command printed too much."""
-
-
-def _output_of(command: list[str], timeout: float) -> tuple[int, bytes]:
-    """Run a command; if it is too slow or prints too much, kill its process group."""
-    ends_at = time.monotonic() + timeout
-    with subprocess.Popen(  # noqa: S603 - the operator's own command
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment_without_settings(),
-        start_new_session=True,  # its own process group, which Ctrl-C does not reach
-    ) as process:
+    def _wait_in_line(self, stopped: threading.Event, line: deque[threading.Event]) -> bool:
+        mine = threading.Event()
+        with self._lock:
+            line.append(mine)
         try:
-            output = _read_all(process, ends_at)
-            process.wait(max(0.0, ends_at - time.monotonic()))
-        except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return process.returncode, output
+            while not stopped.is_set():
+                with self._lock:
+                    mine.clear()
+                    at = time.monotonic()
+                    if at < self._resume_at:
+                        return False
+                    wait = self._wait_of(mine, at)
+                    if wait <= 0.0:
+                        self._next_at = at + self._interval
+                        self._slots -= self._bounded
+                        return True
+                mine.wait(min(wait, _SLICE))
+            return False
+        finally:
+            with self._lock:
+                line.remove(mine)
+                self._wake_first()
+
+    def _wait_of(self, mine: threading.Event, at: float) -> float:
+        """Return the shortest wait until this request may leave."""
+        first = (self._urgent or self._ordinary)[0]
+        if mine is not first or (self._bounded and self._slots <= 0):
+            return _SLICE
+        return self._next_at - at
+
+    def give_back(self) -> None:
+        """Return a slot."""
+        if self._bounded:
+            with self._lock:
+                self._slots += 1
+                self._wake_first()
+
+    def _wake_first(self) -> None:
+        line = self._urgent or self._ordinary
+        if line:
+            line[0].set()
 
 
-def _read_all(process: subprocess.Popen[bytes], ends_at: float) -> bytes:
-    stream = cast("IO[bytes]", process.stdout)
-    output = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while len(output) <= _LONGEST_OUTPUT:
-            left = ends_at - time.monotonic()
-            if left <= 0.0 or not selector.select(left):
-                raise subprocess.TimeoutExpired(process.args, left)
-            part = os.read(stream.fileno(), _LONGEST_OUTPUT)
-            if not part:
-                return output
-            output += part
-    raise _TooMuch
+class Slots:
+    """One client's access to a shared limiter: a context manager around each attempt.
+
+    Any number of threads may be inside; a thread inside must not enter again.
+
+    Attributes:
+        stopped: if set, every waiting or later request raises `Stopped`.
+    """
+
+    def __init__(self, limiter: RateLimiter, *, urgent: bool = False) -> None:
+        """Join a limiter; urgent requests go before ordinary ones."""
+        self.stopped = threading.Event()
+        self._limiter = limiter
+        self._urgent = urgent
+
+    def __enter__(self) -> None:
+        """Wait until the request may go out."""
+        while True:
+            if self.stopped.is_set():
+                raise Stopped("stopped")
+            if self._limiter.take_slot(self.stopped, urgent=self._urgent):
+                return
+
+    def __exit__(self, *_: object) -> None:
+        self._limiter.give_back()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless stopped."""
+        if self.stopped.wait(seconds):
+            raise Stopped("stopped")
+
+
+class GiveUpRule:
+    """Rule that stops a run's clients once further requests are pointless; thread-safe.
+
+    Attributes:
+        reason: why the run gave up, or None.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._lock = threading.Lock()
+        self._to_stop: list[threading.Event] = []
+        self._responses = 0
+        self._all_refused = True
+        self._unanswered = 0
+
+    def register(self, stopped: threading.Event) -> None:
+        """Set `stopped` once the run gives up, so that its client stops."""
+        with self._lock:
+            self._to_stop.append(stopped)
+            if self.reason is not None:
+                stopped.set()
+
+    def count_response(self, status: int) -> None:
+        """Count a response."""
+        if self._responses >= _REFUSALS and not self._unanswered:
+            return
+        with self._lock:
+            self._unanswered = 0
+            self._responses += 1
+            self._all_refused &= status in {401, 403}
+            if self._responses == _REFUSALS and self._all_refused:
+                self._give_up(
+                    f"the first {_REFUSALS} responses were all 401 or 403: the provider does not "
+                    "accept these credentials; check api_token, token_command or headers"
+                )
+
+    def count_failure(self, error: str, *, final: bool = False) -> None:
+        """Count a request without a connection; `final` means that a retry cannot succeed."""
+        with self._lock:
+            self._unanswered += 1
+            if final and not self._responses:
+                self._give_up(error)
+            elif self._unanswered == _UNANSWERED:
+                self._give_up(
+                    f"{_UNANSWERED} requests in a row got no connection ({error}); check that the "
+                    "provider is up and base_url is right"
+                )
+
+    def _give_up(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        for stopped in self._to_stop:
+            stopped.set()
 
 
 class Auth:
@@ -224,7 +242,10 @@ class Auth:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Store the credentials; the token command runs when needed, within `command_timeout`."""
-        self._command = _split(token_command or "")
+        try:
+            self._command = shlex.split(token_command or "")
+        except ValueError as error:
+            raise SettingsError(f"{_COMMAND} is not a valid command line: {error}") from None
         self._timeout = command_timeout
         self.can_renew = bool(self._command)
         self._fixed = dict(headers or {})
@@ -255,36 +276,69 @@ class Auth:
             if self._failures != failures:  # another thread's attempt failed meanwhile
                 raise SettingsError(self._problem)
             try:
-                self._token = self._run_command()
+                self._token = _token_from(self._command, self._timeout)
             except SettingsError as error:
                 self._failures += 1
                 self._problem = str(error)
                 raise
             self.generation += 1
 
-    def _run_command(self) -> str:
-        # The output may contain a secret, so no message shows it.
+
+def _token_from(command: list[str], timeout: float) -> str:
+    """Run the token command and return the token; no message shows the command's output."""
+    try:
+        code, output = _run(command, timeout)
+    except OSError as error:
+        problem = f"cannot be run: {error.strerror}"
+    except ValueError:
+        problem = "cannot be run: it contains a NUL"
+    except subprocess.TimeoutExpired:
+        problem = f"took more than {timeout:g} s"
+    else:
+        token = output.decode("ascii", "replace").strip()
+        if not code and re.fullmatch("[!-~]+", token):
+            return token
+        problem = "printed no valid token: expected one line of printable ASCII without spaces"
+        if code:
+            problem = f"failed with exit code {code}; run it by hand to see why"
+    raise SettingsError(f"{_COMMAND} {problem}")
+
+
+def _run(command: list[str], timeout: float) -> tuple[int, bytes]:
+    """Run a command; if it is too slow or prints too much, kill its process group."""
+    ends_at = time.monotonic() + timeout
+    with subprocess.Popen(  # noqa: S603 - the operator's own command
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment_without_settings(),
+        start_new_session=True,  # its own process group, which Ctrl-C does not reach
+    ) as process:
         try:
-            code, output = _output_of(self._command, self._timeout)
-        except OSError as error:
-            problem = f"cannot be run: {error.strerror}"
-        except ValueError:
-            problem = "cannot be run: it contains a NUL"
-        except _TooMuch:
-            problem = (
-                f"printed more than {_LONGEST_OUTPUT // 1024} KiB: expected one line with the token"
-            )
-        except subprocess.TimeoutExpired:
-            problem = f"took more than {self._timeout:g} s"
-        else:
-            token = output.decode("ascii", "replace").strip()
-            if code:
-                problem = f"failed with exit code {code}; run it by hand to see why"
-            elif re.fullmatch("[!-~]+", token):
-                return token
-            else:
-                problem = (
-                    "printed no valid token: expected one line of printable ASCII without spaces"
-                )
-        # Raised outside the handlers, so that no chained exception carries the output.
-        raise SettingsError(f"{_COMMAND} {problem}")
+            output = _output_of(process, ends_at)
+            process.wait(max(0.0, ends_at - time.monotonic()))
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output
+
+
+def _output_of(process: subprocess.Popen[bytes], ends_at: float) -> bytes:
+    stream = cast("IO[bytes]", process.stdout)
+    output = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while len(output) <= _LONGEST_OUTPUT:
+            left = ends_at - time.monotonic()
+            if left <= 0.0 or not selector.select(left):
+                raise subprocess.TimeoutExpired(process.args, left)
+            part = os.read(stream.fileno(), _LONGEST_OUTPUT)
+            if not part:
+                return output
+            output += part
+    raise SettingsError(
+        f"{_COMMAND} printed more than {_LONGEST_OUTPUT // 1024} KiB: expected one line with the "
+        "token"
+    )

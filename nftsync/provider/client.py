@@ -1,4 +1,4 @@
-"""The calls of the provider's API, with retries and strict parsing.
+"""Client of the provider's API: its calls, with retries, rate limit and strict parsing.
 
 Each read is a generator that yields the seconds to wait before each retry and returns its result,
 so that few threads can serve many waiting reads.
@@ -9,17 +9,31 @@ Source: provider's document, section Endpoints.
 from __future__ import annotations
 
 import hashlib
+import math
+import random
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.client import responses
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import urlencode
 
 import msgspec
 
-from nftsync.errors import InputError, UnusableResponse
-from nftsync.provider.config import ClientConfig, Paging
-from nftsync.provider.limits import GiveUpRule, Slots
+from nftsync.errors import (
+    AccessRefused,
+    InputError,
+    NoConnection,
+    ProxyFailed,
+    ReadError,
+    Stopped,
+    UnusableResponse,
+)
+from nftsync.provider.access import Access, GiveUpRule, Slots, access_to
+from nftsync.provider.config import HTTPS_HINT, ClientConfig, Paging
 from nftsync.provider.wire import (
     WalletList,
     check_object,
@@ -30,7 +44,6 @@ from nftsync.provider.wire import (
 from nftsync.records import Content, Effort, Entry, normalize_uuid
 
 if TYPE_CHECKING:
-    from nftsync.provider.access import Access
     from nftsync.provider.transport import Response
 
 _T = TypeVar("_T")
@@ -46,6 +59,15 @@ _NEXT_LINK = re.compile(r';\s*rel\s*=\s*(?:"[^"]*)?(?<![\w-])next(?![\w-])', re.
 _RANGE = re.compile(r"\s*[\w-]+ ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})\s*")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
+#: A longer `Retry-After` fails the read, so that it cannot block all others; seconds.
+_LONGEST_PAUSE = 300.0
+_LONGEST_WAIT = 30.0
+_MOST_DOUBLED = 30  # avoids overflow; the wait is at its maximum long before
+#: After this many failed attempts in a row, the provider is presumed down.
+_ALL_FAIL = 2_000
+#: The longest timeout, in seconds; clock functions fail on far longer ones.
+_LONGEST_TIMEOUT = 86_400.0
+
 
 def finish(read: Generator[float, None, _T]) -> _T:
     """Run a read in this thread, with its waits, and return the result."""
@@ -56,7 +78,7 @@ def finish(read: Generator[float, None, _T]) -> _T:
             return cast(_T, done.value)
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """Client of one provider for any number of threads, each with its own connection.
 
     Attributes:
@@ -73,21 +95,29 @@ class Client:
     ) -> None:
         """Prepare to read; requests of `urgent` clients go before others that share the access."""
         # Imported late because httpx loads slowly, but not in threads: imports need descriptors.
-        from nftsync.provider.access import access_to
-        from nftsync.provider.retry import Exchange
+        from nftsync.provider.transport import LargeResponses, Requests, Transports
 
         access = access or access_to(config)
+        self._config = config
+        self._limiter, self._auth, network = access
         self._slots = Slots(access.limiter, urgent=urgent)
+        self._rule = rule or GiveUpRule()
         if rule is not None:
             rule.register(self._slots.stopped)
-        self._auth = access.auth
-        self._exchange = Exchange(config, access, self._slots, rule or GiveUpRule())
-        self._config = config
+        self._requests = Requests(network, access.auth)
+        self._large = LargeResponses(config.large_bytes)
+        self._transports = Transports(
+            network,
+            min(config.timeout, _LONGEST_TIMEOUT),
+            config.max_bytes,
+            self._large,
+            self._slots.stopped,
+        )
+        self.proxy = None if network.proxy is None else str(network.proxy)
         self._ignored_headers = {name.lower() for name in config.ignore_fields}
-        self.proxy = None if access.network.proxy is None else str(access.network.proxy)
-
-    def __enter__(self) -> Self:
-        return self
+        self._first_generation: int | None = None
+        self._failed_in_a_row = 0
+        self._dated: tuple[Mapping[str, str], datetime] | None = None
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -99,20 +129,29 @@ class Client:
     @property
     def clock_ahead(self) -> float | None:
         """Seconds by which this clock is ahead of the provider's, or None."""
-        return self._exchange.clock_ahead
+        if self._dated is None:
+            return None
+        headers, received_at = self._dated
+        sent_at, age = _moment(headers.get("date", "")), headers.get("age", "0")
+        if sent_at is None:
+            return None
+        # A cache keeps the original date, and adds the response's age.
+        return (received_at - sent_at).total_seconds() - (
+            int(age) if re.fullmatch("[0-9]{1,9}", age) else 0
+        )
 
     def stop(self) -> None:
         """Send no more requests, and end requests in flight with `Stopped`."""
         self._slots.stopped.set()
-        self._exchange.transports.abort()
+        self._transports.abort()
 
     def release(self) -> None:
         """Note that this thread has finished with its last response, to free memory."""
-        self._exchange.large.release()
+        self._large.release()
 
     def close(self) -> None:
         """Close all connections."""
-        self._exchange.transports.close()
+        self._transports.close()
 
     def balances(
         self,
@@ -133,29 +172,27 @@ class Client:
 
         def read(response: Response) -> WalletList:
             if response.status == 304:
-                return WalletList([], digest=known_digest or "", unchanged=True)
+                return _unchanged(known_digest or "")
             digest = hashlib.sha256(response.body).hexdigest()
-            new_etag = response.headers.get("etag")
-            new_etag = new_etag if _is_entity_tag(new_etag) else None
-            is_same = digest == known_digest
-            if is_same and _PAGING_HEADERS.keys().isdisjoint(response.headers):
-                return WalletList([], digest=digest, etag=new_etag, unchanged=True)
-            page = self._decoded(response)
-            position = _PagePosition(1, 0, len(page.entries))
-            doubt = page.doubt or self._continuation_header(response, position)
-            if is_same and doubt is None:
-                return WalletList([], digest=digest, etag=new_etag, unchanged=True)
-            return WalletList(without_duplicates(page.entries), doubt, digest=digest, etag=new_etag)
+            new_etag = _entity_tag(response.headers.get("etag"))
+            is_new = digest != known_digest
+            if is_new or not _PAGING_HEADERS.keys().isdisjoint(response.headers):
+                page = self._decoded(response)
+                position = _PagePosition(1, 0, len(page.entries))
+                doubt = page.doubt or self._continuation_header(response, position)
+                if is_new or doubt is not None:
+                    entries = without_duplicates(page.entries)
+                    return WalletList(entries, doubt, digest=digest, etag=new_etag)
+            return _unchanged(digest, new_etag)
 
-        etag = etag if known_digest and _is_entity_tag(etag) else None
-        return self._exchange.call("GET", path, effort, read, etag=etag)
+        etag = _entity_tag(etag) if known_digest else None
+        return self._call("GET", path, effort, read, etag=etag)
 
     def token(self, token_id: str, effort: Effort) -> Generator[float, None, Content]:
         """Read a single token (provider's document, GET /v1/tokens/{tokenId})."""
         token_id = normalize_uuid(token_id, "token id")
-        path = f"/v1/tokens/{token_id}"
-        return self._exchange.call(
-            "GET", path, effort, lambda response: decode_token(response.body, token_id)
+        return self._call(
+            "GET", f"/v1/tokens/{token_id}", effort, lambda x: decode_token(x.body, token_id)
         )
 
     def object(self, path: str, effort: Effort) -> Generator[float, None, bytes]:
@@ -169,23 +206,13 @@ class Client:
         """
         if _PATH.fullmatch(path) is None:
             raise InputError(f"{path[:80]!r} is not an encoded path; no request was sent")
-        return self._exchange.call(
-            "GET", path, effort, lambda response: check_object(response.body)
-        )
+        return self._call("GET", path, effort, lambda x: check_object(x.body))
 
     def configure_webhooks(self, changes: Mapping[str, Any]) -> None:
         """Change `url`, `enabled`, `sharedSecret`, `webhookTypes` (provider's document, PATCH)."""
         path = "/api/organization/v1/current-organization/webhook-config"
         body = msgspec.json.encode(changes)
-        finish(self._exchange.call("PATCH", path, Effort(), lambda _: None, body=body))
-
-    def _decoded(self, response: Response, cursor_field: str | None = None) -> WalletList:
-        return decode_wallet(
-            response.body,
-            known_fields=self._config.ignore_fields,
-            cursor_field=cursor_field,
-            most=self._config.max_entries,
-        )
+        finish(self._call("PATCH", path, Effort(), lambda _: None, body=body))
 
     def _paged(
         self, path: str, effort: Effort, paging: Paging, known_digest: str | None
@@ -197,14 +224,14 @@ class Client:
         cursors: set[str] = set()
 
         def read(response: Response) -> tuple[Response, WalletList]:
-            self._exchange.large.reserve(size + len(response.body))
+            self._large.reserve(size + len(response.body))
             return response, self._decoded(response, paging.next)
 
         for number in range(1, _MOST_PAGES + 1):
             query = "" if cursor is None else "?" + urlencode({paging.param: cursor})
             if len(query) > _LONGEST_QUERY:
                 raise UnusableResponse(f"$.{paging.next}: the cursor is too long to send")
-            response, page = yield from self._exchange.call(
+            response, page = yield from self._call(
                 "GET", path + query, effort, read, is_first=cursor is None
             )
             before = len(entries)
@@ -219,15 +246,23 @@ class Client:
             digest.update(hashlib.sha256(response.body).digest())
             doubt, cursor = doubt or page.doubt, page.cursor
             if cursor is None:  # on the last page, no header may indicate more
-                position = _PagePosition(number, before, len(page.entries))
+                position = _PagePosition(number, before, len(entries))
                 doubt = doubt or self._continuation_header(response, position)
                 if digest.hexdigest() == known_digest and doubt is None:
-                    return WalletList([], digest=known_digest, unchanged=True)
+                    return _unchanged(known_digest)
                 return WalletList(without_duplicates(entries), doubt, digest=digest.hexdigest())
             if cursor in cursors:
                 raise UnusableResponse(f"$.{paging.next}: the cursor {cursor[:80]!r} repeats")
             cursors.add(cursor)
         raise UnusableResponse(f"more than {_MOST_PAGES:,} pages")
+
+    def _decoded(self, response: Response, cursor_field: str | None = None) -> WalletList:
+        return decode_wallet(
+            response.body,
+            known_fields=self._config.ignore_fields,
+            cursor_field=cursor_field,
+            most=self._config.max_entries,
+        )
 
     def _continuation_header(self, response: Response, position: _PagePosition) -> str | None:
         """Name a header that indicates more pages; the provider's document shows no paging."""
@@ -241,21 +276,194 @@ class Client:
                 return f"the header {name.title()}: {value[:80]!r}"
         return None
 
+    def _call(
+        self,
+        method: str,
+        path: str,
+        effort: Effort,
+        read: Callable[[Response], _T],
+        *,
+        etag: str | None = None,
+        body: bytes | None = None,
+        is_first: bool = True,
+    ) -> Generator[float, None, _T]:
+        """Send a request until `read` can use a response, or until no attempt is left.
 
-def _is_entity_tag(etag: str | None) -> bool:
-    return etag is not None and len(etag) <= _LONGEST_QUERY and bool(_ENTITY_TAG.fullmatch(etag))
+        Yields the rest of the wait before each retry. If the caller throws `Stopped` into the
+        generator, the read fails with the error of the last attempt.
+
+        Args:
+            method: the HTTP method.
+            path: path and query.
+            effort: counts the requests.
+            read: converts a response into the result.
+            etag: sent as `If-None-Match`; `read` then also gets 304 responses.
+            body: a JSON body.
+            is_first: whether this request sets the read's sequence number; False for further pages.
+        """
+        sending = effort.sending if is_first else lambda: None
+
+        def send() -> tuple[Response, int]:
+            """Send the request once; return the response and the generation of its token."""
+            with self._slots:
+                effort.requests += 1
+                request, generation = self._requests.make(method, path, etag, body)
+                if self._first_generation is None:
+                    self._first_generation = generation
+                try:
+                    return self._transports.send(request, sending), generation
+                except NoConnection as error:
+                    if not error.connected:
+                        self._rule.count_failure(str(error), final=not error.passing)
+                    raise
+                except UnusableResponse as error:
+                    self._rule.count_response(error.status or 200)
+                    raise
+
+        before = effort.requests
+        attempt = 0
+        try:
+            while True:
+                attempt += 1
+                try:
+                    return self._attempt(send, read, conditional=etag is not None)
+                except ReadError as error:
+                    failure = error.with_traceback(None)  # frees the frames while waiting
+                if is_first:
+                    self._large.release()
+                if failure.passing and attempt < self._config.attempts:
+                    wait = self._block(self._wait_after(attempt), failure.status)
+                    try:
+                        if wait:
+                            yield wait
+                        continue
+                    except Stopped:
+                        pass
+                if attempt > 1:
+                    failure.args = (f"{failure} (after {attempt} attempts)",)
+                raise failure
+        finally:
+            effort.retries += max(0, effort.requests - before - 1)
+
+    def _attempt(
+        self,
+        send: Callable[[], tuple[Response, int]],
+        read: Callable[[Response], _T],
+        *,
+        conditional: bool,
+    ) -> _T:
+        try:
+            response, generation = send()
+            if response.status == 401 and self._auth.can_renew:
+                # The first token may have expired earlier, for all threads at once.
+                if generation != self._first_generation:
+                    self._rule.count_response(response.status)
+                self._auth.renew(generation)
+                response, _ = send()
+            self._rule.count_response(response.status)
+            if response.status != 304 or not conditional:
+                self._check(response)
+            result = read(response)
+        except ReadError as error:
+            self._failed_in_a_row = self._failed_in_a_row + 1 if error.passing else 0
+            raise
+        self._failed_in_a_row = 0
+        return result
+
+    def _wait_after(self, attempt: int) -> float:
+        growing = self._config.first_wait * 2.0 ** min(attempt - 1, _MOST_DOUBLED)
+        return min(growing, _LONGEST_WAIT) + self._jitter()
+
+    def _jitter(self) -> float:
+        return random.uniform(0.0, self._config.first_wait)  # noqa: S311 - not for security
+
+    def _block(self, wait: float, status: int | None) -> float:
+        """Block this thread if retries alone would not slow down; return the rest of the wait.
+
+        After a 429, or if the provider is down, other objects' requests would follow just as fast.
+        A thread with a large response must not start another read.
+        """
+        blocked = 0.0
+        if status == 429 or self._large.has_place:
+            blocked = wait
+        elif self._failed_in_a_row >= _ALL_FAIL:
+            blocked = min(wait, self._config.first_wait + self._jitter())
+        if blocked:
+            self._slots.sleep(blocked)
+        return wait - blocked
+
+    def _check(self, response: Response) -> None:
+        """Raise an error unless the response has the whole object."""
+        status = response.status
+        self._dated = response.headers, datetime.now(UTC)
+        if 200 <= status < 300 and status != 206:
+            return
+        if status == 407 and self.proxy is not None:
+            raise ProxyFailed(f"the proxy {self.proxy} refused: 407", final=True)
+        if status == 429 or status >= 500:
+            raise self._busy(response)
+        kind: type[ReadError] = UnusableResponse if status < 400 else ReadError
+        if status in {401, 403}:
+            kind = AccessRefused
+        raise kind(f"the provider answered {self._refusal(status)}", status=status)
+
+    def _busy(self, response: Response) -> ReadError:
+        """Return the error of a 429 or 5xx, and pause all requests if the provider asks for it."""
+        status = response.status
+        wait = retry_after(response.headers)
+        # With the standard phrase, as the provider's may be anything.
+        name = f"{status} {responses.get(status, '')}".rstrip()
+        if wait is not None and wait > _LONGEST_PAUSE:
+            error = ReadError(
+                f"the provider answered {name} and asks to wait {wait:.0f} s, longer than "
+                f"{_LONGEST_PAUSE:.0f} s",
+                status=status,
+            )
+            error.passing = False
+            return error
+        if wait is not None or status == 429:
+            self._limiter.pause(self._config.first_wait if wait is None else wait)
+        return ReadError(f"the provider answered {name}", status=status)
+
+    def _refusal(self, status: int) -> str:
+        """Return a status that no retry changes, with advice."""
+        base_url = self._requests.base_url
+        match status:
+            case 401:
+                return "401: no access; check api_token, token_command or headers"
+            case 403:
+                return "403: no access; the credentials are valid but lack permission; ask for it"
+            case 206:
+                return "206: only a part of the object"
+            case 304:
+                return "304: not modified, but the request had no condition"
+            case 400 if base_url.startswith("http:"):
+                return f"400{HTTPS_HINT}"
+            case 404 if re.search("/v1(/|$)", base_url):
+                return "404: no such object; paths already start with /v1: remove it from base_url"
+            case 404:
+                return "404: no such object"
+        if 300 <= status < 400:
+            return f"{status}, a redirect, which nftsync does not follow; check base_url"
+        return str(status)
+
+
+def _unchanged(digest: str, etag: str | None = None) -> WalletList:
+    return WalletList([], digest=digest, etag=etag, unchanged=True)
+
+
+def _entity_tag(text: str | None) -> str | None:
+    """Return an ETag that can be sent back, or None."""
+    good = text is not None and len(text) <= _LONGEST_QUERY and _ENTITY_TAG.fullmatch(text)
+    return text if good else None
 
 
 class _PagePosition(NamedTuple):
-    """A page's number, the entries before it, and its entries."""
+    """A page's number, and the entries before it and up to its end."""
 
     page: int
     before: int
-    entries: int
-
-
-def _link(value: str, _: _PagePosition) -> bool:
-    return _NEXT_LINK.search(value) is not None
+    until: int
 
 
 def _content_range(value: str, position: _PagePosition) -> bool:
@@ -263,28 +471,39 @@ def _content_range(value: str, position: _PagePosition) -> bool:
     return match is None or int(match[1]) > position.before or int(match[2]) + 1 < int(match[3])
 
 
-def _total_count(value: str, position: _PagePosition) -> bool:
-    return bool(_DIGITS.fullmatch(value)) and int(value) > position.before + position.entries
-
-
-def _total_pages(value: str, position: _PagePosition) -> bool:
-    return bool(_DIGITS.fullmatch(value)) and int(value) > position.page
-
-
-def _next_page(value: str, _: _PagePosition) -> bool:
-    return value.strip() != ""
-
-
-def _has_more(value: str, _: _PagePosition) -> bool:
-    return value.strip().lower() not in {"", "false", "no", "0"}
+def _count(value: str) -> int:
+    return int(value) if _DIGITS.fullmatch(value) else 0
 
 
 #: Paging headers, and whether a value indicates more: RFC 8288, RFC 9110 (14.4), and custom ones.
 _PAGING_HEADERS: dict[str, Callable[[str, _PagePosition], bool]] = {
-    "link": _link,
+    "link": lambda value, _: _NEXT_LINK.search(value) is not None,
     "content-range": _content_range,
-    "x-total-count": _total_count,
-    "x-total-pages": _total_pages,
-    "x-next-page": _next_page,
-    "x-has-more": _has_more,
+    "x-total-count": lambda value, position: _count(value) > position.until,
+    "x-total-pages": lambda value, position: _count(value) > position.page,
+    "x-next-page": lambda value, _: value.strip() != "",
+    "x-has-more": lambda value, _: value.strip().lower() not in {"", "false", "no", "0"},
 }
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that `Retry-After` asks for, or None (RFC 9110, section 10.2.3).
+
+    A date is relative to the response's own `Date`.
+    """
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    moment = _moment(text)
+    if moment is None:
+        return None
+    at = _moment(headers.get("date", "")) or datetime.now(UTC)
+    return max(0.0, math.ceil((moment - at).total_seconds()))
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -6,6 +6,9 @@ import os
 
 import msgspec
 
+#: Added to errors that a server without plain HTTP may cause.
+HTTPS_HINT = "; base_url starts with http: does the server expect https?"
+
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True):
     """Paging of balances responses (provider's document: not shown).

@@ -32,7 +32,6 @@ _AUTHORITY = re.compile(r"//([^/?#]*)(.*)")
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]*\]|[^:]*)(?::(.*))?")
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
-_WITH_PORT = re.compile(r":[0-9]+$")
 #: Domains outside the public DNS: RFC 6761, 6762 (appendix G) and 8375, Kubernetes.
 _PRIVATE_NAMES = (
     ".localhost",
@@ -123,11 +122,11 @@ def _shown(text: str, gateway: str, own: str | None) -> str:
         raise _Refused("ipfs: without a valid content id")
     if name not in _DEFAULT_PORTS:
         raise _Refused(f"{name if len(name) <= 20 else f'{name[:20]}…'}: is not allowed")
-    site, rest = _split(name, text[scheme.end() :])
+    site, host, rest = _split(name, text[scheme.end() :])
     if site != own:
         if name == "http":
             raise _Refused("http: is allowed only from the provider")
-        if _is_private(site.partition("//")[2]):
+        if _is_private(host):
             raise _Refused("host on this machine or a private network")
     return f"{site}{'' if rest.startswith('/') else '/'}{_encoded(rest)}"
 
@@ -141,8 +140,8 @@ def _check_characters(text: str) -> None:
         raise _Refused("contains a control character, an unpaired surrogate or a backslash")
 
 
-def _split(scheme: str, after: str) -> tuple[str, str]:
-    """Return the origin of the text after `https:`, and the rest; refuse ambiguous forms."""
+def _split(scheme: str, after: str) -> tuple[str, str, str]:
+    """Return origin, host and rest of the text after `https:`; refuse ambiguous forms."""
     match = _AUTHORITY.fullmatch(after)
     if match is None or not match[1]:
         raise _Refused("no host")
@@ -157,7 +156,7 @@ def _split(scheme: str, after: str) -> tuple[str, str]:
     port = parts[2] or str(default)
     if _PORT.fullmatch(port) is None or not 0 < int(port) <= 65535:
         raise _Refused("no valid port")
-    return f"{scheme}://{host}{'' if int(port) == default else f':{int(port)}'}", rest
+    return f"{scheme}://{host}{'' if int(port) == default else f':{int(port)}'}", host, rest
 
 
 def _host(host: str) -> str:
@@ -174,12 +173,11 @@ def _host(host: str) -> str:
     return host
 
 
-def _is_private(authority: str) -> bool:
+def _is_private(host: str) -> bool:
     """Return whether a host is private or has no dot.
 
     A public name may still resolve to a private address, which only the browser could detect.
     """
-    host = authority.rpartition(":")[0] if _WITH_PORT.search(authority) else authority
     try:
         address = ip_address(host.strip("[]"))
     except ValueError:
@@ -212,13 +210,13 @@ def _encoded(text: str) -> str:
 
 @lru_cache(maxsize=8)
 def _gateway(url: str) -> str:
-    site, rest = _configured(url)
+    site, _, rest = _configured(url)
     path = _encoded(rest).strip("/")
     return f"{site}/{path}/" if path else f"{site}/"
 
 
 @lru_cache(maxsize=8)
-def _configured(url: str) -> tuple[str, str]:
+def _configured(url: str) -> tuple[str, str, str]:
     url = url.strip()
     scheme, _, after = url.partition(":")
     try:

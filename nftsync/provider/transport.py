@@ -1,4 +1,4 @@
-"""Send one request and receive the complete response within a deadline.
+"""HTTP connections to the provider: address, proxy, certificates, requests, and responses in time.
 
 httpx limits only single waits, so a peer that sends a byte now and then could delay a request
 forever. A thread therefore watches the deadlines and shuts down late connections. Redirects are not
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401 - a later import in a thread may lack a descriptor
 import math
+import os
+import re
 import socket
 import ssl
 import threading
@@ -17,15 +19,30 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from nftsync.errors import NoConnection, ProxyFailed, ReadError, Stopped, UnusableResponse
-from nftsync.provider.access import Network
+from nftsync.errors import (
+    NoConnection,
+    ProxyFailed,
+    ReadError,
+    SettingsError,
+    Stopped,
+    UnusableResponse,
+)
+from nftsync.provider.access import Auth
+from nftsync.provider.config import HTTPS_HINT, ClientConfig
 from nftsync.provider.wire import CutShort
 from nftsync.threads import start_thread
+from nftsync.version import __version__
 
+_T = TypeVar("_T")
+
+_PROXY_FORM = "is not a proxy URL such as http://proxy.example.com:3128"
+#: A path that needs no encoding by httpx.
+_PLAIN_PATH = re.compile(r"[/\w-]+", re.ASCII)
 #: Connections idle for longer are not reused, in seconds.
 _LONGEST_IDLE = 30.0
 #: Limit for connecting, and again for the TLS handshake, in seconds. Some servers without TLS leave
@@ -41,7 +58,156 @@ _REFUSAL_BYTES = 64 * 1024
 #: The most large responses in memory at once, and how long others wait for a place, in seconds.
 _MOST_LARGE = 2
 _LONGEST_WAIT_FOR_A_PLACE = 10.0
-HTTPS_HINT = "; base_url starts with http: does the server expect https?"
+
+
+class Proxy(NamedTuple):
+    """The proxy between nftsync and the provider.
+
+    Attributes:
+        for_httpx: the proxy with its password.
+        source: where it was configured.
+    """
+
+    for_httpx: httpx.Proxy
+    source: str
+
+    def __str__(self) -> str:
+        """Return the URL without its password, and the source."""
+        return f"{str(self.for_httpx.url).rstrip('/')} (from {self.source})"
+
+
+class Network(NamedTuple):
+    """The connection settings of all clients; made once, as loading certificates is slow."""
+
+    base_url: httpx.URL
+    proxy: Proxy | None
+    tls: ssl.SSLContext
+
+
+def network_of(config: ClientConfig) -> Network:
+    """Return the address, the proxy and the TLS context."""
+    try:
+        base_url = httpx.URL(config.base_url)
+        _ = base_url.host  # decodes the host name, which IDNA may refuse
+    except (httpx.InvalidURL, ValueError) as error:
+        raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
+    proxy = _chosen_proxy(base_url, config.proxy, config.proxy_source)
+    if "https" not in {base_url.scheme, proxy and proxy.for_httpx.url.scheme}:
+        return Network(base_url, proxy, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    tls = _tls_context(config.ca_file, config.client_certificate, config.client_key)
+    if proxy is not None and proxy.for_httpx.url.scheme == "https":
+        for_httpx = httpx.Proxy(proxy.for_httpx.url, auth=proxy.for_httpx.auth, ssl_context=tls)
+        proxy = proxy._replace(for_httpx=for_httpx)
+    return Network(base_url, proxy, tls)
+
+
+def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
+    """Return the configured proxy or the environment's; a blank setting means no proxy."""
+    url = configured
+    if url is None and not proxy_bypass(base_url.netloc.decode("ascii")):
+        by_scheme = getproxies()
+        scheme = base_url.scheme if by_scheme.get(base_url.scheme) else "all"
+        url, source = by_scheme.get(scheme), _variable(f"{scheme}_proxy")
+    url = (url or "").strip()
+    if not url:
+        return None
+    try:
+        for_httpx = httpx.Proxy(url if "://" in url else f"http://{url}")
+        # An unencoded password may continue in the path.
+        if for_httpx.url.host and for_httpx.url.raw_path == b"/" and "%" not in for_httpx.url.host:
+            httpx.HTTPTransport(verify=False, proxy=for_httpx).close()
+            return Proxy(for_httpx, source)
+        problem = _PROXY_FORM
+    except (ValueError, httpx.InvalidURL):  # their messages show the password
+        problem = _PROXY_FORM
+    except ImportError:
+        problem = "is a SOCKS proxy, which needs another package: pip install 'httpx[socks]'"
+    name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
+    raise SettingsError(f"{name} {problem} (from {source})")
+
+
+def _variable(name: str) -> str:
+    """Name the variable, in either case, that gives the proxy."""
+    variables = [key for key in sorted(os.environ, reverse=True) if key.lower() == name]
+    return f"environment {variables[0]}" if variables else "the system's settings"
+
+
+def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    """Trust `ca_file` alone, else `SSL_CERT_FILE` or `SSL_CERT_DIR`, else system and certifi."""
+    path = os.environ.get("SSL_CERT_FILE")
+    if ca_file or path:
+        name = "ca_file (NFTSYNC_CA_FILE)" if ca_file else "SSL_CERT_FILE"
+        load = partial(ssl.create_default_context, cafile=ca_file or path)
+        context = _loaded(load, f"{name}: {ca_file or path}", "contains no certificate in PEM form")
+    elif path := os.environ.get("SSL_CERT_DIR"):
+        context = ssl.create_default_context(capath=path)
+    else:
+        context = httpx.create_ssl_context(trust_env=False)
+        context.load_default_certs()
+    # SSLKEYLOGFILE would let readers of that file decrypt the token.
+    context.keylog_filename = None  # type: ignore[assignment]
+    if certificate is not None:
+        files = certificate if key is None else f"{certificate} and {key}"
+        _loaded(
+            partial(context.load_cert_chain, certificate, key, password=""),
+            "client_certificate and client_key (NFTSYNC_CLIENT_CERTIFICATE, NFTSYNC_CLIENT_KEY): "
+            f"{files}",
+            "must contain a certificate in PEM form and its private key, without a password",
+        )
+    elif key is not None:
+        raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) requires client_certificate")
+    return context
+
+
+def _loaded(load: Callable[[], _T], files: str, requirement: str) -> _T:
+    try:
+        return load()
+    except (ssl.SSLError, ValueError):
+        raise SettingsError(f"{files} {requirement}") from None
+    except OSError as error:
+        raise SettingsError(f"{files} cannot be read: {error.strerror}") from None
+
+
+class Requests:
+    """Maker of the requests to one provider, with the headers that they share."""
+
+    def __init__(self, network: Network, auth: Auth) -> None:
+        self.base_url = str(network.base_url).rstrip("/")
+        # Made once, because making them takes longer than the rest of a request.
+        self._base = httpx.URL(self.base_url)
+        self._base_path = self._base.raw_path.rstrip(b"/")
+        self._no_body = httpx.ByteStream(b"")
+        self._host = network.base_url.netloc.decode("ascii")
+        self._has_proxy = network.proxy is not None
+        self._auth = auth
+        self._headers: tuple[httpx.Headers, int] | None = None
+
+    def make(
+        self, method: str, path: str, etag: str | None, body: bytes | None
+    ) -> tuple[httpx.Request, int]:
+        """Return a request, and the generation of its token."""
+        if self._headers is None or self._headers[1] != self._auth.generation:
+            self._headers = self._headers_with_token()
+        headers, generation = self._headers
+        url, extensions = self._base, {"target": self._base_path + path.encode("ascii")}
+        if self._has_proxy or not _PLAIN_PATH.fullmatch(path):
+            url, extensions = httpx.URL(self.base_url + path), {}
+        stream = self._no_body if body is None else httpx.ByteStream(body)
+        request = httpx.Request(method, url, headers=headers, stream=stream, extensions=extensions)
+        if body is not None:
+            request.headers["content-type"] = "application/json"
+            request.headers["content-length"] = str(len(body))
+        if etag is not None:
+            request.headers["if-none-match"] = etag
+        return request, generation
+
+    def _headers_with_token(self) -> tuple[httpx.Headers, int]:
+        credentials, generation = self._auth.headers()
+        headers = httpx.Headers({"host": self._host, "accept": "application/json"})
+        headers["user-agent"] = f"nftsync/{__version__}"
+        headers.update(credentials)  # a configured header replaces ours
+        headers["accept-encoding"] = "gzip"
+        return headers, generation
 
 
 class Response(NamedTuple):
@@ -89,7 +255,7 @@ class Transports:
     """Keep-alive connections, one per thread.
 
     Attributes:
-        answered: set after the first response over any connection.
+        answered: whether any connection has had a response.
     """
 
     def __init__(
@@ -114,7 +280,7 @@ class Transports:
         self.max_bytes = max_bytes
         self.large = large
         self.stopped = stopped
-        self.answered = threading.Event()
+        self.answered = False
         self._local = threading.local()
         self._lock = threading.Lock()
         self._links: list[_Link] = []
@@ -211,8 +377,7 @@ class _Link:
                 raise Stopped("stopped")
             sending()
             response = self._http.handle_request(request)
-            if not self._shared.answered.is_set():
-                self._shared.answered.set()
+            self._shared.answered = True
             try:
                 body = self._read(response)
             finally:
@@ -229,7 +394,7 @@ class _Link:
                 self._deadline = math.inf
         if self._is_aborted and response.is_success:  # the body may be incomplete
             raise self._explain(None)
-        return Response(response.status_code, _plain(response.headers), body)
+        return Response(response.status_code, dict(response.headers.items()), body)
 
     def abort(self, now: float) -> float:
         """End the attempt in flight if it is late; return the next deadline."""
@@ -280,7 +445,7 @@ class _Link:
             return NoConnection(f"no complete response within {self._shared.timeout:g} s")
         if isinstance(error, httpx.LocalProtocolError):  # its message may show a secret
             return NoConnection("the connection broke: the request cannot be sent as HTTP")
-        hint = HTTPS_HINT if self._is_plain and not self._shared.answered.is_set() else ""
+        hint = HTTPS_HINT if self._is_plain and not self._shared.answered else ""
         return NoConnection(f"the connection broke: {error or type(error).__name__}{hint}")
 
     def _not_connected(self, error: httpx.TransportError) -> NoConnection:
@@ -289,7 +454,7 @@ class _Link:
         if self._socket is not None:  # so the handshake failed
             problem = _tls_problem(error, "the proxy's URL" if at_proxy else "base_url")
             # If the server has answered before, a retry may reach a working machine.
-            final = problem is not None and not self._shared.answered.is_set()
+            final = problem is not None and not self._shared.answered
             if isinstance(error, httpx.ConnectTimeout):
                 # A busy server or network may leave one handshake unanswered.
                 self._unanswered_handshakes += 1
@@ -323,14 +488,6 @@ class _Link:
         if chunks and gzip is not None and not gzip.is_whole and not self._is_aborted:
             raise CutShort("the compressed body is cut short")
         return b"".join(chunks)
-
-
-def _plain(headers: httpx.Headers) -> dict[str, str]:
-    plain: dict[str, str] = {}
-    for raw_name, raw_value in headers.raw:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "replace")
-        plain[name] = f"{plain[name]}, {value}" if name in plain else value
-    return plain
 
 
 class Gunzip:

@@ -37,36 +37,25 @@ Reason: TypeAlias = Literal["missing", "malformed", "wrong"]
 _SHAPE = re.compile(r"[A-Za-z0-9+/]{43}=")
 
 
-class Accepted(NamedTuple):
-    """A valid signature, with the position of the matching secret."""
-
-    secret_index: int
-
-
-class Refused(NamedTuple):
-    """An invalid signature."""
-
-    reason: Reason
-
-
 def sign(secret: str, body: bytes) -> str:
     """Return the signature of a webhook's raw body, as Base64."""
     return _signature(secret, body).decode("ascii")
 
 
-def verify(body: bytes, header: str | None, secrets: Sequence[str]) -> Accepted | Refused:
-    """Check that a raw body was signed with one of the secrets, none of which may be blank.
+def verify(body: bytes, header: str | None, secrets: Sequence[str]) -> int | Reason:
+    """Return the index of the secret that signed a raw body, or why the signature is refused.
 
-    Compares the Base64 texts, as several texts decode to the same bytes and the service sends only
-    one. The duration reveals neither where they differ nor which secret matched.
+    No secret may be blank. Compares the Base64 texts, as several texts decode to the same bytes and
+    the service sends only one. The duration reveals neither where they differ nor which secret
+    matched.
     """
     if not header:
-        return Refused("missing")
+        return "missing"
     if _SHAPE.fullmatch(header) is None:
-        return Refused("malformed")
+        return "malformed"
     signature = header.encode("ascii")
     matches = [hmac.compare_digest(_signature(secret, body), signature) for secret in secrets]
-    return Accepted(matches.index(True)) if True in matches else Refused("wrong")
+    return matches.index(True) if True in matches else "wrong"
 
 
 def _signature(secret: str, body: bytes) -> bytes:
@@ -274,13 +263,8 @@ def merge_routes(configured: Mapping[str, Route]) -> Routes:
     Raises:
         SettingsError: a route is invalid; the text names it and the remedy.
     """
-    built_in = {name: Route(kind=kind) for name, kind in _BUILT_IN.items()}
-    return Routes(
-        {
-            name: _completed(name, configured.get(name, Route()))
-            for name in {**built_in, **configured}
-        }
-    )
+    names = (*_BUILT_IN, *configured)
+    return Routes({name: _completed(name, configured.get(name, Route())) for name in names})
 
 
 def _completed(name: str, route: Route) -> Route:

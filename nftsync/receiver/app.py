@@ -19,8 +19,7 @@ from prometheus_client.registry import Collector
 from werkzeug.exceptions import BadRequest, HTTPException
 
 from nftsync.errors import InputError, NftsyncError, SettingsError
-from nftsync.provider import webhooks
-from nftsync.provider.webhooks import Unusable, read_webhook
+from nftsync.provider.webhooks import HEADER, Unusable, read_webhook, verify
 from nftsync.receiver.committer import Committer, Outcome
 from nftsync.store import STATES
 from nftsync.store.database import connect_reader
@@ -213,10 +212,10 @@ def _receiving(
         body = request.stream.read(_LARGEST_BODY + 1)
         if len(body) > _LARGEST_BODY:
             return refused("too large", body, 413, "body over 256 KiB")
-        signature = webhooks.verify(body, request.headers.get(webhooks.HEADER), secrets)
-        if isinstance(signature, webhooks.Refused):
-            return refused(signature.reason, body, 401, "signature refused")
-        counts.accepted.labels("previous" if signature.secret_index else "current").inc()
+        secret = verify(body, request.headers.get(HEADER), secrets)
+        if isinstance(secret, str):
+            return refused(secret, body, 401, "signature refused")
+        counts.accepted.labels("previous" if secret else "current").inc()
         content = read_webhook(body, organization_id)
         outcome = committer.submit(Delivery(body, content))
         counts.outcomes[outcome].inc()

@@ -26,7 +26,7 @@ from typing import Any
 import httpx
 
 from nftsync.errors import StoreError, SyncRunning
-from nftsync.provider import client, retry, transport  # noqa: F401 - else imported meanwhile
+from nftsync.provider import client, transport  # noqa: F401 - else imported meanwhile
 from nftsync.provider.access import Access, access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import Route, merge_routes, read_webhook

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from nftsync.provider.access import access_to
+from nftsync.provider.access import GiveUpRule, RateLimiter, access_to
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.limits import GiveUpRule, RateLimiter
 from tests.kit.provider import MakeClient, Provider
 
 

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nftsync.errors import ReadError, Stopped
-from nftsync.provider.client import Client, finish
-from nftsync.provider.limits import GiveUpRule, RateLimiter
+from nftsync.provider.access import GiveUpRule, RateLimiter
+from nftsync.provider.client import finish
 from nftsync.records import Effort
-from tests.kit.provider import balances, raw, reply, token, wallet
+from tests.kit.provider import balances, raw, reply, wallet
 from tests.kit.worlds import PATIENCE
 
 
@@ -49,31 +49,19 @@ def test_fifty_requests_in_a_row_without_an_answer_are_enough(status, before):
 
 
 def test_a_client_reports_what_its_requests_met(provider, make_client):
-    rule = GiveUpRule()
-    client = make_client(attempts=49, first_wait=0.0, rule=rule)
-
-    def fails(times: int = 1) -> None:
-        for number in range(times):
-            with pytest.raises(ReadError):
-                finish(client.token(token(number), Effort()))
-
-    provider.always(reply(status=404))
-    fails()
-    tell(rule, *["x"] * 49)
-    provider.always(raw(then="reset"))  # there was a connection, so it is not counted
-    fails()
-    assert rule.reason is None
-    assert tell(rule, "x") == [True]
-
-
-def test_an_answer_too_large_to_be_read_is_an_answer(provider, make_client):
-    rule = GiveUpRule()
-    client: Client = make_client(attempts=1, max_bytes=1_000, rule=rule)
-    tell(rule, *["x"] * 49)
-    provider.always(reply(b"x" * 100_000))
-    with pytest.raises(ReadError):
-        finish(client.balances(wallet(1), Effort()))
-    assert tell(rule, "x") == [False]
+    for answer, is_counted in (
+        (reply(status=404), True),
+        (reply(b"x" * 100_000), True),
+        (raw(then="reset"), False),  # there was a connection, but no answer
+    ):
+        rule = GiveUpRule()
+        client = make_client(attempts=1, max_bytes=1_000, rule=rule)
+        tell(rule, *["x"] * 49)
+        provider.always(answer)
+        with pytest.raises(ReadError):
+            finish(client.balances(wallet(1), Effort()))
+        assert rule.reason is None
+        assert tell(rule, "x") == [not is_counted]
 
 
 def test_a_401_that_a_new_token_mends_is_no_refusal(provider, make_client):
@@ -87,13 +75,11 @@ def test_a_401_that_a_new_token_mends_is_no_refusal(provider, make_client):
 
 
 def test_what_no_repeat_mends_is_enough_at_once_unless_the_provider_has_answered():
-    rule = GiveUpRule()
-    rule.count_failure("no TLS", final=True)
-    assert rule.reason == "no TLS"
-    rule = GiveUpRule()
-    rule.count_response(500)
-    rule.count_failure("no TLS", final=True)
-    assert rule.reason is None
+    for answers, reason in (([], "no TLS"), ([500], None)):
+        rule = GiveUpRule()
+        tell(rule, *answers)
+        rule.count_failure("no TLS", final=True)
+        assert rule.reason == reason
 
 
 def test_a_run_that_gave_up_stops_all_its_clients_and_no_other(provider, make_client):

@@ -58,13 +58,7 @@ def test_any_text_gives_a_safe_url_or_a_problem(text):
     assert own or parts.scheme == "https"
     with suppress(ValueError):
         assert own or ip_address(parts.hostname).is_global
-
-
-@given(addresses)
-def test_a_url_that_came_out_goes_through_unchanged(text):
-    """Unless encoding made it longer than any address may be."""
-    url = image_address(text, provider=PROVIDER).url
-    if url is not None and len(url) <= 2048:
+    if len(url) <= 2048:  # encoding may make it longer than an address may be
         assert image_address(url, provider=PROVIDER).url == url
 
 
@@ -155,24 +149,15 @@ def test_what_is_not_shown_and_why(problem):
         assert image_address(text, provider=PROVIDER) == (None, problem)
 
 
-def test_plain_http_is_shown_from_nowhere_when_no_provider_is_known():
-    assert image_address("http://127.0.0.1:8788/x").url is None
-
-
-def test_the_gateway_may_be_any_site_and_stand_at_its_root():
+def test_gateway_and_provider_are_written_as_browsers_write_them():
+    assert image_address("http://127.0.0.1:8788/x").url is None, "no provider is known"
     local = "http://localhost:8080/ipfs"
     assert image_address(V0, ipfs_gateway=local).url == f"{local}/{V0}"
     assert image_address(V0, ipfs_gateway="https://g.example").url == f"https://g.example/{V0}"
-
-
-def test_an_origin_is_written_as_browsers_write_it():
     assert origin("HTTP://Provider.Example:80/api") == "http://provider.example"
     assert origin("https://provider.example:8443") == "https://provider.example:8443"
-
-
-@pytest.mark.parametrize("url", ["", "provider.example", "ftp://a.example", "http://a:b@c.example"])
-def test_a_gateway_or_provider_that_is_no_site_is_an_error(url):
-    with pytest.raises(InputError, match="cannot be used"):
-        image_address(V0, ipfs_gateway=url)
-    with pytest.raises(InputError, match="cannot be used"):
-        origin(url)
+    for url in ("", "provider.example", "ftp://a.example", "http://a:b@c.example"):
+        with pytest.raises(InputError, match="cannot be used"):
+            image_address(V0, ipfs_gateway=url)
+        with pytest.raises(InputError, match="cannot be used"):
+            origin(url)

@@ -11,10 +11,9 @@ from contextlib import ExitStack
 import pytest
 
 from nftsync.errors import AccessRefused, ReadError, Stopped
-from nftsync.provider.access import access_to
+from nftsync.provider.access import GiveUpRule, RateLimiter, Slots, access_to
 from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.limits import GiveUpRule, RateLimiter, Slots
 from nftsync.records import Effort
 from tests.kit.provider import Peer, balances, reply, wallet
 

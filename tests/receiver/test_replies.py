@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.receiver.app import create_app
+from tests.kit.inbox import quarantine_id
 from tests.kit.worlds import PATIENCE
 from tests.receiver.world import SECRET, Running, body, headers, raw
 
@@ -24,35 +24,33 @@ def good(content: bytes) -> str:
     return sign(SECRET, content)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        lambda _: [],
-        lambda _: [(HEADER, "")],
-        lambda content: [(HEADER, sign("another secret", content))],
-        lambda content: [(HEADER, good(content)), (HEADER, good(content))],
-        lambda content: [(HEADER, good(content)), (HEADER, "x")],
-        lambda content: [(HEADER, f"{good(content)},{good(content)}")],
-        lambda content: [(HEADER, good(content).rstrip("="))],
-        lambda content: [(HEADER, f"sha256={good(content)}")],
-        lambda content: [(HEADER, good(content + b" "))],
-        lambda _: [(HEADER, "ä" * 44)],
-        lambda _: [(HEADER, b"\xff" * 44)],
-        lambda _: [(HEADER, "x" * 3_000)],
-        lambda content: [(HEADER.replace("-", "_"), good(content))],
-    ],
-)
+def bad_signatures(content: bytes) -> list[list[tuple[str, str | bytes]]]:
+    """The headers of requests, none of which is signed."""
+    return [
+        [],
+        *([(HEADER, value)] for value in ("", "ä" * 44, b"\xff" * 44, "x" * 3_000)),
+        [(HEADER, sign("another secret", content))],
+        [(HEADER, good(content)), (HEADER, good(content))],
+        [(HEADER, good(content)), (HEADER, "x")],
+        [(HEADER, f"{good(content)},{good(content)}")],
+        [(HEADER, good(content).rstrip("="))],
+        [(HEADER, f"sha256={good(content)}")],
+        [(HEADER, good(content + b" "))],
+        [(HEADER.replace("-", "_"), good(content))],
+    ]
+
+
 def test_a_signature_that_is_missing_wrong_doubled_or_malformed_is_401_and_nothing_stored(
-    receiver: Running, lines: Callable[[bytes], list[tuple[str, str | bytes]]]
+    receiver: Running,
 ) -> None:
     content = body()
-    encoded = [
-        (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1"))
-        for name, value in lines(content)
-    ]
-    reply = receiver.client.post("/webhooks", content=content, headers=encoded)
-    assert reply.status_code == 401
-    assert reply.json() == {"error": "signature refused"}
+    for lines in bad_signatures(content):
+        encoded = [
+            (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1"))
+            for name, value in lines
+        ]
+        reply = receiver.client.post("/webhooks", content=content, headers=encoded)
+        assert (reply.status_code, reply.json()) == (401, {"error": "signature refused"}), lines
     assert receiver.webhooks() == []
 
 
@@ -62,12 +60,9 @@ def _chunks(content: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-@pytest.mark.parametrize(("signed", "size"), [(False, 1_000_000), (True, LIMIT + 1)])
-def test_a_body_over_the_limit_is_413_whole_each_time(
-    receiver: Running, chunked: bool, signed: bool, size: int
-) -> None:
-    content = b" " * size
-    for _ in range(3):
+def test_a_body_over_the_limit_is_413_whole_each_time(receiver: Running, chunked: bool) -> None:
+    for signed, size in ((False, 1_000_000), (True, LIMIT + 1)) * 3:
+        content = b" " * size
         with httpx.Client(base_url=receiver.server.url, trust_env=False, verify=False) as client:
             reply = client.post(
                 "/webhooks",
@@ -75,11 +70,6 @@ def test_a_body_over_the_limit_is_413_whole_each_time(
                 headers=headers(content) if signed else {},
             )
         assert (reply.status_code, reply.json()) == (413, {"error": "body over 256 KiB"})
-    assert receiver.webhooks() == []
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_of_just_the_limit_is_taken(receiver: Running, chunked: bool) -> None:
     content = body()
     content += b" " * (LIMIT - len(content))
     reply = receiver.client.post(
@@ -89,52 +79,35 @@ def test_a_body_of_just_the_limit_is_taken(receiver: Running, chunked: bool) -> 
     assert receiver.webhooks("state, length(body)") == [("pending", LIMIT)]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"x", b"[]", b"\xff", b"[" * 100_000, body(resourceId=".."), body(id=1)]
-)
-def test_a_signed_body_that_is_unusable_is_200_and_quarantined(
-    receiver: Running, content: bytes
-) -> None:
-    assert receiver.post(content) == 200
-    name = f"q-{hashlib.sha256(content).hexdigest()}"
-    assert receiver.webhooks("webhook_id, state, body") == [(name, "quarantined", content)]
+def test_a_signed_body_that_is_unusable_is_200_and_quarantined(receiver: Running) -> None:
+    contents = [b"", b"x", b"[]", b"\xff", b"[" * 100_000, body(resourceId=".."), body(id=1)]
+    for content in contents:
+        assert receiver.post(content) == 200
+    expected = [(quarantine_id(content), "quarantined", content) for content in contents]
+    assert receiver.webhooks("webhook_id, state, body") == expected
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "allow"),
-    [
-        ("GET", "/webhooks", 405, "POST"),
-        ("HEAD", "/webhooks", 405, "POST"),
-        ("PUT", "/webhooks", 405, "POST"),
-        ("OPTIONS", "/webhooks", 405, "POST"),
-        ("BREW", "/webhooks", 405, "POST"),
-        ("POST", "/webhooks/", 404, None),
-        ("POST", "//webhooks", 404, None),
-        ("POST", "/Webhooks", 404, None),
-        ("POST", "/webhooks/x", 404, None),
-        ("POST", "/", 404, None),
-        ("GET", "/%00", 404, None),
-        ("GET", "/metrics", 404, None),
-        ("POST", "/healthz", 405, "GET, HEAD"),
-        ("OPTIONS", "/readyz", 405, "GET, HEAD"),
-        ("GET", "/healthz", 200, None),
-        ("HEAD", "/healthz", 200, None),
-        ("GET", "/readyz", 200, None),
-        ("HEAD", "/readyz", 200, None),
-    ],
-)
-def test_another_method_is_405_another_path_404(
-    receiver: Running, method: str, path: str, status: int, allow: str | None
-) -> None:
-    reply = receiver.client.request(method, path, follow_redirects=False)
-    assert reply.status_code == status
-    allowed = reply.headers.get("Allow")
-    assert (allowed and ", ".join(sorted(allowed.split(", ")))) == allow
-    if method != "HEAD":
-        assert reply.json() == (
-            {"status": "ok"} if status == 200 else {"error": reply.reason_phrase.lower()}
-        )
-    assert reply.headers["Server"] == "nftsync"
+OTHERS = [
+    *((method, "/webhooks", 405, "POST") for method in ("GET", "HEAD", "PUT", "OPTIONS", "BREW")),
+    *(("POST", path, 404, None)
+      for path in ("/webhooks/", "//webhooks", "/Webhooks", "/webhooks/x", "/")),
+    *(("GET", path, 404, None) for path in ("/%00", "/metrics")),
+    ("POST", "/healthz", 405, "GET, HEAD"),
+    ("OPTIONS", "/readyz", 405, "GET, HEAD"),
+    *((method, path, 200, None) for method in ("GET", "HEAD") for path in ("/healthz", "/readyz")),
+]  # fmt: skip
+
+
+def test_another_method_is_405_another_path_404(receiver: Running) -> None:
+    for method, path, status, allow in OTHERS:
+        reply = receiver.client.request(method, path, follow_redirects=False)
+        assert reply.status_code == status, (method, path)
+        allowed = reply.headers.get("Allow")
+        assert (allowed and ", ".join(sorted(allowed.split(", ")))) == allow
+        if method != "HEAD":
+            error = {"error": reply.reason_phrase.lower()}
+            assert reply.json() == ({"status": "ok"} if status == 200 else error)
+        assert reply.headers["Server"] == "nftsync"
 
 
 def test_a_query_changes_nothing_and_the_path_can_be_chosen(run: Callable[..., Running]) -> None:
@@ -149,49 +122,35 @@ def test_a_query_changes_nothing_and_the_path_can_be_chosen(run: Callable[..., R
 def test_pipelined_and_chunked_requests_are_answered_in_order(receiver: Running) -> None:
     """Several requests in one packet, one of them refused, one chunked."""
     first, second, third = body(), body(), body()
-    chunked = (
-        (
-            f"POST /webhooks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
-            f"{HEADER}: {sign(SECRET, third)}\r\n\r\n{len(third):x}\r\n"
-        ).encode()
-        + third
-        + b"\r\n0\r\n\r\n"
-    )
-    with receiver.connect() as link:
-        last = b"GET /no HTTP/1.1\r\nHost: x\r\n\r\n"  # whose reply ends the connection
-        link.sendall(raw(first) + raw(second, secret="wrong") + chunked + last)
-        found = re.findall(rb"HTTP/1.1 (\d+)", link.makefile("rb").read())
-        assert found == [b"200", b"401", b"200", b"404"]
+    head = f"Transfer-Encoding: chunked\r\n{HEADER}: {sign(SECRET, third)}\r\n\r\n{len(third):x}"
+    chunked = f"POST /webhooks HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode() + third
+    last = b"\r\n0\r\n\r\nGET /no HTTP/1.1\r\nHost: x\r\n\r\n"  # whose reply ends the connection
+    replies = receiver.replies(raw(first) + raw(second, secret="wrong") + chunked + last)
+    assert re.findall(rb"HTTP/1.1 (\d+)", replies) == [b"200", b"401", b"200", b"404"]
     assert receiver.webhooks("body") == [(first,), (third,)]
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: x",
-        "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: -5",
-        "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6",
-        "POST /webhooks HTTP/1.1\r\nHost: x\r\nBad Header: x",
-        "POST /webhooks HTTP/1.1\r\nHost: x\r\nHost: y",
-        "POST /webhooks HTTP/1.1\r\nAccept: *",
-        "POST /webhooks HTTP/1.0\r\nTransfer-Encoding: chunked",
-    ],
-)
-def test_a_request_that_is_no_http_or_ambiguous_is_400_and_the_last(
-    receiver: Running, head: str
-) -> None:
-    with receiver.connect() as link:
-        link.sendall(f"{head}\r\n\r\n".encode() + raw(body()))
-        reply = link.makefile("rb").read()
-    assert reply.split()[1] == b"400"
-    assert reply.count(b"HTTP/1") == 1
+BAD_HEADS = [
+    "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: x",
+    "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: -5",
+    "POST /webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6",
+    "POST /webhooks HTTP/1.1\r\nHost: x\r\nBad Header: x",
+    "POST /webhooks HTTP/1.1\r\nHost: x\r\nHost: y",
+    "POST /webhooks HTTP/1.1\r\nAccept: *",
+    "POST /webhooks HTTP/1.0\r\nTransfer-Encoding: chunked",
+]
+
+
+def test_a_request_that_is_no_http_or_ambiguous_is_400_and_the_last(receiver: Running) -> None:
+    for bad in BAD_HEADS:
+        reply = receiver.replies(f"{bad}\r\n\r\n".encode() + raw(body()))
+        assert reply.split()[1] == b"400", bad
+        assert reply.count(b"HTTP/1") == 1
     assert receiver.webhooks() == []
 
 
 def test_a_flood_of_unknown_paths_costs_a_connection_each(receiver: Running) -> None:
-    with receiver.connect() as link:
-        link.sendall(b"GET /no HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
-        reply = link.makefile("rb").read()
+    reply = receiver.replies(b"GET /no HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
     assert reply.count(b"HTTP/1.1 404") == 1
     assert b"Connection: close" in reply
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
+from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
@@ -23,17 +24,12 @@ def assert_storable(read: Webhook | Unusable) -> None:
         assert read.reason.isprintable()
         assert 0 < len(read.reason) <= 200
         texts.append(read.reason)
-    connection = sqlite3.connect(":memory:")
-    try:
+    with closing(sqlite3.connect(":memory:")) as connection:
         for text in texts:
-            assert connection.execute("SELECT ?, length(?)", (text, text)).fetchone() == (
-                text,
-                len(text),
-            )
+            found = connection.execute("SELECT ?, length(?)", (text, text)).fetchone()
+            assert found == (text, len(text))
         if webhook is not None and webhook.changes is not None:
             assert connection.execute("SELECT json_valid(?)", (webhook.changes,)).fetchone() == (1,)
-    finally:
-        connection.close()
 
 
 def reason(content: bytes, organization_id: str | None = None) -> str:
@@ -65,41 +61,32 @@ def test_changes_are_kept_to_the_letter() -> None:
     assert read.changes == changes
 
 
-@pytest.mark.parametrize("name", ["organizationId", "action", "id", "resourceId", "resourceType"])
-@pytest.mark.parametrize("value", [None, 1, True, 1.5, [], {}, ["x"]])
-def test_a_required_field_of_another_type_is_named(name: str, value: object) -> None:
-    assert reason(body(**{name: value})).startswith(f"{name}: expected a string")
+@pytest.mark.parametrize("name", [name for name in fields() if name != "changes"])
+def test_a_required_field_that_is_missing_or_of_another_type_is_named(name: str) -> None:
+    left = {key: value for key, value in fields().items() if key != name}
+    assert reason(json.dumps(left).encode()) == f"{name}: missing"
+    for value in (None, 1, True, 1.5, [], {}, ["x"]):
+        assert reason(body(**{name: value})).startswith(f"{name}: expected a string")
 
 
-def test_a_missing_field_is_named() -> None:
-    for name in fields().keys() - {"changes"}:
-        left = {key: value for key, value in fields().items() if key != name}
-        assert reason(json.dumps(left).encode()) == f"{name}: missing"
+NO_UUIDS = [
+    *("", "..", "../../v1/admin", f"{ORGANIZATION}/../x", ORGANIZATION.replace("-", "%2f", 1)),
+    *(f"{ORGANIZATION}\r\nHost: x", f"{ORGANIZATION}\n", f" {ORGANIZATION}"),
+    *(f"{{{ORGANIZATION}}}", ORGANIZATION.replace("-", ""), ORGANIZATION.replace("0", "０", 1)),
+    *(f"{ORGANIZATION},{ORGANIZATION}", "x" * 100_000),
+]
+HARMFUL = ["a\x00b", "a\nb", "a\x1b[2Jb", "\x7f", "\x9b", "x" * 201]
 
 
-@pytest.mark.parametrize("name", ["organizationId", "id", "resourceId"])
-@pytest.mark.parametrize(
-    "value",
-    [
-        *("", "..", "../../v1/admin", f"{ORGANIZATION}/../x", ORGANIZATION.replace("-", "%2f", 1)),
-        *(f"{ORGANIZATION}\r\nHost: x", f"{ORGANIZATION}\n", f" {ORGANIZATION}"),
-        *(f"{{{ORGANIZATION}}}", ORGANIZATION.replace("-", ""), ORGANIZATION.replace("0", "０", 1)),
-        *(f"{ORGANIZATION},{ORGANIZATION}", "x" * 100_000),
-    ],
-)
-def test_an_id_that_is_no_uuid_is_refused(name: str, value: str) -> None:
-    assert reason(body(**{name: value})).endswith("is not a UUID")
-
-
-@pytest.mark.parametrize("name", ["resourceType", "action", "createdAtUtc"])
-@pytest.mark.parametrize("value", ["a\x00b", "a\nb", "a\x1b[2Jb", "\x7f", "\x9b", "x" * 201])
-def test_texts_that_could_do_harm_are_refused(name: str, value: str) -> None:
-    assert reason(body(**{name: value})).startswith(f"{name}: ")
-
-
-@pytest.mark.parametrize("changes", [[], "x", 1, True, [{}]])
-def test_changes_of_another_type_are_refused(changes: object) -> None:
-    assert reason(body(changes=changes)).startswith("changes: expected an object or null")
+def test_an_id_that_is_no_uuid_and_a_text_that_could_do_harm_are_refused() -> None:
+    for value in NO_UUIDS:
+        for name in ("organizationId", "id", "resourceId"):
+            assert reason(body(**{name: value})).endswith("is not a UUID")
+    for value in HARMFUL:
+        for name in ("resourceType", "action", "createdAtUtc"):
+            assert reason(body(**{name: value})).startswith(f"{name}: ")
+    for changes in ([], "x", 1, True, [{}]):
+        assert reason(body(changes=changes)).startswith("changes: expected an object or null")
 
 
 def _with_changes(text: str) -> bytes:
@@ -153,12 +140,6 @@ def test_another_organization_is_refused_but_its_fields_are_read() -> None:
     assert read.webhook == read_webhook(content, None)
 
 
-@settings(max_examples=50)
-@given(st.binary())
-def test_any_bytes_are_read_or_refused(content: bytes) -> None:
-    assert_storable(read_webhook(content, None))
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -167,6 +148,7 @@ json_values = st.recursive(
 
 
 @settings(max_examples=60)
+@example({}, False, [(0, b"\xff\x00{")])
 @given(
     st.dictionaries(st.sampled_from([*fields(), "other"]), json_values, max_size=3),
     st.booleans(),

@@ -77,6 +77,12 @@ class Running(NamedTuple):
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.server.port), timeout=20)
 
+    def replies(self, requests: bytes) -> bytes:
+        """Send requests over one connection; what comes until its end."""
+        with self.connect() as link:
+            link.sendall(requests)
+            return link.makefile("rb").read()
+
 
 @contextmanager
 def running(database: Path, **options: Any) -> Iterator[Running]:
