@@ -215,17 +215,14 @@ def _as_descriptors_allow(connections: int) -> int:
         return connections
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed >= wanted:
-        return connections
-    fewer = min(connections, allowed // 2)
-    _log.warning(
-        "at most %s clients at once, because this process may open only %s files; raise its limit"
-        " (ulimit -n, LimitNOFILE) to %s",
-        fewer,
-        allowed,
-        wanted,
-    )
-    return fewer
+    if allowed < wanted:
+        connections = min(connections, allowed // 2)
+        _log.warning(
+            "at most %s clients at once, because this process may open only %s files; raise its"
+            " limit (ulimit -n, LimitNOFILE) to %s",
+            *(connections, allowed, wanted),
+        )
+    return connections
 
 
 @contextmanager

@@ -23,7 +23,7 @@ import pytest
 from nftsync.errors import NftsyncError, NoConnection
 from nftsync.provider.access import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.transport import LargeResponses, Transports, network_of
+from nftsync.provider.transport import Transports, network_of
 from nftsync.provider.webhooks import Routes, merge_routes
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
@@ -203,11 +203,11 @@ def test_without_the_watch_over_deadlines_no_attempt_goes_on_and_none_begins() -
     """Its wait is longer than the clock's functions take, as no setting is."""
     with Provider() as provider:
         provider.always(silence())
-        network = network_of(ClientConfig(base_url=provider.url))
+        config = ClientConfig(base_url=provider.url)
+        network = network_of(config)
         stopped = threading.Event()
-        with closing(
-            Transports(network, 1.5e10, 1_000, LargeResponses(1_000), stopped)
-        ) as transports:
+        with closing(Transports(network, config, stopped)) as transports:
+            transports.timeout = 1.5e10
 
             def send() -> None:
                 transports.send(httpx.Request("GET", provider.url + "/x"), lambda: None)

@@ -156,19 +156,13 @@ class Slots:
 
     def __enter__(self) -> None:
         """Wait until the request may go out."""
-        while True:
-            if self.stopped.is_set():
-                raise Stopped("stopped")
+        while not self.stopped.is_set():
             if self._limiter.take_slot(self.stopped, urgent=self._urgent):
                 return
+        raise Stopped("stopped")
 
     def __exit__(self, *_: object) -> None:
         self._limiter.give_back()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, unless stopped."""
-        if self.stopped.wait(seconds):
-            raise Stopped("stopped")
 
 
 class GiveUpRule:
@@ -252,8 +246,7 @@ class Auth:
         self._token = token
         self._lock = threading.Lock()
         self.generation = 0
-        self._failures = 0
-        self._problem = ""
+        self._failure: SettingsError | None = None
 
     def headers(self) -> tuple[dict[str, str], int]:
         """Return the headers and the generation of their token."""
@@ -269,17 +262,16 @@ class Auth:
 
     def renew(self, generation: int) -> None:
         """Run the token command, once for all threads whose token has this generation."""
-        failures = self._failures
+        failure = self._failure
         with self._lock:
             if self.generation != generation:
                 return
-            if self._failures != failures:  # another thread's attempt failed meanwhile
-                raise SettingsError(self._problem)
+            if self._failure is not failure:  # another thread's attempt failed meanwhile
+                raise SettingsError(str(self._failure))
             try:
                 self._token = _token_from(self._command, self._timeout)
             except SettingsError as error:
-                self._failures += 1
-                self._problem = str(error)
+                self._failure = error
                 raise
             self.generation += 1
 

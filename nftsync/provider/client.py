@@ -62,11 +62,8 @@ _DIGITS = re.compile(r"[0-9]{1,18}")
 #: A longer `Retry-After` fails the read, so that it cannot block all others; seconds.
 _LONGEST_PAUSE = 300.0
 _LONGEST_WAIT = 30.0
-_MOST_DOUBLED = 30  # avoids overflow; the wait is at its maximum long before
 #: After this many failed attempts in a row, the provider is presumed down.
 _ALL_FAIL = 2_000
-#: The longest timeout, in seconds; clock functions fail on far longer ones.
-_LONGEST_TIMEOUT = 86_400.0
 
 
 def finish(read: Generator[float, None, _T]) -> _T:
@@ -95,7 +92,7 @@ class Client(AbstractContextManager["Client"]):
     ) -> None:
         """Prepare to read; requests of `urgent` clients go before others that share the access."""
         # Imported late because httpx loads slowly, but not in threads: imports need descriptors.
-        from nftsync.provider.transport import LargeResponses, Requests, Transports
+        from nftsync.provider.transport import Requests, Transports
 
         access = access or access_to(config)
         self._config = config
@@ -105,14 +102,8 @@ class Client(AbstractContextManager["Client"]):
         if rule is not None:
             rule.register(self._slots.stopped)
         self._requests = Requests(network, access.auth)
-        self._large = LargeResponses(config.large_bytes)
-        self._transports = Transports(
-            network,
-            min(config.timeout, _LONGEST_TIMEOUT),
-            config.max_bytes,
-            self._large,
-            self._slots.stopped,
-        )
+        self._transports = Transports(network, config, self._slots.stopped)
+        self._large = self._transports.large
         self.proxy = None if network.proxy is None else str(network.proxy)
         self._ignored_headers = {name.lower() for name in config.ignore_fields}
         self._first_generation: int | None = None
@@ -267,12 +258,8 @@ class Client(AbstractContextManager["Client"]):
     def _continuation_header(self, response: Response, position: _PagePosition) -> str | None:
         """Name a header that indicates more pages; the provider's document shows no paging."""
         for name, indicates_more in _PAGING_HEADERS.items():
-            value = response.headers.get(name)
-            if (
-                value is not None
-                and name not in self._ignored_headers
-                and indicates_more(value, position)
-            ):
+            value = None if name in self._ignored_headers else response.headers.get(name)
+            if value is not None and indicates_more(value, position):
                 return f"the header {name.title()}: {value[:80]!r}"
         return None
 
@@ -371,7 +358,7 @@ class Client(AbstractContextManager["Client"]):
         return result
 
     def _wait_after(self, attempt: int) -> float:
-        growing = self._config.first_wait * 2.0 ** min(attempt - 1, _MOST_DOUBLED)
+        growing = self._config.first_wait * 2.0 ** min(attempt - 1, 30)  # 30 avoids an overflow
         return min(growing, _LONGEST_WAIT) + self._jitter()
 
     def _jitter(self) -> float:
@@ -388,8 +375,8 @@ class Client(AbstractContextManager["Client"]):
             blocked = wait
         elif self._failed_in_a_row >= _ALL_FAIL:
             blocked = min(wait, self._config.first_wait + self._jitter())
-        if blocked:
-            self._slots.sleep(blocked)
+        if blocked and self._slots.stopped.wait(blocked):
+            raise Stopped("stopped")
         return wait - blocked
 
     def _check(self, response: Response) -> None:

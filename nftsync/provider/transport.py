@@ -40,9 +40,10 @@ from nftsync.version import __version__
 
 _T = TypeVar("_T")
 
-_PROXY_FORM = "is not a proxy URL such as http://proxy.example.com:3128"
 #: A path that needs no encoding by httpx.
 _PLAIN_PATH = re.compile(r"[/\w-]+", re.ASCII)
+#: The longest timeout, in seconds; clock functions fail on far longer ones.
+_LONGEST_TIMEOUT = 86_400.0
 #: Connections idle for longer are not reused, in seconds.
 _LONGEST_IDLE = 30.0
 #: Limit for connecting, and again for the TLS handshake, in seconds. Some servers without TLS leave
@@ -111,15 +112,15 @@ def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> P
     url = (url or "").strip()
     if not url:
         return None
+    problem = "is not a proxy URL such as http://proxy.example.com:3128"
     try:
         for_httpx = httpx.Proxy(url if "://" in url else f"http://{url}")
         # An unencoded password may continue in the path.
         if for_httpx.url.host and for_httpx.url.raw_path == b"/" and "%" not in for_httpx.url.host:
             httpx.HTTPTransport(verify=False, proxy=for_httpx).close()
             return Proxy(for_httpx, source)
-        problem = _PROXY_FORM
-    except (ValueError, httpx.InvalidURL):  # their messages show the password
-        problem = _PROXY_FORM
+    except (ValueError, httpx.InvalidURL):
+        pass  # their messages show the password
     except ImportError:
         problem = "is a SOCKS proxy, which needs another package: pip install 'httpx[socks]'"
     name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
@@ -177,8 +178,7 @@ class Requests:
         self._base = httpx.URL(self.base_url)
         self._base_path = self._base.raw_path.rstrip(b"/")
         self._no_body = httpx.ByteStream(b"")
-        self._host = network.base_url.netloc.decode("ascii")
-        self._has_proxy = network.proxy is not None
+        self._network = network
         self._auth = auth
         self._headers: tuple[httpx.Headers, int] | None = None
 
@@ -190,7 +190,7 @@ class Requests:
             self._headers = self._headers_with_token()
         headers, generation = self._headers
         url, extensions = self._base, {"target": self._base_path + path.encode("ascii")}
-        if self._has_proxy or not _PLAIN_PATH.fullmatch(path):
+        if self._network.proxy is not None or not _PLAIN_PATH.fullmatch(path):
             url, extensions = httpx.URL(self.base_url + path), {}
         stream = self._no_body if body is None else httpx.ByteStream(body)
         request = httpx.Request(method, url, headers=headers, stream=stream, extensions=extensions)
@@ -203,7 +203,8 @@ class Requests:
 
     def _headers_with_token(self) -> tuple[httpx.Headers, int]:
         credentials, generation = self._auth.headers()
-        headers = httpx.Headers({"host": self._host, "accept": "application/json"})
+        host = self._network.base_url.netloc.decode("ascii")
+        headers = httpx.Headers({"host": host, "accept": "application/json"})
         headers["user-agent"] = f"nftsync/{__version__}"
         headers.update(credentials)  # a configured header replaces ours
         headers["accept-encoding"] = "gzip"
@@ -255,30 +256,18 @@ class Transports:
     """Keep-alive connections, one per thread.
 
     Attributes:
+        timeout: limit per attempt, including connecting.
+        max_bytes: limit per decompressed body.
+        large: bounds the large responses in memory.
         answered: whether any connection has had a response.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        timeout: float,
-        max_bytes: int,
-        large: LargeResponses,
-        stopped: threading.Event,
-    ) -> None:
-        """Prepare to connect.
-
-        Args:
-            network: the proxy and the certificates.
-            timeout: limit per attempt, including connecting.
-            max_bytes: limit per decompressed body.
-            large: bounds the large responses in memory.
-            stopped: once set, no request is sent.
-        """
+    def __init__(self, network: Network, config: ClientConfig, stopped: threading.Event) -> None:
+        """Prepare to connect; once `stopped` is set, no request is sent."""
         self.network = network
-        self.timeout = timeout
-        self.max_bytes = max_bytes
-        self.large = large
+        self.timeout = min(config.timeout, _LONGEST_TIMEOUT)
+        self.max_bytes = config.max_bytes
+        self.large = LargeResponses(config.large_bytes)
         self.stopped = stopped
         self.answered = False
         self._local = threading.local()

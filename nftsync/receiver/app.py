@@ -192,14 +192,12 @@ def create_app(
 
 def close_app(app: Flask) -> None:
     """Store the waiting webhooks and end the app's thread."""
-    committer: Committer = app.extensions[_EXTENSION]
-    committer.close()
+    app.extensions[_EXTENSION].close()
 
 
 def refuse_webhooks(app: Flask, reason: str) -> None:
     """Answer 503 to each webhook from now on; `reason` names the database's damage."""
-    committer: Committer = app.extensions[_EXTENSION]
-    committer.refuse_all(reason)
+    app.extensions[_EXTENSION].refuse_all(reason)
 
 
 def _receiving(

@@ -160,11 +160,16 @@ class Committer:
             self._disconnect()
 
     def _next_batch(self) -> list[_Waiting]:
-        """Wait for requests; return none after `close`."""
+        """Refuse late requests, and wait for others; return none after `close`."""
         while True:
             self._wake.clear()
             closing = self._closing
-            self._gather()
+            while self._incoming:
+                self._queue.append(self._incoming.popleft())
+            moment = time.monotonic()
+            if late := [x for x in self._queue if x.deadline <= moment]:
+                self._queue = deque(x for x in self._queue if x.deadline > moment)
+                self._refuse(late, "another program kept the database locked")
             if self._queue:
                 break
             if closing:
@@ -176,14 +181,6 @@ class Committer:
         if self._busy_since is None:
             self._busy_since = time.monotonic()
         return [self._queue.popleft() for _ in range(min(len(self._queue), _MAX_BATCH))]
-
-    def _gather(self) -> None:
-        while self._incoming:
-            self._queue.append(self._incoming.popleft())
-        moment = time.monotonic()
-        if late := [x for x in self._queue if x.deadline <= moment]:
-            self._queue = deque(x for x in self._queue if x.deadline > moment)
-            self._refuse(late, "another program kept the database locked")
 
     def _check_files(self) -> None:
         """Close the database if its files were moved, to save its log."""

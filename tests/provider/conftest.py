@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -12,6 +13,16 @@ from nftsync.provider.access import GiveUpRule, RateLimiter, access_to
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
 from tests.kit.provider import MakeClient, Provider
+
+
+def everything_known_of(error: BaseException) -> str:
+    """An error with its causes and contexts, as any printer of tracebacks could show them."""
+    seen: list[str] = []
+    link: BaseException | None = error
+    while link is not None:
+        seen += [repr(link), str(link), repr(link.args), repr(vars(link))]
+        link = link.__cause__ or link.__context__
+    return "\n".join([*seen, *traceback.format_exception(error)])
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,13 @@ import pytest
 
 from nftsync.errors import NoConnection, ProxyFailed, ReadError, SettingsError
 from nftsync.provider.client import finish
-from nftsync.provider.webhooks import read_webhook
 from nftsync.records import Effort
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.store.inbox import Delivery, store
-from nftsync.store.mirror import Mirror
 from nftsync.store.schema import open_store
-from nftsync.times import now
 from tests.kit.forward_proxy import HOST, ForwardProxy
-from tests.kit.provider import Provider, balances, entry, head, raw, reply, token, uuid, wallet
+from tests.kit.inbox import Inbox, body_of
+from tests.kit.provider import Provider, balances, entry, head, raw, reply, token, wallet
 from tests.kit.worlds import Outcome
 
 GOOD = balances(entry(token(1)))
@@ -68,15 +64,6 @@ def run(command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> Cal
     return run
 
 
-def one_webhook(database: Path) -> None:
-    """Put a webhook on a token into the inbox."""
-    fields = {"organizationId": uuid(1), "action": "update", "id": uuid(2), "changes": None}
-    fields |= {"resourceId": token(1), "resourceType": "Token", "createdAtUtc": "2026-01-01T00:00Z"}
-    body = json.dumps(fields).encode()
-    with closing(Mirror(database)) as mirror, mirror.transaction() as transaction:
-        store(transaction.connection, [Delivery(body, read_webhook(body, None))], now())
-
-
 # Proxies ----------------------------------------------------------------------------------------
 
 COMMANDS = [
@@ -98,7 +85,8 @@ def test_every_command_that_asks_the_provider_goes_through_the_proxy(
     """By its name, which only the proxy can look up."""
     provider.always(reply(GOOD))
     if words[0] == "replay":
-        one_webhook(tmp_path / "data/nftsync.db")
+        webhook = body_of(1, resourceType="Token", resourceId=token(1))
+        Inbox(tmp_path / "data/nftsync.db").receive(webhook)
         provider.always(reply(b'{"metadata": {}}'))
     url = proxy.with_credentials(f"me:{PASSWORD}")
     lines = f'base_url = "{named(provider)}"\n'
@@ -119,17 +107,17 @@ def test_every_command_that_asks_the_provider_goes_through_the_proxy(
     assert "hu:sh" not in ran.said
 
 
+@pytest.mark.parametrize("proxy_over_tls", [False, True])
 def test_over_tls_the_proxy_sees_a_tunnel_that_is_kept_and_no_request(
-    proxy, secure, certificates, make_client
+    secure, certificates, make_client, proxy_over_tls
 ):
-    client = make_client(
-        base_url=named(secure),
-        proxy=proxy.with_credentials(f"me:{PASSWORD}"),
-        ca_file=certificates.ca,
-    )
-    for number in range(3):
-        assert finish(client.balances(wallet(number), Effort())).entries
-    assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
+    with ForwardProxy(*[certificates.server] * proxy_over_tls) as proxy:
+        proxy.credentials = CREDENTIALS
+        url = proxy.with_credentials(f"me:{PASSWORD}")
+        client = make_client(base_url=named(secure), proxy=url, ca_file=certificates.ca)
+        for number in range(3):
+            assert finish(client.balances(wallet(number), Effort())).entries
+        assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
     assert "proxy-authorization" not in secure.requests()[0].headers
 
 
@@ -170,16 +158,16 @@ def test_no_proxy_is_asked_where_none_is_meant(proxy, provider, run):
     assert proxy.asked == []
 
 
-@pytest.mark.parametrize("secure_way", [True, False])
+@pytest.mark.parametrize("scheme", ["https:", "http:"])
 def test_a_proxy_that_refuses_is_named_without_its_password_and_asked_once(
-    proxy, provider, make_client, secure_way
+    proxy, provider, make_client, scheme
 ):
-    url = named(provider).replace("http:", "https:") if secure_way else named(provider)
+    url = named(provider).replace("http:", scheme)
     given = proxy.with_credentials("me:wrong")
     client = make_client(base_url=url, proxy=given, proxy_source="file x", timeout=5.0)
-    with pytest.raises(ProxyFailed) as caught:
+    message = re.escape(f"the proxy {proxy.address} (from file x) refused: 407")
+    with pytest.raises(ProxyFailed, match=f"^{message}") as caught:
         finish(client.balances(wallet(1), Effort()))
-    assert str(caught.value).startswith(f"the proxy {proxy.address} (from file x) refused: 407")
     assert caught.value.provider_down
     assert "wrong" not in repr(caught.value.__context__)
     assert (len(proxy.asked), provider.requests()) == (1, [])
@@ -207,33 +195,22 @@ def test_a_gateway_that_the_proxy_cannot_reach_is_tried_again(proxy, make_client
     assert len(proxy.asked) == 2
 
 
+BAD_PROXIES = {
+    **dict.fromkeys(
+        ("ftp://me:hush@h:1", "http://me:hush@", "http://me:hush@h:x", "http://me/hush@h:1",
+         "http://me:hush@[h"), "is not a proxy URL"),
+    "socks5://me:hush@h:1": "is a SOCKS proxy, which needs another package",
+}  # fmt: skip
+
+
 def test_a_proxy_that_cannot_be_used_is_an_error_of_the_settings(run):
-    no_url = "is not a proxy URL"
-    for number, (value, problem) in enumerate(
-        {
-            "ftp://me:hush@h:1": no_url,
-            "http://me:hush@": no_url,
-            "http://me:hush@h:x": no_url,
-            "http://me/hush@h:1": no_url,
-            "http://me:hush@[h": no_url,
-            "socks5://me:hush@h:1": "is a SOCKS proxy, which needs another package",
-        }.items()
-    ):
+    for number, (value, problem) in enumerate(BAD_PROXIES.items()):
         words = COMMANDS[number % len(COMMANDS)]
         ran = run(*words, NFTSYNC_BASE_URL="http://x.test", NFTSYNC_PROXY=value)
         assert ran.code == (1 if words[0] == "check" else 2), ran.said
         assert f"proxy (NFTSYNC_PROXY) {problem}" in ran.said
         assert "(from environment NFTSYNC_PROXY)" in ran.said
         assert "hush" not in ran.said
-
-
-def test_a_proxy_over_tls_and_a_provider_over_tls_within(secure, certificates, make_client):
-    with ForwardProxy(certificates.server) as proxy:
-        client = make_client(
-            base_url=named(secure), proxy=proxy.address, ca_file=certificates.ca, attempts=1
-        )
-        assert finish(client.balances(wallet(1), Effort())).entries
-        assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
 
 
 # Certificates -----------------------------------------------------------------------------------
@@ -277,13 +254,12 @@ def test_once_the_provider_has_answered_a_handshake_that_fails_is_repeated(
             assert counted == effort
 
 
-@pytest.mark.parametrize("words", [COMMANDS[0], COMMANDS[1]])
-def test_https_where_the_server_waits_for_plain_http_is_said_after_two_tries(words, run):
+def test_https_where_the_server_waits_for_plain_http_is_said_after_two_tries(run):
     """Some servers without TLS wait for more, and leave the handshake unanswered."""
     with SandboxServer(lambda url: generate(wallets=1, nfts=1, seed=1, image_base=url)) as server:
         url = server.url.replace("http:", "https:")
         environ = {"NFTSYNC_RETRIES": "1000000", "NFTSYNC_TIMEOUT": "2"}
-        ran = run(*words, NFTSYNC_BASE_URL=url, **environ)
+        ran = run("sync", wallet(1), NFTSYNC_BASE_URL=url, **environ)
     assert ran.code == 1
     advice = "does the server speak TLS on this port? If not, use http:// in base_url"
     problem = f"no connection to {url}: the TLS handshake timed out; {advice}"
@@ -317,12 +293,8 @@ def test_plain_http_where_the_server_may_expect_tls_is_hinted_at(secure, provide
     assert hint not in str(broken.value)
 
 
-@pytest.mark.parametrize("where", ["SSL_CERT_FILE", "file"])
-def test_an_own_ca_is_trusted(secure, certificates, where, run):
-    lines = f'base_url = "{secure.url}"\n'
-    lines += f'ca_file = "{certificates.ca}"\n' if where == "file" else ""
-    Path("nftsync.toml").write_text(lines)
-    ran = run("sync", wallet(1), **({} if where == "file" else {where: certificates.ca}))
+def test_an_own_ca_is_trusted(secure, certificates, run):
+    ran = run("sync", wallet(1), NFTSYNC_BASE_URL=secure.url, SSL_CERT_FILE=certificates.ca)
     assert ran.code == 0, ran.said
 
 
@@ -379,9 +351,6 @@ def test_a_key_that_does_not_go_with_the_certificate_is_an_error(certificates, m
             make_client(base_url="https://x.test", **own)
 
 
-# Few descriptors --------------------------------------------------------------------------------
-
-
 def test_few_descriptors_end_a_sync_without_a_traceback(provider):
     provider.always(reply(status=503))
     Path("wallets").write_text("\n".join(wallet(number) for number in range(80)))
@@ -397,9 +366,6 @@ def test_few_descriptors_end_a_sync_without_a_traceback(provider):
     assert ran.returncode == 1, ran.stderr
     assert "Traceback" not in ran.stderr
     assert "Too many open files" in ran.stdout + ran.stderr
-
-
-# Unsolicited responses --------------------------------------------------------------------------
 
 
 def test_an_answer_that_came_before_it_was_asked_for_is_never_taken(provider, make_client):

@@ -1,7 +1,8 @@
-"""Requests: user agent, credentials, connections, conditions and bodies."""
+"""Requests: user agent, credentials, connections, conditions, bodies; reads of objects."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shlex
@@ -10,20 +11,36 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nftsync
-from nftsync.errors import AccessRefused, ReadError, SettingsError, UnusableResponse
+from nftsync.errors import AccessRefused, InputError, ReadError, SettingsError, UnusableResponse
 from nftsync.provider.access import Auth, access_to
-from nftsync.provider.client import finish
+from nftsync.provider.client import Client, finish
 from nftsync.provider.config import ClientConfig, Paging
-from nftsync.provider.wire import WalletList
-from nftsync.records import Effort
-from tests.kit.provider import Peer, balances, entry, head, raw, reply, token, wallet
+from nftsync.provider.wire import CutShort, WalletList, check_object
+from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
+from nftsync.records import Effort, ObjectRead, SequenceNumbers, TokenRead, WalletRead
+from tests.kit.provider import (
+    Peer,
+    balances,
+    entry,
+    head,
+    raw,
+    reply,
+    silence,
+    token,
+    uuid,
+    wallet,
+)  # fmt: skip
 from tests.kit.worlds import PATIENCE
+from tests.provider.conftest import everything_known_of
 
 SECRET = "s3cr3t-t0k3n"
 EMPTY = balances()
@@ -51,19 +68,6 @@ def accepting(bearer: str) -> Any:
         return (reply(EMPTY) if good else reply(status=401))(peer)
 
     return answer
-
-
-def everything_known_of(error: BaseException) -> str:
-    """An error with its causes and contexts, as any printer of tracebacks could show them."""
-    seen: list[str] = []
-    link: BaseException | None = error
-    while link is not None:
-        seen += [repr(link), str(link), repr(link.args), repr(vars(link))]
-        link = link.__cause__ or link.__context__
-    return "\n".join([*seen, *traceback.format_exception(error)])
-
-
-# User agent -------------------------------------------------------------------------------------
 
 
 def test_a_read_asks_for_json_in_the_name_of_nftsync(provider, make_client):
@@ -131,8 +135,8 @@ def test_headers_are_sent_on_every_request_and_a_token_takes_the_place_of_one(
 ):
     provider.always(reply(b'{"metadata": {}}'))
     headers = {"X-Api-Key": SECRET, "AUTHORIZATION": "Basic eA=="}
-    for given, sent in (({}, "Basic eA=="), ({"api_token": SECRET}, f"Bearer {SECRET}")):
-        client = make_client(headers=headers, **given)
+    for more, sent in (({}, "Basic eA=="), ({"api_token": SECRET}, f"Bearer {SECRET}")):
+        client = make_client(headers=headers, **more)
         finish(client.token(token(1), Effort()))
         client.configure_webhooks({"enabled": True})
         for seen in provider.requests()[-2:]:
@@ -167,14 +171,10 @@ def test_the_token_command_runs_once_at_the_start_and_once_after_a_401_for_16_th
     refused = [x for x in provider.requests()[16:] if x.headers["authorization"] == "Bearer t1"]
     assert len(provider.requests()) == 16 + len(refused) + 16
     assert 1 <= len(refused) <= 16
-
-
-def test_a_new_token_that_is_refused_too_fails_the_read(provider, make_client, tmp_path):
-    command, effort = Counting(tmp_path), Effort()
-    provider.always(reply(status=401))
+    accepted[0], effort = "another", Effort()  # so that a new token is refused, too
     with pytest.raises(AccessRefused, match="401"):
-        finish(make_client(token_command=command.line).balances(wallet(1), effort))
-    assert (command.count, effort) == (2, Effort(2, 1))
+        finish(client.balances(wallet(1), effort))
+    assert (command.count, effort) == (3, Effort(2, 1))
 
 
 def test_a_command_that_fails_is_run_once_for_all_waiting_threads_and_again_later(tmp_path):
@@ -222,30 +222,6 @@ def test_a_token_command_that_fails_says_so_and_shows_none_of_its_output(
     assert provider.requests() == []
 
 
-FAULTS = {
-    "refused": reply(status=401),
-    "not found": reply(status=404),
-    "down": reply(status=503),
-    "moved": reply(status=302, location="http://127.0.0.1:1/"),
-    "broken": raw(b"HTTP/1.1 200 OK\r\n", then="reset"),
-    "not HTTP": raw(b"SSH-2.0-x\r\n"),
-    "not JSON": reply(b"<html>"),
-    "waiting": reply(status=429, retry_after="9999"),
-    "bad gzip": reply(b"xxxxxxxx", content_encoding="gzip"),
-}
-
-
-def test_no_secret_is_in_an_error_or_a_repr(provider, make_client):
-    for fault in FAULTS.values():
-        client = make_client(api_token=SECRET, headers={"X-Key": SECRET}, attempts=2)
-        provider.always(fault)
-        with pytest.raises(ReadError) as caught:
-            finish(client.balances(wallet(1), Effort()))
-        assert SECRET in str(provider.requests()[-1].headers)
-        assert SECRET not in everything_known_of(caught.value)
-        assert SECRET not in repr(client)
-
-
 # Conditions -------------------------------------------------------------------------------------
 
 
@@ -262,18 +238,6 @@ def test_if_none_match_is_sent_only_where_the_answer_is_known(provider, make_cli
     finish(client.balances(wallet(1), Effort(), known_digest=known.digest))
     sent = [seen.headers.get("if-none-match") for seen in provider.requests()]
     assert sent == [None, None, '"v1"', None]
-
-
-def test_the_same_body_is_known_by_its_digest(provider, make_client):
-    client = make_client()
-    digests = []
-    for amount, unchanged in (("1", False), ("1", True), ("2", False)):
-        provider.holds(wallet(1), entry(token(1), amount))
-        known = digests[-1] if digests else None
-        found = finish(client.balances(wallet(1), Effort(), known_digest=known))
-        digests.append(found.digest)
-        assert (found.unchanged, found.entries == []) == (unchanged, unchanged)
-    assert digests[0] == digests[1] != digests[2]
 
 
 def test_a_304_that_was_not_asked_for_and_a_validator_that_cannot_be_sent_are_no_use(
@@ -303,24 +267,19 @@ def paged(*pages: bytes) -> Any:
     return answer
 
 
-def test_a_cursor_is_sent_as_it_came(provider, make_client):
-    cursor = "a+b/c=&d?#\u00e9 %20\n"
-    provider.always(reply(balances(next=cursor)), reply(EMPTY))
-    finish(make_client(paging=PAGING).balances(wallet(1), Effort()))
-    assert provider.requests()[1].query == "after=a%2Bb%2Fc%3D%26d%3F%23%C3%A9+%2520%0A"
-
-
 def test_pages_are_never_asked_for_conditionally_but_known_by_their_digest(provider, make_client):
     provider.always(paged(balances(entry(token(1)), next=1), balances(entry(token(2)))))
-    first = finish(make_client(paging=PAGING).balances(wallet(1), Effort()))
-    again = finish(
-        make_client(paging=PAGING).balances(
-            wallet(1), Effort(), etag='"v1"', known_digest=first.digest
-        )
-    )
+    client = make_client(paging=PAGING)
+    first = finish(client.balances(wallet(1), Effort()))
+    known = {"etag": '"v1"', "known_digest": first.digest}
+    again = finish(client.balances(wallet(1), Effort(), **known))
     assert not first.unchanged
     assert again == WalletList([], digest=first.digest, unchanged=True)
     assert all("if-none-match" not in seen.headers for seen in provider.requests())
+    cursor = "a+b/c=&d?#\u00e9 %20\n"  # is sent as it came
+    provider.always(reply(balances(next=cursor)), reply(EMPTY))
+    finish(client.balances(wallet(1), Effort()))
+    assert provider.requests()[-1].query == "after=a%2Bb%2Fc%3D%26d%3F%23%C3%A9+%2520%0A"
 
 
 def test_a_cursor_that_comes_again_or_is_too_long_fails_the_read(provider, make_client):
@@ -345,9 +304,6 @@ def test_a_page_that_fails_is_asked_for_again_and_not_the_first(provider, make_c
     queries = [seen.query for seen in provider.requests()]
     assert queries == ["", "after=1", "after=1", "after=2", "after=2"]
     assert effort == Effort(5, 2)
-
-
-# Webhook configuration --------------------------------------------------------------------------
 
 
 def test_the_webhook_configuration_is_patched_with_what_was_given(provider, make_client):
@@ -389,3 +345,99 @@ def test_the_keys_of_connections_are_written_nowhere(tmp_path, monkeypatch):
     monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
     access = access_to(ClientConfig(base_url="https://api.example.com"))
     assert access.network.tls.keylog_filename is None
+
+
+# Objects of webhooks, and failures that mean the provider is down --------------------------------
+
+PATH = f"/v1/transactions/{uuid(1)}"
+TASKS: list[AnyTask] = [
+    WalletTask(wallet(1)),
+    TokenTask(token(1)),
+    ObjectTask("Transaction", uuid(1), PATH),
+]
+
+
+def read_one(client: Client, task: AnyTask) -> WalletRead | TokenRead | ObjectRead:
+    return finish(read(client, SequenceNumbers(0, 6), task))
+
+
+def test_an_object_is_kept_as_it_was_sent(provider, make_client):
+    for body in (
+        b' {"a": [1, {"b": null}], "a": 2} \n',
+        b'{"amount": ' + b"9" * 5_000 + b', "x": 1e999, "y": -0.10}',
+        '{"name": "\u00e9\\u0000\\ud83d\\ude00"}'.encode(),
+    ):
+        provider.bodies[PATH] = body
+        found = read_one(make_client(), ObjectTask("Transaction", uuid(1), PATH))
+        assert isinstance(found, ObjectRead)
+        assert (found.resource_type, found.resource_id) == ("Transaction", uuid(1))
+        assert (found.outcome, found.body, found.error) == ("ok", body.decode(), None)
+        assert (found.effort, found.provider_down) == (Effort(1, 0), False)
+        assert found.sequence > 6
+    assert {(x.method, x.path, x.body) for x in provider.requests()} == {("GET", PATH, b"")}
+
+
+def test_what_is_no_object_fails_the_read_and_not_the_provider(provider, make_client):
+    for body, message in (
+        (b"[1]", r"^\$: expected .?object"),
+        (b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}", "nested more than 200"),
+        (b'{"a": ', "cut short"),
+    ):
+        provider.always(reply(body))
+        found = read_one(make_client(attempts=2), TASKS[2])
+        assert (found.outcome, found.body, found.provider_down) == ("failed", None, False)
+        assert re.search(message, found.error)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+_OBJECTS = st.dictionaries(st.text(max_size=8), _JSON, max_size=3)
+
+
+@settings(max_examples=60)
+@given(
+    st.binary(max_size=60) | (_OBJECTS | _JSON).map(lambda value: json.dumps(value).encode()),
+    st.data(),
+)
+def test_any_body_is_an_object_or_refused_and_cut_anywhere_it_is_cut_short(body, data):
+    try:
+        kept = check_object(body)
+    except UnusableResponse:
+        return
+    assert isinstance(json.loads(kept.decode()), dict)
+    assert kept == body or b"\\ud" in body
+    with pytest.raises(CutShort):
+        check_object(body.strip()[: data.draw(st.integers(0, len(body.strip()) - 1))])
+
+
+def test_a_path_that_is_not_encoded_is_never_sent(provider, make_client):
+    for path in ("", "v1", "http://h/x", "/a b", "/a\r\nX: y", "/\u00e9", "/a\0", "/a\n"):
+        with pytest.raises(InputError, match="is not an encoded path"):
+            finish(make_client().object(path, Effort()))
+    assert provider.requests() == []
+
+
+DOWN = [
+    *(reply(status=status) for status in (401, 403, 429, 500, 503, 599)),
+    *(reply(status=status, retry_after="86400") for status in (429, 503)),
+    *(raw(then="reset"), reply(b"{}", length=9), silence()),
+]
+NOT_DOWN = [
+    *(reply(status=status) for status in (301, 304, 400, 404, 410, 422)),
+    *(reply(b"<html>"), reply(b" " * 2_000_000), reply(b"{}", content_encoding="br")),
+    reply(gzip.compress(b'{"a": 1}')[:-9], content_encoding="gzip"),
+]
+
+
+def test_a_provider_that_refuses_everybody_or_gives_no_answer_is_down_and_no_other(
+    provider, make_client
+):
+    faults = [*((True, fault) for fault in DOWN), *((False, fault) for fault in NOT_DOWN)]
+    for (down, fault), task in zip(faults, cycle(TASKS), strict=False):
+        provider.always(fault)
+        client = make_client(attempts=1, timeout=0.5, max_bytes=1_000_000)
+        found = read_one(client, task)
+        assert (found.outcome, found.provider_down) == ("failed", down), found.error

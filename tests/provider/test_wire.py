@@ -22,18 +22,11 @@ from nftsync.records import CONTENT_COLUMNS, Content
 
 ID = "1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed"
 OTHER = "6ec0bd7f-11c0-43da-975e-2a8ad9ebae0b"
-DOCUMENTED_METADATA = {
-    "name": "n",
-    "description": "d",
-    "image": "i",
-    "animationUrl": "a",
-    "externalUrl": "e",
-    "backgroundColor": "b",
-    "editionId": 3,
-    "totalEdition": 10,
-    "creatorName": "c",
-    "creatorImageUrl": "ci",
-    "creatorExternalPageUrl": "ce",
+TEXTS = ("name", "description", "image", "animationUrl", "externalUrl", "backgroundColor")
+CREATOR = ("creatorName", "creatorImageUrl", "creatorExternalPageUrl")
+DOCUMENTED_METADATA: dict[str, Any] = {
+    name: {"editionId": 3, "totalEdition": 10}.get(name, name)
+    for name in (*TEXTS, "editionId", "totalEdition", *CREATOR)
 }
 
 
@@ -250,12 +243,10 @@ def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else():
         assert said.startswith("$.next: expected a cursor")
 
 
-def test_a_token_named_twice_is_listed_once_or_refused():
+def test_a_token_named_twice_is_listed_once():
     first, second = (("a",), ("b",))
     twice = [(ID, "1", first), (OTHER, "2", None), (ID, "1", second)]
     assert sorted(without_duplicates(twice)) == [(ID, "1", first), (OTHER, "2", None)]
-    with pytest.raises(UnusableResponse, match=f"{ID} is listed twice.*'1' and '2'"):
-        without_duplicates([*twice, (ID, "2", None)])
 
 
 # Properties -------------------------------------------------------------------------------------
@@ -346,31 +337,11 @@ def _reassemble(content: Content) -> dict[str, Any]:
 @given(
     st.dictionaries(st.uuids().map(str), st.tuples(_TEXT, st.none() | _records()), max_size=3),
     st.booleans(),
+    st.randoms(use_true_random=False),
 )
-def test_a_random_world_comes_back_exactly(world, ascii_only):
-    listed = [
-        {"tokenId": token_id, "amount": amount} | ({} if drawn is None else {"token": drawn[0]})
-        for token_id, (amount, drawn) in world.items()
-    ]
-    body = json.dumps({"nftTokenBalances": listed}, ensure_ascii=ascii_only).encode()
-    page = decode_wallet(body)
-    assert page.doubt is None
-    assert [entry[:2] for entry in page.entries] == [
-        (x, amount) for x, (amount, _) in world.items()
-    ]
-    for (_, _, content), (_, drawn) in zip(page.entries, world.values(), strict=True):
-        assert (content is None) == (drawn is None)
-        if content is not None:
-            record, extra = drawn
-            assert _reassemble(content) == record
-            assert (json.loads(str(content[-1])) if content[-1] is not None else {}) == extra
-            alone = json.dumps({"id": ID} | record).encode()
-            assert decode_token(alone, ID)[:-1] == content[:-1]
+def test_a_random_world_comes_back_exactly(world, ascii_only, shuffler):
+    """And neither order nor spacing nor escapes of a record's fields matter."""
 
-
-@settings(max_examples=60)
-@given(_records(), st.randoms(use_true_random=False))
-def test_neither_order_nor_spacing_nor_escapes_of_fields_matter(drawn, shuffler):
     def shuffled(value: Any) -> Any:
         if isinstance(value, list):
             return [shuffled(item) for item in value]
@@ -378,7 +349,21 @@ def test_neither_order_nor_spacing_nor_escapes_of_fields_matter(drawn, shuffler)
             return value
         return {name: shuffled(value[name]) for name in shuffler.sample(list(value), len(value))}
 
-    record = {"id": ID} | drawn[0]
-    expected = decode_token(json.dumps(record).encode(), ID)
-    for form in ({}, {"indent": 3, "ensure_ascii": False}, {"separators": (",", ":")}):
-        assert decode_token(json.dumps(shuffled(record), **form).encode(), ID) == expected
+    listed = [
+        {"tokenId": token_id, "amount": amount} | ({} if drawn is None else {"token": drawn[0]})
+        for token_id, (amount, drawn) in world.items()
+    ]
+    body = json.dumps({"nftTokenBalances": listed}, ensure_ascii=ascii_only).encode()
+    page = decode_wallet(body)
+    assert page.doubt is None
+    amounts = [(token_id, amount) for token_id, (amount, _) in world.items()]
+    assert [entry[:2] for entry in page.entries] == amounts
+    for (_, _, content), (_, drawn) in zip(page.entries, world.values(), strict=True):
+        assert (content is None) == (drawn is None)
+        if content is not None:
+            record, extra = drawn
+            assert _reassemble(content) == record
+            assert (json.loads(str(content[-1])) if content[-1] is not None else {}) == extra
+            for form in ({}, {"indent": 3, "ensure_ascii": False}, {"separators": (",", ":")}):
+                alone = json.dumps(shuffled({"id": ID} | record), **form).encode()
+                assert decode_token(alone, ID) == content

@@ -1,14 +1,101 @@
-"""A receiver on a real port, with a real database."""
+"""Webhooks as the service sends them, and receivers on real ports, with real databases."""
 
 from __future__ import annotations
 
+import json
+import socket
+import sqlite3
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import httpx
 import pytest
 
-from tests.receiver.world import Running, running
+from nftsync.provider.webhooks import HEADER, sign
+from nftsync.receiver.app import close_app, create_app
+from nftsync.wsgi import HttpServer
+
+SECRET = "a secret that never shows"
+ORGANIZATION = "00000000-0000-4000-8000-00000000000a"
+
+
+def fields(**changed: Any) -> dict[str, Any]:
+    """The fields of a good webhook with a new id."""
+    return {
+        "organizationId": ORGANIZATION,
+        "action": "create",
+        "id": str(uuid.uuid4()),
+        "resourceId": str(uuid.uuid4()),
+        "resourceType": "Wallet",
+        "createdAtUtc": "2026-01-31T12:00:00.1234567+00:00",
+        "changes": None,
+    } | changed
+
+
+def body(**changed: Any) -> bytes:
+    """The body of a good webhook with a new id."""
+    return json.dumps(fields(**changed)).encode()
+
+
+def headers(content: bytes, secret: str = SECRET) -> dict[str, str]:
+    """The headers it is signed with."""
+    return {HEADER: sign(secret, content), "Content-Type": "application/json; charset=utf-8"}
+
+
+def raw(content: bytes, *lines: str, secret: str = SECRET) -> bytes:
+    """A signed request as it goes over the wire."""
+    head = [
+        "POST /webhooks HTTP/1.1",
+        "Host: receiver",
+        f"{HEADER}: {sign(secret, content)}",
+        f"Content-Length: {len(content)}",
+        *lines,
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + content
+
+
+class Running(NamedTuple):
+    """A running receiver."""
+
+    server: HttpServer
+    database: Path
+    client: httpx.Client
+
+    def post(self, content: bytes, secret: str = SECRET) -> int:
+        reply = self.client.post("/webhooks", content=content, headers=headers(content, secret))
+        return reply.status_code
+
+    def query(self, statement: str) -> list[Any]:
+        with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
+            return connection.execute(statement).fetchall()
+
+    def webhooks(self, columns: str = "webhook_id, state, deliveries") -> list[Any]:
+        return self.query(f"SELECT {columns} FROM webhooks ORDER BY webhook_no")
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.server.port), timeout=20)
+
+    def replies(self, requests: bytes) -> bytes:
+        """Send requests over one connection; what comes until its end."""
+        with self.connect() as link:
+            link.sendall(requests)
+            return link.makefile("rb").read()
+
+
+@contextmanager
+def running(database: Path, **options: Any) -> Iterator[Running]:
+    app = create_app(database=database, **{"secrets": [SECRET]} | options)
+    try:
+        with (
+            HttpServer(app) as server,
+            httpx.Client(base_url=server.url, trust_env=False, verify=False, timeout=30) as client,
+        ):
+            yield Running(server, database, client)
+    finally:
+        close_app(app)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from nftsync.errors import InputError
 from nftsync.wsgi import HttpServer, Listener
 from tests.kit.worlds import PATIENCE
-from tests.receiver.world import Running, body, raw
+from tests.receiver.conftest import Running, body, raw
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -79,33 +79,26 @@ def test_its_port_is_free_after_a_stop_and_its_threads_have_ended() -> None:
         assert get(again) == "hello"
 
 
-class Slow:
-    """An app whose requests last until they are let go."""
-
-    def __init__(self, reply: bytes = b"hello") -> None:
-        self.reply = reply
-        self.entered = threading.Semaphore(0)
-        self.go = threading.Event()
-
-    def __call__(self, _: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
-        self.entered.release()
-        assert self.go.wait(PATIENCE)
-        start_response("200 OK", [("Content-Length", str(len(self.reply)))])
-        return [self.reply]
-
-
 def test_a_stop_lets_requests_in_work_finish_refuses_others_and_cuts_off_half_sent_ones() -> None:
-    app = Slow(b"x" * 5_000_000)  # more than the system takes at once
-    server = HttpServer(app)
+    entered, go = threading.Semaphore(0), threading.Event()
+    whole = b"x" * 5_000_000  # more than the system takes at once
+
+    def slow(_: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        entered.release()
+        assert go.wait(PATIENCE)
+        start_response("200 OK", [("Content-Length", str(len(whole)))])
+        return [whole]
+
+    server = HttpServer(slow)
     with connect(server) as working, connect(server) as half, connect(server) as idle:
         working.sendall(REQUEST)
         half.sendall(REQUEST[:-4])
-        assert app.entered.acquire(timeout=PATIENCE)
+        assert entered.acquire(timeout=PATIENCE)
         stopping = threading.Thread(target=server.close)
         stopping.start()
         refused = b"HTTP/1.1 200"
         while refused.startswith(b"HTTP/1.1 200"):  # until the stop has begun
-            app.go.set()
+            go.set()
             with connect(server) as late:
                 late.sendall(REQUEST)
                 refused = late.recv(5_000_000)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
 import re
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,9 +18,10 @@ import pytest
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.receiver.app import create_app
+from nftsync.serve.log import log_lines
 from tests.kit.inbox import quarantine_id
 from tests.kit.worlds import PATIENCE
-from tests.receiver.world import SECRET, Running, body, headers, raw
+from tests.receiver.conftest import SECRET, Running, body, headers, raw
 
 LIMIT = 256 * 1024
 
@@ -186,3 +192,20 @@ def test_without_a_good_secret_and_path_there_is_no_receiver(tmp_path: Path) -> 
         with pytest.raises(InputError, match="--path"):
             create_app(database=tmp_path / "x.db", secrets=["x"], path=path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_flood_of_refused_webhooks_is_a_few_lines_and_a_count(receiver: Running) -> None:
+    log, root = io.StringIO(), logging.getLogger()
+    level = root.level
+    handler = log_lines(logging.DEBUG, log)
+    for _ in range(100):
+        receiver.post(b"x", "wrong")
+    time.sleep(1)
+    receiver.post(b"x", "wrong")
+    root.removeHandler(handler)
+    root.setLevel(level)
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    lines = [line for line in lines if line["logger"] == "nftsync.receiver"]
+    assert sum(line.get("suppressed", 0) for line in lines) + len(lines) == 101
+    by_second = Counter(line["time"][:19] for line in lines)
+    assert max(by_second.values()) == 10

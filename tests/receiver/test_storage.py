@@ -1,39 +1,158 @@
-"""When the database takes no writes: 503, and everything is well again afterwards."""
+"""The inbox keeps each webhook once; while the database takes no writes, webhooks get 503."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nftsync.provider.webhooks import Webhook, read_webhook
 from nftsync.receiver.committer import Committer
-from nftsync.store.inbox import Delivery
+from nftsync.store import STATES
+from nftsync.store.inbox import Delivery, Stored, store
+from nftsync.store.schema import open_store
+from tests.kit.inbox import quarantine_id
 from tests.kit.worlds import PATIENCE
-from tests.receiver.world import Running, body
+from tests.receiver.conftest import ORGANIZATION, Running, body, fields
+
+AT = "2026-01-31T12:00:00.000000Z"
+LATER = "2026-01-31T13:00:00.000000Z"
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_store(tmp_path / "nftsync.db")) as opened:
+        opened.execute("PRAGMA synchronous = OFF")
+        yield opened
+
+
+def put(
+    connection: sqlite3.Connection,
+    *contents: bytes,
+    at: str = AT,
+    organization_id: str | None = None,
+) -> list[Stored]:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        deliveries = [Delivery(x, read_webhook(x, organization_id)) for x in contents]
+        return store(connection, deliveries, at)
+
+
+def rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    cursor = connection.execute("SELECT * FROM webhooks ORDER BY webhook_no")
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def test_a_new_webhook_waits_for_replay_at_once(connection: sqlite3.Connection) -> None:
+    content = body(id="AAAAAAAA-0000-4000-8000-000000000001", changes={"a": 1})
+    assert put(connection, content) == ["stored"]
+    sent = json.loads(content)
+    expected = {
+        "webhook_id": "aaaaaaaa-0000-4000-8000-000000000001",
+        "organization_id": ORGANIZATION,
+        "action": "create",
+        "resource_type": "Wallet",
+        "resource_id": sent["resourceId"],
+        "created_at_utc": sent["createdAtUtc"],
+        "changes": '{"a": 1}',
+        "body": content,
+        "body_sha256": hashlib.sha256(content).hexdigest(),
+        "received_at": AT,
+        "next_attempt_at": AT,
+        "finished_at": None,
+        "state": "pending",
+        "attempts": 0,
+        "deliveries": 1,
+        "last_error": None,
+        "run_id": None,
+    }
+    (row,) = rows(connection)
+    assert row | expected == row
+
+
+def test_the_same_webhook_again_is_only_counted_whatever_became_of_it(
+    connection: sqlite3.Connection,
+) -> None:
+    content = body()
+    put(connection, content)
+    for deliveries, state in enumerate(STATES, start=2):
+        connection.execute("UPDATE webhooks SET state = ?, body = NULL", (state,))
+        before = rows(connection)
+        assert put(connection, content, at=LATER) == ["duplicate"]
+        before[0]["deliveries"] = deliveries
+        assert rows(connection) == before
+    # An organization that was set meanwhile makes it no other webhook.
+    assert put(connection, content, organization_id=str(uuid.UUID(int=5))) == ["duplicate"]
+
+
+def test_an_id_that_comes_with_another_body_is_quarantined_beside_it(
+    connection: sqlite3.Connection,
+) -> None:
+    first = fields()
+    one, other = json.dumps(first).encode(), json.dumps(first | {"action": "update"}).encode()
+    put(connection, one)
+    before = rows(connection)
+    assert put(connection, other, at=LATER) == ["quarantined"]
+    kept, beside = rows(connection)
+    assert [kept] == before
+    assert beside["webhook_id"] == quarantine_id(other)
+    assert beside["state"] == "quarantined"
+    assert beside["last_error"] == "this id was seen with another body"
+    assert beside["finished_at"] == beside["received_at"] == LATER
+    assert beside["next_attempt_at"] is None
+    assert (beside["action"], beside["resource_id"]) == ("update", first["resourceId"])
+    assert put(connection, other, one, other) == ["duplicate"] * 3
+    assert [row["deliveries"] for row in rows(connection)] == [2, 3]
+
+
+FEW = [str(ORGANIZATION[:-1] + digit) for digit in "123"]
+few_bodies = st.builds(
+    lambda name, action: json.dumps(fields(id=name, action=action, resourceId=FEW[0])).encode(),
+    st.sampled_from(FEW),
+    st.sampled_from(["a", "b", "c"]),
+)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    batches=st.lists(
+        st.lists(few_bodies | st.sampled_from([b"", b"x", b"{}"]), max_size=8), max_size=4
+    )
+)
+def test_however_webhooks_come_in_batches_the_same_is_kept(
+    connection: sqlite3.Connection, batches: list[list[bytes]]
+) -> None:
+    """The first body of an id has it, each other body is quarantined once, and all are counted."""
+    owners: dict[str, bytes] = {}
+    expected: dict[str, int] = {}
+    for content in [content for batch in batches for content in batch]:
+        read = read_webhook(content, None)
+        name = quarantine_id(content)
+        if hasattr(read, "webhook_id") and owners.setdefault(read.webhook_id, content) == content:
+            name = read.webhook_id
+        expected[name] = expected.get(name, 0) + 1
+    connection.execute("DELETE FROM webhooks")
+    results = [put(connection, *batch) for batch in batches]
+    found = {row["webhook_id"]: row["deliveries"] for row in rows(connection)}
+    assert found == expected
+    assert sum(x != "duplicate" for batch in results for x in batch) == len(expected)
 
 
 def delivery(content: bytes) -> Delivery:
     return Delivery(content, read_webhook(content, None))
-
-
-def test_a_lock_that_ends_in_time_only_delays(receiver: Running) -> None:
-    content = body()
-    with ThreadPoolExecutor(1) as pool:
-        with closing(sqlite3.connect(receiver.database, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            status = pool.submit(receiver.post, content)
-            time.sleep(0.3)
-            assert not status.done()
-            other.execute("ROLLBACK")
-        assert status.result() == 200
-    assert receiver.webhooks("deliveries") == [(1,)]
 
 
 def test_a_webhook_that_cannot_be_stored_takes_no_other_down(tmp_path: Path) -> None:
@@ -113,19 +232,6 @@ def test_who_serves_learns_once_that_the_writer_broke(run: Callable[..., Running
     assert told.empty()
 
 
-def test_what_waits_when_it_closes_is_stored(tmp_path: Path) -> None:
-    committer = Committer(tmp_path / "nftsync.db")
-    contents = [body() for _ in range(40)]
-    with ThreadPoolExecutor(41) as pool:
-        outcomes = [pool.submit(committer.submit, delivery(content)) for content in contents]
-        time.sleep(0.001)
-        committer.close()
-        stored = [x for x, y in zip(contents, outcomes, strict=True) if y.result() == "stored"]
-    with closing(sqlite3.connect(tmp_path / "nftsync.db")) as connection:
-        kept = {row[0] for row in connection.execute("SELECT body FROM webhooks")}
-    assert kept == set(stored)
-
-
 def test_a_writer_that_is_held_up_keeps_no_later_request_waiting_for_long(tmp_path: Path) -> None:
     """So a few threads answer however many come one after another while the database is locked."""
     committer = Committer(tmp_path / "nftsync.db")
@@ -143,3 +249,14 @@ def test_a_writer_that_is_held_up_keeps_no_later_request_waiting_for_long(tmp_pa
     while committer.submit(delivery(body())) != "stored":  # it has 0.1 s, at first
         assert time.monotonic() < until
     committer.close()
+
+
+def test_a_locked_database_is_logged_once_and_its_end_once(
+    receiver: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(sqlite3.connect(receiver.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert [receiver.post(body()) for _ in range(2)] == [503, 503]
+    receiver.post(body())
+    messages = [x.getMessage() for x in caplog.records if x.name == "nftsync.receiver"]
+    assert messages == ["cannot store webhooks", "webhooks are stored again"]

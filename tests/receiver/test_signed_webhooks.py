@@ -1,7 +1,8 @@
-"""A webhook's body: its fields, or a reason that is safe to store."""
+"""A webhook's signature, and its body: the fields, or a reason that is safe to store."""
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
 import uuid
@@ -12,8 +13,50 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
-from tests.receiver.world import ORGANIZATION, body, fields
+from nftsync.provider.webhooks import Unusable, Webhook, read_webhook, sign, verify
+from tests.receiver.conftest import ORGANIZATION, body, fields
+
+#: secret, body, and what `openssl dgst -sha256 -mac HMAC -macopt hexkey:... -binary | openssl
+#: base64` made of them.
+OPENSSL = [
+    ("secret", b'{"id":"1"}', "YUYUKizgFZ6EwHZ4geTsgLw5faYlJufRn3B5XreUYMA="),
+    ("secret", b"", "+eZuF5tnR65UEI+C+K3os8Jddv0wr95sOVgixTAZYWk="),
+    (
+        "Schlüssel-鍵-🔑",
+        "körper\n".encode() + b"\x00\xff",
+        "ba29cfjfa54FJJIx928NexyUrrBwDLJGyzFIM6Hetlk=",
+    ),
+    ("k" * 100, b"a longer key than a block", "CrRsboPdLpY87v6JX6qnRrY5hoKAh+HKcOaAYseHRbg="),
+    (" padded secret ", b'{"changes":null}', "RNd5EcUcekW0TKaz4L/RxA4MKpHAV/YZDQqqCpbf3zM="),
+]
+
+#: As a header arrives: any bytes, read as latin-1; and texts that no header can be.
+headers = st.none() | st.text(st.characters(max_codepoint=255)) | st.text()
+
+
+@pytest.mark.parametrize(("secret", "content", "made"), OPENSSL)
+def test_what_openssl_makes_is_made_and_accepted(secret: str, content: bytes, made: str) -> None:
+    assert sign(secret, content) == made
+    assert verify(content, made, [secret]) == 0
+    assert verify(content, made, ["another", secret]) == 1
+    assert verify(content + b" ", made, [secret]) == verify(content, made, ["another"]) == "wrong"
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=200), headers)
+@example(b"x", None)
+@example(b"x", "")
+def test_no_other_header_is_accepted(content: bytes, header: str | None) -> None:
+    """Nor another spelling of the same bytes."""
+    good = sign("secret", content)
+    if header != good:
+        assert verify(content, header, ["secret"]) in {"missing", "malformed", "wrong"}
+    digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    twin = good[:42] + digits[digits.index(good[42]) ^ 1] + "="
+    assert base64.b64decode(twin) == base64.b64decode(good)
+    assert verify(content, twin, ["secret"]) == "wrong"
+    for other in (f" {good}", f"{good}\n", good.rstrip("="), f"{good}=", f"{good}, {good}"):
+        assert verify(content, other, ["secret"]) == "malformed"
 
 
 def assert_storable(read: Webhook | Unusable) -> None:
@@ -39,26 +82,15 @@ def reason(content: bytes, organization_id: str | None = None) -> str:
     return read.reason
 
 
-def test_all_fields_are_read_and_ids_are_lower_cased() -> None:
-    given_fields = fields(id=str(uuid.uuid4()).upper(), futureField={"x": [1]})
-    read = read_webhook(json.dumps(given_fields).encode(), ORGANIZATION.upper())
-    assert read == Webhook(
-        given_fields["id"].lower(),
-        ORGANIZATION,
-        "create",
-        "Wallet",
-        given_fields["resourceId"],
-        "2026-01-31T12:00:00.1234567+00:00",
-        None,
-    )
-
-
-def test_changes_are_kept_to_the_letter() -> None:
+def test_all_fields_are_read_ids_in_lower_case_and_changes_to_the_letter() -> None:
+    sent = fields(id=str(uuid.uuid4()).upper(), futureField={"x": [1]}, changes="HERE")
     changes = '{"amount": 1.10, "n":123456789012345678901234567890e-2, "\\u00e4": {"b": [ ]}}'
-    text = json.dumps(fields(changes="HERE")).replace('"HERE"', changes)
-    read = read_webhook(text.encode(), None)
-    assert isinstance(read, Webhook)
-    assert read.changes == changes
+    for text in ("null", changes):
+        content = json.dumps(sent).replace('"HERE"', text).encode()
+        read = read_webhook(content, ORGANIZATION.upper())
+        ids = (sent["id"].lower(), ORGANIZATION)
+        texts = ("create", "Wallet", sent["resourceId"], sent["createdAtUtc"])
+        assert read == Webhook(*ids, *texts, None if text == "null" else changes)
 
 
 @pytest.mark.parametrize("name", [name for name in fields() if name != "changes"])
