@@ -38,6 +38,10 @@ _SENT_SECONDS = 2.0
 _HELD_IN_MEMORY = 128 * 1024
 #: Open files for the database, replay and syncs, in addition to two per connection.
 _OTHER_FILES = 200
+_FEW_FILES = (
+    "at most %s clients at once, because this process may open only %s files; raise its limit"
+    " (ulimit -n, LimitNOFILE) to %s"
+)
 #: In bytes. Python parses no integer over 4,300 digits, so a longer Content-Length would make
 #: waitress fail with a traceback in the log.
 _MAX_HEADER = 4_096
@@ -87,8 +91,8 @@ class HttpServer(AbstractContextManager["HttpServer"]):
         connections: concurrent clients. Reduced, with a warning, if the process may not open twice
             as many files.
         idle_seconds: how long a client may send nothing within a request.
-        largest_body: largest body to accept, in bytes. A larger one gets 413, which a client that
-            still sends may miss.
+        largest_body: largest body to accept, in bytes. A larger one gets 413; a client that is
+            still sending may miss it.
         ident: the `Server` header.
         on_broken: called once, in the server's thread, if that ends unexpectedly.
 
@@ -217,11 +221,7 @@ def _as_descriptors_allow(connections: int) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < wanted:
         connections = min(connections, allowed // 2)
-        _log.warning(
-            "at most %s clients at once, because this process may open only %s files; raise its"
-            " limit (ulimit -n, LimitNOFILE) to %s",
-            *(connections, allowed, wanted),
-        )
+        _log.warning(_FEW_FILES, connections, allowed, wanted)
     return connections
 
 

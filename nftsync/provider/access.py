@@ -61,7 +61,7 @@ class RateLimiter:
     """
 
     def __init__(self, rate_limit: float | None = None, *, at_once: int | None = None) -> None:
-        """Set the requests per second, and the most in flight, over all clients; None: no limit."""
+        """Limit the requests per second and in flight, over all clients; None: no limit."""
         self._bounded = at_once is not None
         self._slots = at_once or 0
         self._lock = threading.Lock()
@@ -120,7 +120,7 @@ class RateLimiter:
                 self._wake_first()
 
     def _wait_of(self, mine: threading.Event, at: float) -> float:
-        """Return the shortest wait until this request may leave."""
+        """Return the shortest wait until this request may be sent."""
         first = (self._urgent or self._ordinary)[0]
         if mine is not first or (self._bounded and self._slots <= 0):
             return _SLICE

@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-#: Added to errors that a server without plain HTTP may cause.
+#: Added to errors that a server that expects TLS may cause.
 HTTPS_HINT = "; base_url starts with http: does the server expect https?"
 
 

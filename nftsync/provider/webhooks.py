@@ -1,8 +1,9 @@
 """Webhooks: signatures, fields of the body, and routes to follow-up reads.
 
-A signed body may still contain anything; its fields are checked until they are safe to store and
-show. A route defines the read for a webhook type. The provider's document shows no such path, so
-routes are settings; built in are only the document's two reads.
+A signed body may still contain anything, so each field is checked before it is stored or shown.
+
+A route defines the read for a webhook type. The provider's document shows no such path, so routes
+are settings; only the document's two reads are built in.
 
 Source: provider's document, section Webhook (notification body), Follow-up read of a webhook's
 object.

@@ -61,7 +61,7 @@ _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A request waiting for its webhook to be stored, or (None) for any successful write."""
+    """A request that waits until its webhook is stored; without one, until any write succeeds."""
 
     delivery: Delivery | None
     deadline: float
@@ -139,7 +139,7 @@ class Committer:
         self._thread.join()
 
     def submit(self, delivery: Delivery | None) -> Outcome:
-        """Store a webhook (None: write anything); return when it is on disk or out of time."""
+        """Store a webhook and return the outcome in time; None: only test whether writing works."""
         if not self.alive:
             return "not stored"
         moment = time.monotonic()
@@ -183,7 +183,7 @@ class Committer:
         return [self._queue.popleft() for _ in range(min(len(self._queue), _MAX_BATCH))]
 
     def _check_files(self) -> None:
-        """Close the database if its files were moved, to save its log."""
+        """Close the database if its files were moved, so that its log is kept."""
         try:
             self._files.check(self._connection)
         except (sqlite3.Error, StoreError) as error:

@@ -45,7 +45,7 @@ _ROOMS = {
         *("pull/test_kill.py", "pull"),
     ],
     "store/inbox": [
-        *("receiver/test_inbox_store.py", "replay/test_queue_property.py", "receiver", "replay"),
+        *("receiver/test_storage.py", "replay/test_queue_property.py", "receiver", "replay"),
         *("cli/test_inbox.py", "cli/test_inbox_requeue.py"),
     ],
     "store/requeue": ["cli/test_inbox_requeue.py", "cli/test_inbox.py"],
