@@ -49,9 +49,7 @@ EMPTY = balances()
 class Counting:
     """A token command that counts its runs in a file and prints `t1`, `t2`, ..."""
 
-    def __init__(
-        self, folder: Path, before: str = "", then: str = 'echo "t$(wc -c < runs)"'
-    ) -> None:
+    def __init__(self, folder: Path, before: str = "", then: str = "echo t$(wc -c < runs)") -> None:
         self.runs = folder / "runs"
         self.line = shlex.join(["sh", "-c", f"cd {folder}; {before} printf x >> runs; {then}"])
 

@@ -43,15 +43,8 @@ def content_of(token: str) -> dict[str, Any]:
     """The columns that a token record fills, as read in a list."""
     (entry,) = decode_wallet(wallet_body(token)).entries
     assert entry[2] is not None
-    return shown(entry[2])
-
-
-def shown(content: Content) -> dict[str, Any]:
-    return {
-        column: value
-        for column, value in zip(CONTENT_COLUMNS, content, strict=True)
-        if value is not None
-    }
+    columns = zip(CONTENT_COLUMNS, entry[2], strict=True)
+    return {column: value for column, value in columns if value is not None}
 
 
 def refusal(body: bytes, **arguments: Any) -> str:

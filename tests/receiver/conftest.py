@@ -45,16 +45,10 @@ def headers(content: bytes, secret: str = SECRET) -> dict[str, str]:
     return {HEADER: sign(secret, content), "Content-Type": "application/json; charset=utf-8"}
 
 
-def raw(content: bytes, *lines: str, secret: str = SECRET) -> bytes:
+def raw(content: bytes, *, secret: str = SECRET) -> bytes:
     """A signed request as it goes over the wire."""
-    head = [
-        "POST /webhooks HTTP/1.1",
-        "Host: receiver",
-        f"{HEADER}: {sign(secret, content)}",
-        f"Content-Length: {len(content)}",
-        *lines,
-    ]
-    return "\r\n".join([*head, "", ""]).encode() + content
+    head = f"POST /webhooks HTTP/1.1\r\nHost: receiver\r\n{HEADER}: {sign(secret, content)}\r\n"
+    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
 class Running(NamedTuple):

@@ -33,11 +33,10 @@ def connect(server: HttpServer) -> socket.socket:
 
 
 def test_slow_clients_do_not_keep_a_good_one_waiting(receiver: Running) -> None:
-    content = body()
+    whole = raw(body())
     with ExitStack() as stack:
         for number in range(24):
             link = stack.enter_context(receiver.connect())
-            whole = raw(content)
             link.sendall(whole[:40] if number % 2 else whole[:-100])
         assert [receiver.post(body()) for _ in range(20)] == [200] * 20
     assert len(receiver.webhooks()) == 20
