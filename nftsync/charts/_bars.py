@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -34,7 +34,7 @@ class Groups:
     by: str
     codes: Numbers
     values: list[Any]
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str]
 
     def largest(self, sizes: pd.DataFrame, top: int) -> list[int]:
         """Return the numbers of the `top` largest groups, the largest first.
@@ -62,20 +62,19 @@ class Groups:
 def grouped(frame: pd.DataFrame, by: str) -> Groups:
     """Group rows by a column; hex addresses group regardless of case."""
     codes, values = groups_of(frame, by)
-    names = _names(frame, by) if by in ADDRESSES and "collection" in frame.columns else {}
+    named = names_in(frame, by, "collection").items() if by in ADDRESSES else ()
+    keys = ((contract_key(address), name) for address, name in named)
+    names = {contract: name for contract, name in keys if name != short_address(contract)}
     return Groups(by, codes, values.astype(object).where(values.notna(), None).tolist(), names)
 
 
-def _names(frame: pd.DataFrame, by: str) -> dict[str, str]:
-    require_columns(frame, ["collection"])
-    once = frame.drop_duplicates(by)
-    named = zip(once[by], once["collection"], strict=True)
-    names = {contract_key(key): name for key, name in named if isinstance(key, str)}
-    return {
-        contract: name
-        for contract, name in names.items()
-        if isinstance(name, str) and name != short_address(contract)
-    }
+def names_in(frame: pd.DataFrame, by: str, column: str) -> dict[str, str]:
+    """Return the names in a column by the values of another; none without the column."""
+    if column not in frame.columns:
+        return {}
+    require_columns(frame, [column])
+    pairs = frame.drop_duplicates(by)[[by, column]].itertuples(index=False)
+    return {key: name for key, name in pairs if isinstance(key, str) and isinstance(name, str)}
 
 
 def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
@@ -97,11 +96,7 @@ _TEXT_IN_BAR: dict[str, Any] = {
 
 
 def bar_rows(
-    frame: pd.DataFrame,
-    groups: Groups,
-    shown: list[int],
-    names: dict[str, str],
-    noun: str,
+    frame: pd.DataFrame, groups: Groups, shown: list[int], names: dict[str, str], noun: str
 ) -> pd.DataFrame:
     """Return the rows of a bar chart: the shown groups, and the others combined in a last row.
 
@@ -148,18 +143,10 @@ def bar_figure(
     """
     axis: dict[str, Any] = {"rangemode": "tozero"}
     traces = []
+    sums, places = [str(total) for total in rows["total"]], list(range(len(rows)))
     for color, (name, values) in zip((_style.BLUE, _style.ORANGE), bars.items(), strict=False):
-        trace: dict[str, Any] = {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "x": values,
-            "y": list(range(len(rows))),
-            "hovertext": hovers,
-            "hovertemplate": _style.TEXT_ONLY,
-            "customdata": [str(total) for total in rows["total"]],
-            "marker": {"color": color},
-        }
+        look = {"orientation": "h", "marker": {"color": color}}
+        trace = _style.hovered("bar", name, values, places, hovers, customdata=sums, **look)
         if rows["rest"].iloc[-1] and values[-1] > _MUCH_LONGER * max(values[:-1]) > 0:
             axis = {"range": [0, _ROOM * max(max(bar[:-1]) for bar in bars.values())]}
             texts = ["" for _ in values[1:]]
@@ -249,18 +236,17 @@ def holding_ages(
     total, initial = int(counts.to_numpy().sum()), int(counts.loc[True].sum())
     of_which = "all" if initial == total else f"{initial:,} of them"
     traces = [
-        {
-            "type": "bar",
-            "name": name,
-            "x": buckets,
-            "y": counts.loc[censored].tolist(),
-            "hovertext": [
+        _style.hovered(
+            "bar",
+            name,
+            buckets,
+            counts.loc[censored].tolist(),
+            [
                 f"<b>{bucket}</b><br>{counted(count, 'holding')}, {certainty}"
                 for bucket, count in counts.loc[censored].items()
             ],
-            "hovertemplate": _style.TEXT_ONLY,
-            "marker": {"color": color, "pattern": {"shape": pattern, "fillmode": "replace"}},
-        }
+            marker={"color": color, "pattern": {"shape": pattern, "fillmode": "replace"}},
+        )
         for censored, name, color, pattern, certainty in (
             (False, "start observed", _style.BLUE, "", "start observed"),
             (True, "minimum age", _style.ORANGE, "/", "held since before the first read"),

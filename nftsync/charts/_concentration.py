@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from nftsync.charts import _style
-from nftsync.charts._bars import MAX_ROWS, bar_figure, bar_rows, distinct, grouped, no_holdings
+from nftsync.charts import _bars, _style
 from nftsync.columnar.amounts import sums_by_group
 from nftsync.columnar.filters import one_of, whole_number
 from nftsync.columnar.inputs import FrameOrDb, load_holdings
@@ -42,7 +41,7 @@ def holders(
     amounts, which is meaningful within one collection.
     """
     title = "Largest holders"
-    number, renamed = whole_number("top", top, MAX_ROWS), _style.checked_names(names)
+    number, renamed = whole_number("top", top, _bars.MAX_ROWS), _style.checked_names(names)
     by_amount = one_of(measure, "measure", ("nfts", "amount")) == "amount"
     frame = load_holdings(
         holdings,
@@ -51,18 +50,19 @@ def holders(
         wants=("wallet_label", "contract_address"),
     )
     if frame.empty:
-        return _style.empty_figure(title, no_holdings(holdings))
-    groups = grouped(frame, "wallet_id")
-    sizes = distinct(groups.codes, tokens=frame["token_id"])
+        return _style.empty_figure(title, _bars.no_holdings(holdings))
+    groups = _bars.grouped(frame, "wallet_id")
+    sizes = _bars.distinct(groups.codes, tokens=frame["token_id"])
     if by_amount:
         sums = sums_by_group(groups.codes, frame["amount"].to_numpy(), len(sizes))
         sizes.insert(0, "amount", sums)
     shown = groups.largest(sizes, number)
-    rows = bar_rows(frame, groups, shown, _labels(frame) | renamed, "wallet")
+    labels = _bars.names_in(frame, "wallet_id", "wallet_label")
+    rows = _bars.bar_rows(frame, groups, shown, labels | renamed, "wallet")
     values = rows["total"].map(float) if by_amount else rows["holdings"]
     measured = "amount held" if by_amount else "NFTs held"
     rough = by_amount and max(rows["total"]) > _EXACT
-    return bar_figure(
+    return _bars.bar_figure(
         rows,
         _hovers(rows),
         {measured: values.tolist()},
@@ -81,13 +81,6 @@ def _hovers(rows: pd.DataFrame) -> list[str]:
         + f"<br>{row.summary}"
         for row, of in zip(rows.itertuples(), contracts, strict=True)
     ]
-
-
-def _labels(frame: pd.DataFrame) -> dict[str, str]:
-    if "wallet_label" not in frame.columns:
-        return {}
-    labels = frame.drop_duplicates("wallet_id").set_index("wallet_id")["wallet_label"]
-    return {key: label for key, label in labels.items() if isinstance(label, str)}
 
 
 _TITLE = "Concentration of holdings"
@@ -116,9 +109,9 @@ def concentration(
     frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
     frame = frame[frame["amount"].notna()].reset_index(drop=True)
     if frame.empty:
-        return _style.empty_figure(_TITLE, no_holdings(holdings))
-    groups = grouped(frame, by)
-    sizes = distinct(groups.codes, wallets=frame["wallet_id"])
+        return _style.empty_figure(_TITLE, _bars.no_holdings(holdings))
+    groups = _bars.grouped(frame, by)
+    sizes = _bars.distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
     labels, hovers = groups.labels(shown, renamed)
     places = groups.places(shown)
@@ -130,9 +123,17 @@ def concentration(
     ]
     of = "all" if len(sizes) == len(shown) else f"{len(shown):,} of"
     noun = "collections" if by in {"contract", "contract_address"} else f"{by.replace('_', ' ')}s"
+    equality = _style.line(
+        "equality: Gini 0",
+        (_style.GREY, "solid"),
+        width=1,
+        x=[0, 100],
+        y=[0, 100],
+        hoverinfo="skip",
+    )
     inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
     return _style.figure(
-        [_equality(), *curves],
+        [equality, *curves],
         _TITLE,
         subtitle=f"{of} {len(sizes):,} {noun}, most holders first",
         x={"title": {"text": "share of holders, smallest first (%)"}, "range": [0, 100]},
@@ -140,12 +141,6 @@ def concentration(
         height=520,
         legend={"orientation": "v", "x": 0.02, "y": 0.98, **inside},
     )
-
-
-def _equality() -> dict[str, Any]:
-    both = [0, 100]
-    pen = (_style.GREY, "solid")
-    return _style.line("equality: Gini 0", pen, width=1, x=both, y=both, hoverinfo="skip")
 
 
 def _curve(rows: pd.DataFrame, name: str, hover: str, pen: tuple[str, str]) -> dict[str, Any]:
@@ -185,19 +180,18 @@ def overlap(
     frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
     frame = frame[frame["contract_address"].notna()].reset_index(drop=True)
     if frame.empty:
-        return _style.empty_figure(_OVERLAP_TITLE, no_holdings(holdings))
-    groups = grouped(frame, "contract_address")
-    sizes = distinct(groups.codes, wallets=frame["wallet_id"])
+        return _style.empty_figure(_OVERLAP_TITLE, _bars.no_holdings(holdings))
+    groups = _bars.grouped(frame, "contract_address")
+    sizes = _bars.distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
     addresses = [str(groups.values[group]) for group in shown]
     labels, full = groups.labels(shown, renamed)
     pairs = read_overlap(frame[groups.places(shown) < len(shown)])
-    shares, hovers = _fields(pairs, addresses, full)
     axis = _style.numbered_axis(labels)
     # Without room for the slanted labels, plotly shrinks the fields.
     side = max(240, 26 * len(labels)) + 6 * max(map(len, labels))
     return _style.figure(
-        [_heatmap(shares, hovers)],
+        [_heatmap(pairs, addresses, full)],
         _OVERLAP_TITLE,
         subtitle=f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first",
         x={**axis, "tickangle": -45},
@@ -206,10 +200,8 @@ def overlap(
     )
 
 
-def _fields(
-    pairs: pd.DataFrame, addresses: list[str], full: Sequence[str]
-) -> tuple[list[list[float | None]], list[list[str]]]:
-    """Return the matrix of Jaccard indexes (None on the diagonal), and its hover texts."""
+def _heatmap(pairs: pd.DataFrame, addresses: list[str], full: Sequence[str]) -> dict[str, Any]:
+    """Return a heatmap of Jaccard indexes, with an empty diagonal."""
     size = len(addresses)
     place = {contract_key(address): row for row, address in enumerate(addresses)}
     shares: list[list[float | None]] = [[0.0] * size for _ in range(size)]
@@ -224,10 +216,6 @@ def _fields(
         )
     for row in range(size):
         shares[row][row] = None
-    return shares, hovers
-
-
-def _heatmap(shares: list[list[float | None]], hovers: list[list[str]]) -> dict[str, Any]:
     return {
         "type": "heatmap",
         "z": shares,

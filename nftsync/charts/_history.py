@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nftsync.charts import _style
-from nftsync.charts._bars import Groups, grouped
+from nftsync.charts._bars import Groups, grouped, names_in
 from nftsync.columnar.filters import (
     DAY,
     Moment,
@@ -151,7 +151,7 @@ def holdings_over_time(
         counts = _holdings_at(log, times)
         traces = [step_line("holdings", _style.PENS[0], times, counts, "holdings")]
     else:
-        labels = about.set_index("wallet_id")["label"].dropna() if chosen == "wallet_id" else {}
+        labels = names_in(about, "wallet_id", "label") if chosen == "wallet_id" else {}
         traces = _lines(log, grouped(log, chosen), number, times, {**labels, **renamed})
     # Marks need a single line; with several lines, they are on the axis.
     traces += _first_reads(log, begin, on_line=chosen is None)
@@ -201,28 +201,23 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
     marks = sampled_times(first["tick"].to_numpy(), _MOST_MARKS)
     counts = first.groupby(np.searchsorted(marks, first["tick"]))["first_seen"].sum()
     shown = plotly_times(marks)
-    heights = _holdings_at(log, marks) * on_line
+    hovers = [
+        f"<b>{counted(count, 'initial holding')}</b><br>start date unknown"
+        f"<br>first reads of wallets by {readable_time(time)} UTC"
+        for count, time in zip(counts, shown, strict=True)
+    ]
+    diamond = {"symbol": "diamond-open", "size": 10, "color": _style.ORANGE, "line": {"width": 2}}
     return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "initial holdings (start date unknown)",
-            "x": shown,
-            "y": heights.tolist(),
-            "hovertext": [
-                f"<b>{counted(count, 'initial holding')}</b><br>start date unknown"
-                f"<br>first reads of wallets by {readable_time(time)} UTC"
-                for count, time in zip(counts, shown, strict=True)
-            ],
-            "hovertemplate": _style.TEXT_ONLY,
-            "cliponaxis": False,
-            "marker": {
-                "symbol": "diamond-open",
-                "size": 10,
-                "color": _style.ORANGE,
-                "line": {"width": 2},
-            },
-        }
+        _style.hovered(
+            "scatter",
+            "initial holdings (start date unknown)",
+            shown,
+            (_holdings_at(log, marks) * on_line).tolist(),
+            hovers,
+            mode="markers",
+            cliponaxis=False,
+            marker=diamond,
+        )
     ]
 
 
@@ -344,22 +339,15 @@ def _bars(
     some = np.flatnonzero(counts)  # empty periods have no bar
     counts = counts[some]
     begins = start + some * period
-    return {
-        "type": "bar",
-        "name": name,
-        "x": plotly_times(begins + period // 2),
-        "y": (counts * sign).tolist(),
-        "width": [0.9 * period / 1_000] * len(some),
-        "hovertext": [
-            f"<b>{counted(count, 'holding')} {name}</b>"
-            f"<br>{readable_time(begin)} to {readable_time(end)} UTC"
-            for count, begin, end in zip(
-                counts.tolist(), plotly_times(begins), plotly_times(begins + period), strict=True
-            )
-        ],
-        "hovertemplate": _style.TEXT_ONLY,
-        "marker": {"color": color},
-    }
+    spans = zip(plotly_times(begins), plotly_times(begins + period), strict=True)
+    hovers = [
+        f"<b>{counted(count, 'holding')} {name}</b>"
+        f"<br>{readable_time(begin)} to {readable_time(end)} UTC"
+        for count, (begin, end) in zip(counts.tolist(), spans, strict=True)
+    ]
+    middles, heights = plotly_times(begins + period // 2), (counts * sign).tolist()
+    look = {"width": [0.9 * period / 1_000] * len(some), "marker": {"color": color}}
+    return _style.hovered("bar", name, middles, heights, hovers, **look)
 
 
 def _period_name(period: int) -> str:

@@ -135,6 +135,14 @@ def line(
     }
 
 
+def hovered(
+    kind: str, name: str, x: Sequence[Any], y: Sequence[Any], hovers: Sequence[Any], **more: Any
+) -> dict[str, Any]:
+    """Return bars, marks or fields of a chart, each with its own hover text."""
+    texts = {"hovertext": hovers, "hovertemplate": TEXT_ONLY}
+    return {"type": kind, "name": name, "x": x, "y": y, **texts, **more}
+
+
 def numbered_axis(labels: Sequence[str]) -> dict[str, Any]:
     """Return an axis of numbered rows, so that equal labels stay distinct."""
     return {
@@ -174,15 +182,8 @@ def figure(
 def empty_figure(title: str, message: str) -> go.Figure:
     """Return a figure with a message instead of data."""
     hidden = {"visible": False, "range": [0, 1]}
-    annotation = {
-        "text": message,
-        "showarrow": False,
-        "xref": "paper",
-        "yref": "paper",
-        "x": 0.5,
-        "y": 0.5,
-        "font": {"size": 15},
-    }
+    middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+    annotation = {"text": message, "showarrow": False, "font": {"size": 15}, **middle}
     return figure([], title, x=hidden, y=hidden, annotations=[annotation], height=180)
 
 
@@ -222,8 +223,8 @@ def _template() -> dict[str, Any]:
             "bordercolor": GREY,
             "font": {"family": _FONT, "size": 13, "color": "#ffffff"},
         },
+        # Below the plot, so that long legends do not cover the title.
         "legend": {
-            # Below the plot, so that long legends do not cover the title.
             "orientation": "h",
             "traceorder": "normal",
             "x": 0,

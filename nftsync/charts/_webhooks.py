@@ -58,7 +58,7 @@ def webhook_lag(db: FrameOrDb = None) -> go.Figure:
     The first line leaves out webhooks without a readable `createdAtUtc`, and webhooks received
     before that time, as clocks differ. The subtitle counts both.
     """
-    frame = _load_webhooks(db, ("created_at_utc", "received_at", "finished_at", "state"))
+    frame = _load_webhooks(db, "created_at_utc", "received_at", "finished_at", "state")
     if frame.empty:
         return _style.empty_figure(_LAG, _NO_WEBHOOKS)
     sent = _sent(frame["created_at_utc"])
@@ -97,7 +97,7 @@ def webhook_backlog(db: FrameOrDb = None) -> go.Figure:
     other counts webhooks that ended dead, unrouted or quarantined. Both derive from each webhook's
     current record, so a requeued webhook counts as pending since its receipt.
     """
-    frame = _load_webhooks(db, ("received_at", "finished_at", "state"))
+    frame = _load_webhooks(db, "received_at", "finished_at", "state")
     if frame.empty:
         return _style.empty_figure(_BACKLOG, _NO_WEBHOOKS)
     received = _history.microseconds(frame["received_at"])
@@ -138,7 +138,7 @@ def webhook_backlog(db: FrameOrDb = None) -> go.Figure:
     )
 
 
-def _load_webhooks(db: FrameOrDb, needs: tuple[str, ...]) -> pd.DataFrame:
+def _load_webhooks(db: FrameOrDb, *needs: str) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return webhooks(db)
     require_columns(db, needs, "frames.webhooks")
@@ -173,20 +173,19 @@ def _share_line(name: str, pen: tuple[str, str], lags: Numbers) -> list[dict[str
         legendgroup=name,
         showlegend=False,
     )
-    marks = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": f"{name}: " + ", ".join(f"{which} {value}" for which, value in named),
-        "x": _drawn(marked),
-        "y": list(_PERCENTILES),
-        "hovertext": [
+    marks = _style.hovered(
+        "scatter",
+        f"{name}: " + ", ".join(f"{which} {value}" for which, value in named),
+        _drawn(marked),
+        list(_PERCENTILES),
+        [
             f"<b>{name}</b><br>{share} % of {counted(len(lags), 'webhook')} took at most {value}"
             for share, value in zip(_PERCENTILES, values, strict=True)
         ],
-        "hovertemplate": _style.TEXT_ONLY,
-        "marker": {"color": pen[0], "size": 10, "symbol": ["circle", "square", "diamond"]},
-        "legendgroup": name,
-    }
+        mode="markers",
+        marker={"color": pen[0], "size": 10, "symbol": ["circle", "square", "diamond"]},
+        legendgroup=name,
+    )
     return [shares, marks]
 
 

@@ -117,10 +117,8 @@ class Amounts:
 
         The last value is 0, so that code -1 (missing) is not a holding.
         """
-        sizes = np.empty(len(self._texts) + 1, dtype=object)
-        sizes[:-1] = [0 if is_zero(amount) else exact(amount) for amount in self._texts]
-        sizes[-1] = 0
-        return sizes
+        sizes = [0 if is_zero(amount) else exact(amount) for amount in self._texts]
+        return np.array([*sizes, 0], dtype=object)
 
     def value_codes(self) -> Numbers:
         """Return a number per row, equal for equal amounts; 0 is not held."""
@@ -137,9 +135,8 @@ class Amounts:
         Args:
             zeros: whether a zero stays 0; False makes it missing.
         """
-        values = np.empty(len(self._texts) + 1, dtype=object)
-        values[:-1] = [exact(sent) if zeros or not is_zero(sent) else None for sent in self._texts]
-        return Exact(self.codes, values)
+        values = [exact(sent) if zeros or not is_zero(sent) else None for sent in self._texts]
+        return Exact(self.codes, np.array([*values, None], dtype=object))
 
     def approximate(self) -> npt.NDArray[np.float64]:
         """Return floats; NaN if the text is not a plain decimal number."""

@@ -22,8 +22,9 @@ from nftsync.columnar.columns import (
     text,
     times,
 )
-from nftsync.columnar.source import IN_JSON, Numbers, Parameters, Source, as_json, positions
+from nftsync.columnar.source import IN_JSON, Numbers, Source, as_json, positions
 from nftsync.store.filters import Filters
+from nftsync.store.history import first_row
 
 #: The range of change numbers in SQLite.
 _LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -65,9 +66,9 @@ def change_span(
     source: Source, since: str | None, until: str | None, *, after: bool = False
 ) -> tuple[int, int]:
     """Return the first and the last change number in a span; `after` excludes `since` itself."""
-    log = "balance_change_rows"
-    first = _LEAST if since is None else source.first_change(log, since, later=after)
-    last = GREATEST if until is None else source.first_change(log, until, later=True) - 1
+    log = source.cursor, "balance_change_rows"
+    first = _LEAST if since is None else first_row(*log, since, later=after)
+    last = GREATEST if until is None else first_row(*log, until, later=True) - 1
     return first, last
 
 
@@ -96,8 +97,13 @@ _BOTH_TIMES = (
 )
 
 
-def read_balances(source: Source, filters: Filters) -> BalanceColumns:
-    """Read the current balances, by wallet and token number."""
+def read_balances(source: Source, filters: Filters, as_of: str | None = None) -> BalanceColumns:
+    """Read the balances now or at a time, by wallet and token number.
+
+    At a time, the contract of the filters does not apply, because the change feed lacks it.
+    """
+    if as_of is not None:
+        return _balances_at(source, as_of, filters)
     condition, parameters = filters.where(key="no")
     wallet, token, amount, both = source.columns(
         f"SELECT wallet_no, token_no, amount, {_BOTH_TIMES}"
@@ -119,11 +125,8 @@ def _two_times(both: pa.Array) -> tuple[Times, Times]:
     return moments(pa.array(since, TEXT))[codes], moments(pa.array(updated, TEXT))[codes]
 
 
-def balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumns:
-    """Replay the change feed up to and including a time, for the wallets of the filters.
-
-    A token's contract at that time is not in the feed, so its filter does not apply.
-    """
+def _balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumns:
+    """Replay the change feed up to and including a time."""
     wallet, token, amount, observed = change_log(
         source,
         ("wallet_no", "token_no", "new_amount", "observed_at"),
@@ -160,15 +163,14 @@ def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) 
 
 def read_balance_frame(source: Source, as_of: str) -> pd.DataFrame:
     """Read the table of balances as of a time; amounts are text."""
-    balances = balances_at(source, as_of, Filters())
-    ids = []
+    balances = read_balances(source, Filters(), as_of)
+    ids = {}
     for kind, rows in (("wallet", balances.wallets), ("token", balances.tokens)):
         numbers, (names,) = source.numbered(kind, [f"{kind}_id"])
-        ids.append(text(names.take(pa.array(positions(numbers, rows)))))
+        ids[f"{kind}_id"] = text(names.take(pa.array(positions(numbers, rows))))
     return frame_of(
         {
-            "wallet_id": ids[0],
-            "token_id": ids[1],
+            **ids,
             "amount_text": balances.amounts.text(),
             "first_seen_at": times(balances.listed_since),
             "updated_at": times(balances.updated_at),
@@ -210,13 +212,13 @@ def read_confirmations(
 
     Wallet numbers ascend; `everything` says that they are all wallets.
     """
-    bound = source.first_change("wallet_state_rows", moment, later=True, key="state_id")
-    where = ""
-    parameters: Parameters = (bound, bound)
-    if not everything:
-        where, parameters = f"WHERE w.wallet_no {IN_JSON}", (bound, bound, as_json(wallets))
+    bound = first_row(source.cursor, "wallet_state_rows", moment, later=True, key="state_id")
+    some = () if everything else (as_json(wallets),)
+    where = "" if everything else f"WHERE w.wallet_no {IN_JSON}"
     numbers, first, last, following = source.columns(
-        f"{_AROUND} {where} ORDER BY w.wallet_no", [INTEGER, TEXT, TEXT, TEXT], parameters
+        f"{_AROUND} {where} ORDER BY w.wallet_no",
+        [INTEGER, TEXT, TEXT, TEXT],
+        (bound, bound, *some),
     )
     place = positions(numbers.to_numpy(), wallets)
     then = moments(pa.array([moment]))[0]

@@ -35,6 +35,16 @@ def coded(column: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
     return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary
 
 
+def taken(column: pa.Array, rows: npt.NDArray[np.integer]) -> pa.Array:
+    """Return the values in some rows; null for row -1."""
+    return column.take(pa.array(rows, mask=rows < 0))
+
+
+def flags(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return a column of booleans as a mask; null is false."""
+    return np.asarray(column.fill_null(False))
+
+
 def text(column: pa.Array) -> Any:
     """Return a frame's column of text; NaN is missing."""
     return pd.arrays.ArrowStringArray(pa.chunked_array([column]), dtype=_STR)
@@ -162,11 +172,6 @@ class Readable(pd.DataFrame):  # type: ignore[misc]
     def _constructor(self) -> Any:
         return pd.DataFrame
 
-    @classmethod
-    def of(cls, columns: Mapping[str, Any]) -> Readable:
-        """Return a readable frame of finished columns."""
-        return cls(dict(columns), copy=False)
-
     def _repr_html_(self) -> str:
         """Return HTML for Jupyter with uncut, left-aligned text."""
         with pd.option_context("display.max_colwidth", None):
@@ -220,10 +225,7 @@ def records_of(frame: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, An
 def values_of(column: pd.Series[Any]) -> list[Any]:
     """Return a column's values as in `rows_of`; durations are seconds."""
     if column.dtype.kind == "M":
-        if column.dt.tz is None:
-            return time_texts(column.to_numpy(dtype="M8[us]"), zone="")
-        utc = column.dt.tz_convert("UTC").dt.tz_localize(None)
-        return time_texts(utc.to_numpy(dtype="M8[us]"))
+        return time_texts(column.to_numpy("M8[us]"), zone="" if column.dt.tz is None else "Z")
     if column.dtype.kind == "m":
         column = column.dt.total_seconds()
     pairs = zip(column.tolist(), column.isna().tolist(), strict=True)

@@ -31,7 +31,7 @@ _LONGEST_SHOWN = 60
 def stored_time(source: Source, value: Moment, edge: Edge) -> str:
     """Return a caller's time in the stored form.
 
-    `edge` is the end of a day to use; the end of today is now. A future time is an InputError.
+    A date means the `edge` of its day; the end of today is now. A future time is an InputError.
     """
     if isinstance(value, np.datetime64) and not np.isnat(value):
         moment = pd.Timestamp(value)

@@ -24,9 +24,9 @@ _ENDED_RUN = """
     FROM sync_runs WHERE kind = ? AND {which} ORDER BY run_id DESC LIMIT 1
 """
 _ENDED, _OK = "status != 'running'", "status = 'ok'"
-_NEWEST_SYNC = """
-    SELECT wallets_ok + wallets_failed, started_at, run_id, wallets_total, status
-    FROM sync_runs WHERE kind = 'sync' ORDER BY run_id DESC LIMIT 1
+_RUNNING_SYNC = """
+    SELECT wallets_ok + wallets_failed, started_at, run_id, wallets_total FROM sync_runs
+    WHERE status = 'running' AND run_id = (SELECT max(run_id) FROM sync_runs WHERE kind = 'sync')
 """
 _OLDEST = "oldest wallet read"
 _FIRST = f"wallet_no LIMIT {_MAX_NAMES}"
@@ -57,31 +57,32 @@ def freshness_frame(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFr
     lines = (*_runs(source), *(group.line() for group in wallets), *_webhooks(source))
     names, count, since, detail = zip(*lines, strict=True)
     at = moments(pa.array(since, TEXT))
-    return Readable.of(
+    return Readable(
         {
             "what": text(pa.array(names, TEXT)),
             "count": integers(pa.array(count, INTEGER)),
             "at": times(at),
             "age": ages(at, now()).floor("s"),
             "detail": text(pa.array(detail, TEXT)),
-        }
+        },
+        copy=False,
     )
 
 
 def _runs(source: Source) -> Iterator[_Line]:
-    for read, at, run, total, status in list(source.rows(_NEWEST_SYNC)):
-        if status == "running":
-            # A killed process leaves such a row, too, until the next sync corrects it.
-            detail = f"run {run}: {read:,} of {total:,} wallets, unless it was killed"
-            yield "running sync", read, at, detail
+    for read, at, run, total in list(source.rows(_RUNNING_SYNC)):
+        # A killed process leaves such a row, too, until the next sync corrects it.
+        detail = f"run {run}: {read:,} of {total:,} wallets, unless it was killed"
+        yield "running sync", read, at, detail
     for name, kind, which in (
         ("last sync", "sync", _ENDED),
         ("last successful sync", "sync", _OK),
         ("last replay", "replay", _ENDED),
     ):
         line: _Line = (name, None, None, "none yet")
-        rows = source.rows(_ENDED_RUN.format(which=which), (kind,))
-        for count, at, run, status, failed, error in list(rows):
+        for count, at, run, status, failed, error in source.rows(
+            _ENDED_RUN.format(which=which), (kind,)
+        ):
             failures = f"{failed:,} wallets failed" if failed else ""
             parts = filter(None, (f"run {run}: {status}", failures, _short(error)))
             line = (name, count, at, ", ".join(parts))

@@ -37,8 +37,6 @@ _MEASURES = (
     "unknown_amounts",
 )
 _TOP = 10
-#: Measures of a group with one holder.
-_ALONE = {"top1_share": 1.0, "top10_share": 1.0, "hhi": 1.0, "gini": 0.0, "nakamoto": 1}
 
 
 def concentration_frame(frame: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
@@ -67,7 +65,12 @@ def sort_groups(groups: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFr
     """Return groups in the order of `concentration`, with amounts of the requested type."""
     exact = Exact.of(groups["amount"].to_numpy(dtype=object))
     groups = groups.assign(**amount_columns({"amount": exact}, amounts))
-    groups = _in_order(groups, by)
+    try:
+        groups = groups.sort_values(by, kind="stable")
+    except TypeError:  # values of several types have no order
+        groups = groups.sort_values(
+            by, kind="stable", key=lambda names: names.map(str, na_action="ignore")
+        )
     return groups.sort_values("holders", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -77,15 +80,6 @@ def check_grouping(by: object) -> None:
         raise InputError(
             f"cannot group holdings by {by!r}; name a column of the frame other than the"
             f" result's own columns: {', '.join(_MEASURES)}"
-        )
-
-
-def _in_order(groups: pd.DataFrame, by: str) -> pd.DataFrame:
-    try:
-        return groups.sort_values(by, kind="stable")
-    except TypeError:  # values of several types have no order
-        return groups.sort_values(
-            by, kind="stable", key=lambda names: names.map(str, na_action="ignore")
         )
 
 
@@ -105,35 +99,23 @@ def _totals(
     order = np.lexsort((near, group))
     group, sums, near = group[order], sums[order], near[order]
     tie = (near[1:] == near[:-1]) & (group[1:] == group[:-1])
-    wrong = np.flatnonzero(tie & (sums[1:] < sums[:-1]))
-    bounds = np.flatnonzero(np.concatenate(([True], ~tie, [True])))
-    for run in np.unique(np.searchsorted(bounds, wrong, side="right")).tolist():
-        span = slice(bounds[run - 1], bounds[run])
-        sums[span] = sorted(sums[span])
+    if (tie & (sums[1:] < sums[:-1])).any():
+        sums = sums[np.lexsort((sums, group))]
     return group, sums
 
 
 def _measures(of: Numbers, totals: npt.NDArray[np.object_], count: int) -> dict[str, Any]:
-    measures: dict[str, npt.NDArray[Any]] = {"amount": np.zeros(count, dtype=object)}
-    for name in ("top1_share", "top10_share", "hhi", "gini"):
-        measures[name] = np.full(count, np.nan)
-    measures["nakamoto"] = np.zeros(count, dtype=np.int64)
     sizes = np.bincount(of, minlength=count)
-    # Most groups may have one holder, whose measures are constants.
-    alone = sizes[of] == 1
-    group = of[alone]
-    measures["amount"][group] = totals[alone]
-    for name, value in _ALONE.items():
-        measures[name][group] = value
-    if not alone.all():
-        group = np.flatnonzero(sizes > 1)
-        for name, values in _shared(totals[~alone], sizes[group]).items():
-            measures[name][group] = values
-    nakamoto = measures.pop("nakamoto")
-    return {**measures, "nakamoto": pd.arrays.IntegerArray(nakamoto, nakamoto == 0)}
+    measures: dict[str, npt.NDArray[Any]] = {"amount": np.zeros(count, dtype=object)}
+    for name in ("top1_share", "top10_share", "hhi", "gini", "nakamoto"):
+        measures[name] = np.full(count, np.nan)
+    if len(of):
+        for name, values in _measures_of(totals, sizes[sizes > 0]).items():
+            measures[name][sizes > 0] = values
+    return {**measures, "nakamoto": pd.array(measures["nakamoto"], dtype="Int64")}
 
 
-def _shared(x: npt.NDArray[np.object_], sizes: Numbers) -> dict[str, npt.NDArray[Any]]:
+def _measures_of(x: npt.NDArray[np.object_], sizes: Numbers) -> dict[str, npt.NDArray[Any]]:
     """Return the measures of consecutive groups with ascending amounts."""
     ends = np.cumsum(sizes)
     starts = ends - sizes
@@ -207,10 +189,11 @@ def overlap_frame(overlap: Overlap) -> pd.DataFrame:
     wallets_a, wallets_b = overlap.wallets[first], overlap.wallets[second]
     return frame_of(
         {
-            "contract_a": text(overlap.contracts.take(pa.array(first))),
-            "contract_b": text(overlap.contracts.take(pa.array(second))),
-            "collection_a": text(overlap.names.take(pa.array(first))),
-            "collection_b": text(overlap.names.take(pa.array(second))),
+            f"{name}_{side}": text(column.take(pa.array(rows)))
+            for name, column in (("contract", overlap.contracts), ("collection", overlap.names))
+            for side, rows in (("a", first), ("b", second))
+        }
+        | {
             "wallets_a": wallets_a,
             "wallets_b": wallets_b,
             "both": both,

@@ -11,11 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, amount_columns
-from nftsync.columnar.balances import (
-    balances_at,
-    read_balances,
-    read_confirmations,
-)
+from nftsync.columnar.balances import read_balances, read_confirmations
 from nftsync.columnar.columns import frame_of, moments, text, times
 from nftsync.columnar.filters import Moment, shown, stored_time, wallet_numbers
 from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
@@ -57,11 +53,9 @@ def read_holdings(
         some = None if ids is None else np.unique(wallet_numbers(source, ids))
         holders, columns_of_wallets = source.numbered("wallet", _WALLET_COLUMNS, some)
         about = dict(zip(_WALLET_COLUMNS, columns_of_wallets, strict=True))
+        balances = read_balances(source, filters, moment)
         confirmations = None
-        if moment is None:
-            balances = read_balances(source, filters)
-        else:
-            balances = balances_at(source, moment, filters)
+        if moment is not None:
             confirmations = read_confirmations(source, moment, holders, everything=ids is None)
         narrow = ids is not None or (contract is not None and moment is None)
         wanted = np.unique(balances.tokens) if narrow else None

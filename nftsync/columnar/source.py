@@ -1,4 +1,4 @@
-"""Databases as sources of columns: opened here or by the caller, read at one moment."""
+"""Read transactions on a database, opened here or by the caller, as sources of columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
 from nftsync.store.database import connect_reader, explained
-from nftsync.store.history import first_row
 from nftsync.store.schema import upgraded
 
 #: Rows held as Python objects at a time, few enough for the processor's cache.
@@ -67,10 +66,7 @@ class Source:
         return [pa.concat_arrays(chunks.pop(0)) for _ in types]
 
     def numbered(
-        self,
-        kind: str,
-        columns: Sequence[str],
-        wanted: Numbers | None = None,
+        self, kind: str, columns: Sequence[str], wanted: Numbers | None = None
     ) -> tuple[Numbers, list[pa.Array]]:
         """Read wallets or tokens in the order of their numbers.
 
@@ -80,8 +76,7 @@ class Source:
         names = [f"{kind}_no", *columns]
         integers = (names[0], *EDITIONS)
         types = [pa.int64() if name in integers else pa.large_string() for name in names]
-        select = f"SELECT {', '.join(names)} FROM {kind}s"
-        query = f"{select} WHERE {which} ORDER BY {kind}_no"
+        query = f"SELECT {', '.join(names)} FROM {kind}s WHERE {which} ORDER BY {kind}_no"
         numbers, *rest = self.columns(query, types, parameters)
         return numbers.to_numpy(), rest
 
@@ -93,10 +88,6 @@ class Source:
         if len(wanted) * 3 > (greatest or 0):
             return "true", ()
         return f"{kind}_no {IN_JSON}", (as_json(wanted),)
-
-    def first_change(self, table: str, moment: str, *, later: bool, key: str = "change_id") -> int:
-        """Return the first row of a log from a time on, as `store.history` does."""
-        return first_row(self.cursor, table, moment, later=later, key=key)
 
 
 def as_json(numbers: Numbers) -> str:
@@ -156,26 +147,20 @@ def _snapshot(connection: sqlite3.Connection, name: str | None = None) -> Iterat
     try:
         with (
             upgraded(connection, name or _file_of(connection)) as readable,
-            _transaction(readable) as source,
+            closing(readable.cursor()) as cursor,
         ):
-            yield source
+            cursor.row_factory = None
+            own = not readable.in_transaction
+            try:
+                if own:
+                    cursor.execute("BEGIN DEFERRED")
+                yield Source(cursor)
+            finally:
+                if own and readable.in_transaction:
+                    # A rollback would abort the caller's other cursors.
+                    readable.execute("COMMIT")
     finally:
         connection.text_factory = text_factory
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[Source]:
-    own = not connection.in_transaction
-    with closing(connection.cursor()) as cursor:
-        cursor.row_factory = None
-        try:
-            if own:
-                cursor.execute("BEGIN DEFERRED")
-            yield Source(cursor)
-        finally:
-            if own and connection.in_transaction:
-                # A rollback would abort the caller's other cursors.
-                connection.execute("COMMIT")
 
 
 def _file_of(connection: sqlite3.Connection) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -19,17 +19,20 @@ from nftsync.columnar.columns import (
     TEXT,
     Times,
     coded,
+    flags,
     frame_of,
     integers,
     moments,
+    taken,
     text,
     times,
 )
 from nftsync.columnar.filters import Moment, filters_of, stored_time
-from nftsync.columnar.source import EDITIONS, Numbers, Parameters, Source, Store, positions, reading
+from nftsync.columnar.source import EDITIONS, Numbers, Source, Store, positions, reading
 from nftsync.errors import StoreError
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.contracts import HEX_ADDRESS, contract_key, short_address
+from nftsync.store.history import first_row
 
 #: Contract columns of a frame besides `contract_address`.
 CONTRACT_COLUMNS = ("contract", "collection")
@@ -45,7 +48,7 @@ def matches_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_
     """Return a mask of the addresses that name a contract."""
     codes, distinct = coded(addresses)
     same = pc.equal(contract_keys(distinct), contract_key(contract))
-    return np.append(same.to_numpy(zero_copy_only=False), False)[codes]
+    return np.append(flags(same), False)[codes]
 
 
 def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
@@ -79,8 +82,7 @@ def contract_columns(source: Source, addresses: pa.Array) -> dict[str, pa.Array]
     codes, distinct = coded(addresses)
     keys = contract_keys(distinct)
     collections = collections_of(keys, _contract_values(source, "name", keys))
-    rows = pa.array(codes, mask=codes < 0)
-    return {"contract": keys.take(rows), "collection": collections.take(rows)}
+    return {"contract": taken(keys, codes), "collection": taken(collections, codes)}
 
 
 def _contract_values(source: Source, column: str, contracts: pa.Array) -> pa.Array:
@@ -114,11 +116,9 @@ def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str
     """
     numbers, (ids, labels) = source.numbered("wallet", ["wallet_id", "label"], np.unique(wallets))
     place = positions(numbers, wallets)
-    rows = pa.array(place, mask=place < 0)
-    id_name = f"{side}_wallet_id" if side else "wallet_id"
     return {
-        id_name: text(ids.take(rows)),
-        f"{side or 'wallet'}_label": text(labels.take(rows)),
+        f"{side}_wallet_id" if side else "wallet_id": text(taken(ids, place)),
+        f"{side or 'wallet'}_label": text(taken(labels, place)),
     }
 
 
@@ -148,9 +148,8 @@ class Tokens:
     def named(self, tokens: Numbers) -> dict[str, Any]:
         """Return a frame's columns that identify tokens by number; missing if unknown."""
         place = positions(self.numbers, tokens)
-        rows = pa.array(place, mask=place < 0)
         columns = {"token_id": self.token_ids, **{name: self.content[name] for name in NAMING}}
-        return {name: text(column.take(rows)) for name, column in columns.items()}
+        return {name: text(taken(column, place)) for name, column in columns.items()}
 
 
 def finished(name: str, column: pa.Array) -> Any:
@@ -176,62 +175,51 @@ def read_tokens(
     # A token without a change by then counts as changed at its first read.
     updated_column = "updated_at" if as_of is None else "first_seen_at"
     naming = not set(CONTRACT_COLUMNS).isdisjoint(names)
-    stored = list(dict.fromkeys(("contract_address", *names) if naming else names))
-    stored = [name for name in stored if name not in CONTRACT_COLUMNS]
+    wide = dict.fromkeys(("contract_address", *names) if naming else names)
+    stored = [name for name in wide if name not in CONTRACT_COLUMNS]
     numbers, (token_ids, updated, *columns) = source.numbered(
         "token", ["token_id", updated_column, *stored], wanted
     )
     content = dict(zip(stored, columns, strict=True))
-    updated_at = moments(updated)
+    tokens = Tokens(numbers, token_ids, content, moments(updated))
     if as_of is not None:
-        updated_at = _restore_content(source, numbers, content, updated_at, as_of, wanted)
+        tokens = _restored(source, tokens, as_of, wanted)
     if naming:
         content |= contract_columns(source, content["contract_address"])
-    return Tokens(numbers, token_ids, content, updated_at)
+    return tokens
 
 
-def _restore_content(
-    source: Source,
-    numbers: Numbers,
-    content: dict[str, pa.Array],
-    first_seen_at: Times,
-    as_of: str,
-    wanted: Numbers | None,
-) -> Times:
-    """Restore content as of a time, and return each token's last change by then."""
-    bound = source.first_change("token_change_rows", as_of, later=True)
+def _restored(source: Source, tokens: Tokens, as_of: str, wanted: Numbers | None) -> Tokens:
+    """Restore the content of tokens at a time, and return them with their last change by then."""
+    bound = first_row(source.cursor, "token_change_rows", as_of, later=True)
     which, parameters = source.restriction("token", wanted)
-    span = (*parameters, bound)
-    _undo(source, numbers, content, f"{which} AND change_id >= ?", span)
-    last_changed = _last_changes(source, numbers, f"{which} AND change_id < ?", span)
-    return np.where(np.isnat(last_changed), first_seen_at, last_changed)
-
-
-def _undo(
-    source: Source,
-    numbers: Numbers,
-    content: dict[str, pa.Array],
-    where: str,
-    parameters: Parameters,
-) -> None:
-    restored: dict[str, dict[int, str | int | None]] = {name: {} for name in content}
+    restored: dict[str, dict[int, str | int | None]] = {name: {} for name in tokens.content}
     for change, number, before in source.rows(
-        f"SELECT change_id, token_no, before FROM token_change_rows WHERE {where}"
-        " ORDER BY change_id DESC",
-        parameters,
+        "SELECT change_id, token_no, before FROM token_change_rows"
+        f" WHERE {which} AND change_id >= ? ORDER BY change_id DESC",
+        (*parameters, bound),
     ):
-        for name, value in _decoded(change, before).items():
-            if name in restored:
-                restored[name][number] = value
+        for name in restored.keys() & (undone := _decoded(change, before)).keys():
+            restored[name][number] = undone[name]
     for name, values in restored.items():
-        places = positions(numbers, np.array(list(values), dtype=np.int64))
+        column = tokens.content[name]
+        places = positions(tokens.numbers, np.array(list(values), dtype=np.int64))
         present = places >= 0
         if present.any():
-            column = content[name]
             take = np.arange(len(column))
             take[places[present]] = len(column) + np.flatnonzero(present)
             replaced = pa.array(list(values.values()), column.type)
-            content[name] = pa.concat_arrays([column, replaced]).take(pa.array(take))
+            tokens.content[name] = pa.concat_arrays([column, replaced]).take(pa.array(take))
+    changed, observed = source.columns(
+        "SELECT token_no, observed_at FROM token_change_rows"
+        f" WHERE {which} AND change_id < ? ORDER BY change_id",
+        [INTEGER, TEXT],
+        (*parameters, bound),
+    )
+    updated_at = np.append(tokens.updated_at, np.datetime64("NaT", "us"))
+    # The last change of a token wins. Unknown tokens go to the spare last element.
+    updated_at[positions(tokens.numbers, changed.to_numpy())] = moments(observed)
+    return replace(tokens, updated_at=updated_at[:-1])
 
 
 def _decoded(change: int, before: str) -> dict[str, str | int | None]:
@@ -241,18 +229,6 @@ def _decoded(change: int, before: str) -> dict[str, str | int | None]:
         raise StoreError(
             f"cannot undo token change {change}, which nftsync did not write: {error}"
         ) from None
-
-
-def _last_changes(source: Source, numbers: Numbers, where: str, parameters: Parameters) -> Times:
-    changed, observed = source.columns(
-        f"SELECT token_no, observed_at FROM token_change_rows WHERE {where} ORDER BY change_id",
-        [INTEGER, TEXT],
-        parameters,
-    )
-    latest = np.full(len(numbers) + 1, np.datetime64("NaT", "us"))
-    # The last change of a token wins. Unknown tokens go to the spare last element.
-    latest[positions(numbers, changed.to_numpy())] = moments(observed)
-    return latest[:-1]
 
 
 def read_token_frame(

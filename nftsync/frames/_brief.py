@@ -133,14 +133,11 @@ def _index(index: pd.Index, levels: Sequence[_Column]) -> pd.Index:
 
 def _seconds(column: pd.Series) -> pd.Series:
     """Return times or durations as text, to the second."""
-    values = column
-    if isinstance(column.dtype, pd.DatetimeTZDtype):
-        values = column.dt.tz_convert("UTC").dt.tz_localize(None)
     if column.dtype.kind == "M":
-        texts = [text.replace("T", " ") for text in np.datetime_as_string(values.to_numpy("M8[s]"))]
+        texts = [text.replace("T", " ") for text in np.datetime_as_string(column.to_numpy("M8[s]"))]
     else:
-        texts = [str(duration) for duration in values.dt.floor("s")]
-    return pd.Series(texts, dtype=object).where(values.notna().to_numpy(), None)
+        texts = [str(duration) for duration in column.dt.floor("s")]
+    return pd.Series(texts, dtype=object).where(column.notna().to_numpy(), None)
 
 
 def _plain(value: Any) -> Any:

@@ -138,7 +138,12 @@ def diff(
         earlier, later = stored_span(source, start, end, "end")
         changes = change_span(source, earlier, later, after=True)
         window = _read_window(source, changes)
-        kind = _kinds(window)
+        held_before, held_after = window.before.nonzero(), window.after.nonzero()
+        kind = np.select(
+            [held_before & held_after, held_before, window.by_first_read],
+            ["changed", "left", "first_seen"],
+            "arrived",
+        )
         counterparty = _counterparties(source, window, changes)
         selected = ~np.isin(window.wallets, wallet_numbers(source, exclude))
         if filters.wallet_ids is not None:
@@ -163,13 +168,4 @@ def diff(
             **counterparties,
             "changed_at": times(window.changed_at),
         }
-    )
-
-
-def _kinds(window: Window) -> npt.NDArray[np.str_]:
-    held_before, held_after = window.before.nonzero(), window.after.nonzero()
-    return np.select(
-        [held_before & held_after, held_before, window.by_first_read],
-        ["changed", "left", "first_seen"],
-        "arrived",
     )

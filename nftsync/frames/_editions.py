@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,11 @@ from nftsync.columnar.columns import (
     coded,
     distinct_by_group,
     first_rows,
+    flags,
     frame_of,
     numbered_together,
     run_starts,
+    taken,
     text,
 )
 from nftsync.columnar.inputs import (
@@ -48,28 +49,18 @@ def series_names(
     if not len(distinct):
         return codes, distinct
     number = pc.struct_field(pc.extract_regex(distinct, NUMBER), "number")
-    own = pc.equal(number.take(_rows(codes)), pa.array(edition).cast(TEXT))
-    numbered = pc.fill_null(own, False).to_numpy(zero_copy_only=False) & ~unnumbered
+    numbered = flags(pc.equal(taken(number, codes), pa.array(edition).cast(TEXT))) & ~unnumbered
     # Most names differ only in their number.
     base, bases = coded(pc.replace_substring_regex(distinct, NUMBER, r"\1"))
     series = pc.struct_field(pc.extract_regex(bases, BETWEEN), "series")
     series = series.cast(TEXT).take(pa.array(base))
-    numbered &= pc.is_valid(series).to_numpy(zero_copy_only=False)[codes]
-    numbered &= _of_one_number(numbered_together(among, codes), edition)
+    numbered &= flags(pc.is_valid(series))[codes]
+    named = numbered_together(among, codes)
+    _, first = np.unique(numbered_together(named, numbered_together(edition)), return_index=True)
+    numbered &= np.bincount(named[first])[named] == 1
     # Codes of names without their number follow the codes of full names.
     chosen = np.where(numbered, codes + len(distinct), codes)
-    return coded(pa.concat_arrays([distinct, series]).take(_rows(chosen)))
-
-
-def _of_one_number(named: Numbers, edition: Numbers) -> npt.NDArray[np.bool_]:
-    pairs = numbered_together(named, numbered_together(edition))
-    _, first = np.unique(pairs, return_index=True)
-    alone: npt.NDArray[np.bool_] = np.bincount(named[first])[named] == 1
-    return alone
-
-
-def _rows(codes: npt.NDArray[np.int32]) -> pa.Array:
-    return pa.array(codes, mask=codes < 0)
+    return coded(taken(pa.concat_arrays([distinct, series]), chosen))
 
 
 _NEEDS = ("wallet_id", "contract_address", "amount", "name", "edition_id", "total_edition")
@@ -117,107 +108,54 @@ def editions(
         "TokenMetadata", which does not specify the first number.
     """
     filters: Any = {"wallet": wallet, "group": group, "contract": contract}
-    rows = load_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **filters)
-    return _frame(_read(rows), amounts)
+    frame = load_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **filters)
+    return _frame(frame[frame[["edition_id", "total_edition"]].notna().any(axis=1)], amounts)
 
 
-def _frame(rows: _Rows, amounts: AmountKind) -> pd.DataFrame:
-    count = len(rows.first)
-    total, no_total = rows.total[rows.first], rows.no_total[rows.first]
-    series, edition = _distinct_numbers(rows)
-    amount_held, share = _held_and_share(rows, series)
-    frame = frame_of(
-        {
-            **{name: text(column) for name, column in rows.contracts.items()},
-            "series": text(rows.names),
-            "numbered": ~rows.unnumbered[rows.first],
-            "total": pd.arrays.IntegerArray(total, no_total),
-            **amount_columns({"held": Exact.of(amount_held)}, amounts),
-            "share": share,
-            **_number_columns(series, edition, total, no_total),
-            "holders": distinct_by_group(rows.series, rows.wallet, count),
-            "unknown_amounts": np.bincount(rows.series[pd.isna(rows.amount)], minlength=count),
-        }
-    )
-    keys = {
-        "contract_address": rows.contracts["contract_address"],
-        "series": rows.names,
-        "total": pa.array(total, mask=no_total),
-        "numbered": pa.array(~rows.unnumbered[rows.first]),
-    }
-    order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
-    return frame.take(order.to_numpy()).reset_index(drop=True)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Holdings that belong to a series, and the series.
-
-    A missing `edition` or `total` is 0, and marked in `unnumbered` or `no_total`. `first` is the
-    first row of each series; `contracts` and `names` have an element per series.
-    """
-
-    series: Numbers
-    edition: Numbers
-    unnumbered: npt.NDArray[np.bool_]
-    total: Numbers
-    no_total: npt.NDArray[np.bool_]
-    wallet: npt.NDArray[np.int32]
-    amount: npt.NDArray[np.object_]
-    first: Numbers
-    contracts: dict[str, pa.Array]
-    names: pa.Array
-
-
-def _read(frame: pd.DataFrame) -> _Rows:
-    edition, unnumbered = integer_column(frame, "edition_id")
-    total, no_total = integer_column(frame, "total_edition")
-    chosen = ~(unnumbered & no_total)
-    frame, edition, unnumbered = frame[chosen], edition[chosen], unnumbered[chosen]
-    total, no_total = total[chosen], no_total[chosen]
-    contract, spellings = contract_groups(text_column(frame, "contract_address"))
+def _frame(rows: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
+    edition, unnumbered = integer_column(rows, "edition_id")
+    total, no_total = integer_column(rows, "total_edition")
+    contract, spellings = contract_groups(text_column(rows, "contract_address"))
     among = numbered_together(
         contract, numbered_together(total), no_total.view(np.int8), unnumbered.view(np.int8)
     )
-    codes, names = series_names(text_column(frame, "name"), edition, unnumbered, among)
+    codes, names = series_names(text_column(rows, "name"), edition, unnumbered, among)
     series = numbered_together(among, codes)
     first = first_rows(series)
+    count, total, no_total = len(first), total[first], no_total[first]
     addresses = spellings.take(pa.array(contract[first]))
-    return _Rows(
-        series=series,
-        edition=edition,
-        unnumbered=unnumbered,
-        total=total,
-        no_total=no_total,
-        wallet=coded(text_column(frame, "wallet_id"))[0],
-        amount=frame["amount"].to_numpy(),
-        first=first,
-        contracts={"contract_address": addresses, **contract_names(frame, first, addresses)},
-        names=names.take(pa.array(codes[first], mask=codes[first] < 0)),
-    )
-
-
-def _distinct_numbers(rows: _Rows) -> tuple[Numbers, Numbers]:
-    """Return series and number of each edition held, ascending."""
-    series, edition = rows.series[~rows.unnumbered], rows.edition[~rows.unnumbered]
-    order = np.lexsort((edition, series))
-    series, edition = series[order], edition[order]
-    first = run_starts(series, edition)
-    return series[first], edition[first]
-
-
-def _held_and_share(
-    rows: _Rows, numbered: Numbers
-) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float64]]:
-    count = len(rows.first)
-    copies = sums_by_group(rows.series[rows.unnumbered], rows.amount[rows.unnumbered], count)
+    contracts = {"contract_address": addresses, **contract_names(rows, first, addresses)}
+    keys = {
+        "contract_address": addresses,
+        "series": taken(names, codes[first]),
+        "total": pa.array(total, mask=no_total),
+        "numbered": pa.array(~unnumbered[first]),
+    }
+    by_number = np.lexsort((edition, series))
+    by_number = by_number[~unnumbered[by_number]]
+    by_number = by_number[run_starts(series[by_number], edition[by_number])]
+    amount = rows["amount"].to_numpy()
+    copies = sums_by_group(series[unnumbered], amount[unnumbered], count)
     # A series has either numbers or copies.
-    amounts = np.bincount(numbered, minlength=count).astype(object) + copies
-    total = rows.total[rows.first]
-    valid = (total > 0) & (amounts > 0)
+    total_held = np.bincount(series[by_number], minlength=count).astype(object) + copies
+    valid = (total > 0) & (total_held > 0)
     share = np.full(count, np.nan)
-    share[valid] = amounts[valid] / total[valid].astype(object)
-    return amounts, share
+    share[valid] = total_held[valid] / total[valid].astype(object)
+    frame = frame_of(
+        {
+            **{name: text(column) for name, column in contracts.items()},
+            "series": text(keys["series"]),
+            "numbered": ~unnumbered[first],
+            "total": pd.arrays.IntegerArray(total, no_total),
+            **amount_columns({"held": Exact.of(total_held)}, amounts),
+            "share": share,
+            **_number_columns(series[by_number], edition[by_number], total, no_total),
+            "holders": distinct_by_group(series, coded(text_column(rows, "wallet_id"))[0], count),
+            "unknown_amounts": np.bincount(series[pd.isna(amount)], minlength=count),
+        }
+    )
+    order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
+    return frame.take(order.to_numpy()).reset_index(drop=True)
 
 
 def _number_columns(

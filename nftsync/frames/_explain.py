@@ -132,7 +132,7 @@ _OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
         "tokens": _count("tokens", "known tokens of the contract", f"{MIRROR}tokens"),
         "held": _count("tokens", "known tokens that a wallet holds", f"{MIRROR}balances"),
         "holders": _HOLDERS,
-        "amount": _exact("exact sum of the known amounts", f"sum of {BALANCE}amount"),
+        "amount": _exact("exact sum of the known amounts", _SUMMED),
         "first_seen_at": _time("when the contract's first token became known", "table tokens"),
         "updated_at": _time("latest change of a token's metadata", "table tokens"),
     },
@@ -189,7 +189,7 @@ _OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
     "holdings_over_time": {
         "at": _time("time of a change, or end of a period", _STORED),
         "holdings": _count("holdings", "holdings at that time", _COUNTED_FEED),
-        "amount": _exact("exact sum of their known amounts", f"sum of {BALANCE}amount"),
+        "amount": _exact("exact sum of their known amounts", _SUMMED),
         "arrived": _count("holdings", "begun since the previous row, not initial", _COUNTED_FEED),
         "left": _count("holdings", "ended since the previous row", _COUNTED_FEED),
         "first_seen": _count("holdings", "initial holdings, start date unknown", _COUNTED_FEED),
@@ -213,7 +213,7 @@ _OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
         **_CONTRACT,
         "tokens": _TOKENS,
         "holders": _HOLDERS,
-        "amount": _exact("exact sum of the known amounts", f"sum of {BALANCE}amount"),
+        "amount": _exact("exact sum of the known amounts", _SUMMED),
         "top1_share": _share("the largest holder's share of the amount"),
         "top10_share": _share("the ten largest holders' share of the amount"),
         "hhi": _share("Herfindahl-Hirschman index: sum of the squared shares"),
@@ -320,22 +320,8 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
     """
     if name is None:
         counts = [len(_notes(frame)) for frame in _FRAMES]
-        return Readable.of({"name": text(pa.array(_FRAMES, TEXT)), "columns": counts})
-    notes = _notes(_frame_name(name))
-    values = zip(*((name, *note) for name, note in notes.items()), strict=True)
-    columns = ("column", *Note._fields)
-    return Readable.of(
-        {key: text(pa.array(cells, TEXT)) for key, cells in zip(columns, values, strict=True)}
-    )
-
-
-def _notes(frame: str) -> dict[str, Note]:
-    return _OTHER_FRAMES[frame] if frame in _OTHER_FRAMES else _copy_of(frame, "")
-
-
-def _frame_name(name: object) -> str:
-    if callable(name):
-        name = getattr(name, "__name__", name)
+        return Readable({"name": text(pa.array(_FRAMES, TEXT)), "columns": counts}, copy=False)
+    name = getattr(name, "__name__", name)
     if not isinstance(name, str):
         raise InputError(
             f"{shown(name)} is not the name of a frame; give a function's name, such as"
@@ -345,4 +331,11 @@ def _frame_name(name: object) -> str:
         similar = get_close_matches(name, _FRAMES, n=2)
         instead = f"; similar names: {', '.join(map(repr, similar))}" if similar else ""
         raise InputError(f"unknown frame {shown(name)}{instead}; frames.explain() lists all frames")
-    return name
+    notes = _notes(name)
+    values = zip(*((name, *note) for name, note in notes.items()), strict=True)
+    cells = zip(("column", *Note._fields), values, strict=True)
+    return Readable({name: text(pa.array(column, TEXT)) for name, column in cells}, copy=False)
+
+
+def _notes(frame: str) -> dict[str, Note]:
+    return _OTHER_FRAMES[frame] if frame in _OTHER_FRAMES else _copy_of(frame, "")

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -234,15 +234,9 @@ def _frame(
 ) -> pd.DataFrame:
     defaults = {"wallet": (None, 0), "collection": (0, 0), "token": (0, None)}
     counted = [counts[match.kind].get(match.id, defaults[match.kind]) for match in matches]
-    holders, tokens = zip(*counted, strict=True) if counted else ((), ())
-
-    def texts(name: str) -> object:
-        return text_column(pa.array([getattr(match, name) for match in matches], TEXT))
-
-    return frame_of(
-        {
-            **{name: texts(name) for name in ("kind", "name", "id", "collection")},
-            "holders": integers(pa.array(holders, INTEGER)),
-            "tokens": integers(pa.array(tokens, INTEGER)),
-        }
-    )
+    columns: dict[str, Any] = {}
+    for name in ("kind", "name", "id", "collection"):
+        columns[name] = text_column(pa.array([getattr(match, name) for match in matches], TEXT))
+    for place, name in enumerate(("holders", "tokens")):
+        columns[name] = integers(pa.array([counts[place] for counts in counted], INTEGER))
+    return frame_of(columns)

@@ -11,10 +11,7 @@ import pandas as pd
 
 from nftsync.columnar.amounts import AmountKind
 from nftsync.columnar.holders import check_grouping, concentration_frame, overlap_frame, overlap_of
-from nftsync.columnar.inputs import (
-    FrameOrDb,
-    load_holdings,
-)
+from nftsync.columnar.inputs import FrameOrDb, load_holdings
 from nftsync.store.wallets import GroupNames, WalletIds
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
-from nftsync.columnar.balances import BalanceColumns, balances_at, change_span, read_balances
+from nftsync.columnar.balances import BalanceColumns, change_span, read_balances
 from nftsync.columnar.columns import INTEGER, TEXT, ages, frame_of, times
 from nftsync.columnar.filters import Moment, filters_of, stored_time, wallet_numbers
 from nftsync.columnar.source import Source, Store, reading
@@ -17,16 +17,14 @@ from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.times import now
 
-#: Youngest first, and the upper limits of all but the last in days.
-BUCKETS = (
-    "under a day",
-    "under a week",
-    "under a month",
-    "under 3 months",
-    "under a year",
-    "a year or more",
-)
-_UNDER_DAYS = (1, 7, 30, 91, 365)
+#: The upper limits of the buckets in days, youngest first; the last bucket has none.
+_UNDER_DAYS = {
+    "under a day": 1,
+    "under a week": 7,
+    "under a month": 30,
+    "under 3 months": 91,
+    "under a year": 365,
+}
 
 
 def holding_ages(
@@ -59,10 +57,7 @@ def holding_ages(
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         moment = None if at is None else stored_time(source, at, "end")
-        if moment is None:
-            balances = read_balances(source, filters)
-        else:
-            balances = balances_at(source, moment, filters)
+        balances = read_balances(source, filters, moment)
         selected = balances.amounts.nonzero()
         selected &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)
@@ -98,6 +93,8 @@ def _censored(source: Source, balances: BalanceColumns, at: str | None) -> npt.N
 
 
 def _buckets(age: Any) -> Any:
-    edges = np.array(_UNDER_DAYS, dtype="m8[D]").astype("m8[us]")
+    edges = np.array([*_UNDER_DAYS.values()], dtype="m8[D]").astype("m8[us]")
     codes = np.searchsorted(edges, np.asarray(age), side="right")
-    return pd.Categorical.from_codes(codes, categories=list(BUCKETS), ordered=True)
+    return pd.Categorical.from_codes(
+        codes, categories=[*_UNDER_DAYS, "a year or more"], ordered=True
+    )

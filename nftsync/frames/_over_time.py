@@ -40,6 +40,8 @@ BY = {
     "wallet_label": ("wallet", "label"),
     "wallet_group": ("wallet", "wallet_group"),
 }
+#: The columns of holdings that began or ended.
+_MOVES = ("arrived", "left", "first_seen")
 #: The limit on groups times periods.
 _MOST_ROWS = 10_000_000
 
@@ -223,9 +225,7 @@ def _clipped(steps: Steps, first: int) -> Steps:
     return replace(
         steps,
         at=np.maximum(steps.at, first),
-        arrived=steps.arrived * counts,
-        left=steps.left * counts,
-        first_seen=steps.first_seen * counts,
+        **{name: getattr(steps, name) * counts for name in _MOVES},
     )
 
 
@@ -258,9 +258,7 @@ def _frame(steps: Steps, names: dict[str, pa.Array], amounts: AmountKind) -> pd.
             **groups,
             "holdings": holdings[order],
             **amount_columns({"amount": Exact.of(amount[order])}, amounts),
-            "arrived": steps.arrived[order],
-            "left": steps.left[order],
-            "first_seen": steps.first_seen[order],
+            **{name: getattr(steps, name)[order] for name in _MOVES},
             "unknown_amounts": unknown[order],
         }
     )

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.columnar.columns import INTEGER, TEXT, coded, frame_of, text
+from nftsync.columnar.columns import INTEGER, TEXT, coded, flags, frame_of, text
 from nftsync.columnar.filters import filters_of, one_of
 from nftsync.columnar.source import EDITIONS, Numbers, Store, positions, reading
 from nftsync.columnar.tokens import CONTRACT_COLUMNS, Tokens, read_tokens
@@ -43,10 +43,8 @@ def _extra_problems(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
 
     Source: provider's document, sections Token and TokenMetadata, which give each field's type.
     """
-    suspicious = pc.match_substring_regex(extra, _SUSPICIOUS).fill_null(False)
-    rows = np.flatnonzero(suspicious.to_numpy(zero_copy_only=False))
-    for row, record in zip(rows.tolist(), extra.take(pa.array(rows)).to_pylist(), strict=True):
-        for problem in _record_problems(record):
+    for row in np.flatnonzero(flags(pc.match_substring_regex(extra, _SUSPICIOUS))).tolist():
+        for problem in _record_problems(extra[row].as_py()):
             yield row, *problem
 
 
@@ -118,7 +116,7 @@ def _text_problems(field: str, column: pa.Array, base_url: str | None) -> pd.Dat
         reasons = pc.if_else(
             pc.equal(reasons, "blank").fill_null(False), reasons, pc.coalesce(wrong, reasons)
         )
-    broken = np.append(reasons.is_valid().to_numpy(zero_copy_only=False), False)
+    broken = np.append(flags(reasons.is_valid()), False)
     rows = np.flatnonzero(broken[codes])
     which = pa.array(codes[rows])
     return _problems(rows, field, text(reasons.take(which)), distinct.take(which))
@@ -128,16 +126,13 @@ def _address_problems(distinct: pa.Array, field: str, base_url: str | None) -> p
     plain = pc.match_substring_regex(distinct, _PLAIN_URL)
     if field in _ADDRESSES:
         plain = pc.or_(plain, pc.match_substring_regex(distinct, _PLAIN_IPFS))
-    unusual = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
-    reasons = np.empty(len(distinct), dtype=object)
-    for place, value in zip(
-        unusual.tolist(), distinct.take(pa.array(unusual)).to_pylist(), strict=True
-    ):
-        reasons[place] = (
-            image_address(value, provider=base_url).problem
-            if field in _ADDRESSES
-            else _page_problem(value)
-        )
+    reasons: list[str | None] = [None] * len(distinct)
+    for place in np.flatnonzero(~flags(plain)).tolist():
+        value = distinct[place].as_py()
+        if field in _ADDRESSES:
+            reasons[place] = image_address(value, provider=base_url).problem
+        else:
+            reasons[place] = _page_problem(value)
     return pa.array(reasons, TEXT)
 
 
@@ -200,7 +195,8 @@ def quality(
     Raises:
         InputError: a required field does not exist, or `base_url` is not a URL.
     """
-    needed = _field_names(required)
+    names = (required,) if isinstance(required, str) else required
+    needed = {one_of(name, "required", _FIELDS) for name in names}
     if base_url is not None:
         origin(base_url)
     with reading(db) as source:
@@ -230,11 +226,6 @@ def quality(
     )
 
 
-def _field_names(required: Iterable[str]) -> set[str]:
-    names = (required,) if isinstance(required, str) else required
-    return {one_of(name, "required", _FIELDS) for name in names}
-
-
 def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:
     names = ("row", "field", "reason", "value")
     in_extra = pd.DataFrame(_extra_problems(tokens.content["extra"]), columns=names)
@@ -242,8 +233,7 @@ def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Ite
     for name in _FIELDS:
         column = tokens.content[name]
         if name in needed:
-            missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-            yield _problems(missing, name, "missing")
+            yield _problems(np.flatnonzero(flags(column.is_null())), name, "missing")
         if name not in EDITIONS:
             yield _text_problems(name, column, base_url)
     edition, total = (tokens.content[name] for name in EDITIONS)
@@ -252,5 +242,5 @@ def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Ite
         ("total_edition", pc.less(total, 0), "negative"),
         ("edition_id", pc.greater(edition, total), "edition beyond its total"),
     ):
-        rows = np.flatnonzero(wrong.fill_null(False).to_numpy(zero_copy_only=False))
+        rows = np.flatnonzero(flags(wrong))
         yield _problems(rows, name, reason, tokens.content[name].take(pa.array(rows)))

@@ -77,10 +77,8 @@ def statement(
         raise InputError("a statement needs the time of its opening balance: statement(db, start)")
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
-        opening, closing = (
-            stored_time(source, start, "end"),
-            stored_span(source, start, end, "end")[1],
-        )
+        opening = stored_time(source, start, "end")
+        _, closing = stored_span(source, start, end, "end")
         excluded = wallet_numbers(source, exclude)
         wallets, tokens, steps = read_steps(source, closing, filters, excluded)
         numbers, names = groups_of_steps(source, by, {"wallet": wallets, "token": tokens})

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.columnar.columns import TEXT, coded, frame_of, numbered_together, text
+from nftsync.columnar.columns import TEXT, coded, flags, frame_of, numbered_together, text
 from nftsync.columnar.filters import filters_of
 from nftsync.columnar.source import Store, reading
 from nftsync.columnar.tokens import NAMING, contract_groups, read_tokens
@@ -35,33 +35,27 @@ def traits_of(extra: str) -> Iterator[Trait]:
     """
     try:
         metadata = _object.decode(_object.decode(extra).get("metadata", b"{}"))
-        attributes = bytes(metadata.get("attributes", b"[]"))
-        if attributes.startswith(b"{"):
-            yield from _mapped(attributes)
-        elif attributes.startswith(b"["):
-            for attribute in _objects.decode(attributes):
-                if bytes(attribute).startswith(b"{"):
-                    yield from _listed(bytes(attribute))
+        for trait_type, raw in _pairs(bytes(metadata.get("attributes", b"[]"))):
+            if (value := _scalar(raw)) is not None:
+                yield trait_type, value
     except msgspec.DecodeError:
         return
 
 
-def _mapped(attributes: bytes) -> Iterator[Trait]:
-    for trait_type, raw in _object.decode(attributes).items():
-        if (value := _scalar(bytes(raw))) is not None:
-            yield trait_type, value
+def _pairs(attributes: bytes) -> Iterator[tuple[str | None, msgspec.Raw]]:
+    if attributes.startswith(b"{"):
+        yield from _object.decode(attributes).items()
+    elif attributes.startswith(b"["):
+        for attribute in _objects.decode(attributes):
+            if bytes(attribute).startswith(b"{"):
+                fields = _object.decode(attribute)
+                types = (_scalar(fields[name]) for name in _TYPE_FIELDS if name in fields)
+                yield next(types, None), fields.get("value", msgspec.Raw(b"null"))
 
 
-def _listed(attribute: bytes) -> Iterator[Trait]:
-    fields = _object.decode(attribute)
-    value = _scalar(bytes(fields.get("value", b"null")))
-    types = (_scalar(bytes(fields[name])) for name in _TYPE_FIELDS if name in fields)
-    if value is not None:
-        yield next(types, None), value
-
-
-def _scalar(raw: bytes) -> str | None:
+def _scalar(value: msgspec.Raw) -> str | None:
     """Return a JSON text, number or boolean as text; None for anything else."""
+    raw = bytes(value)
     if raw.startswith(b'"'):
         return _text.decode(raw)
     return None if raw[:1] in b"[{" or raw == b"null" else raw.decode()
@@ -88,23 +82,16 @@ def traits(db: Store = None, contract: str | None = None) -> pd.DataFrame:
         tokens = read_tokens(source, [*NAMING, "extra"])
     contracts, _ = contract_groups(tokens.content["contract_address"])
     extra = tokens.content["extra"]
-    has_attributes = pc.match_substring(extra, '"attributes":').fill_null(False)
-    selected = has_attributes.to_numpy(zero_copy_only=False) & tokens.in_contract(
-        wanted, tokens.numbers
-    )
+    selected = flags(pc.match_substring(extra, '"attributes":'))
+    selected &= tokens.in_contract(wanted, tokens.numbers)
     places: list[int] = []
-    types: list[str | None] = []
-    values: list[str] = []
-    candidates = np.flatnonzero(selected)
-    for place, document in zip(
-        candidates.tolist(), extra.take(pa.array(candidates)).to_pylist(), strict=True
-    ):
-        for trait_type, value in dict.fromkeys(traits_of(document)):
-            places.append(place)
-            types.append(trait_type)
-            values.append(value)
+    pairs: list[Trait] = []
+    for place in np.flatnonzero(selected).tolist():
+        of_token = dict.fromkeys(traits_of(extra[place].as_py()))
+        places += [place] * len(of_token)
+        pairs += of_token
     token = np.array(places, dtype=np.int64)
-    type_column, value_column = pa.array(types, TEXT), pa.array(values, TEXT)
+    type_column, value_column = (pa.array([pair[n] for pair in pairs], TEXT) for n in (0, 1))
     same = numbered_together(contracts[token], coded(type_column)[0], coded(value_column)[0])
     counts = np.bincount(same)[same] if len(same) else same
     totals = np.bincount(contracts)[contracts[token]] if len(token) else token

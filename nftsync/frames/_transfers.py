@@ -61,10 +61,6 @@ class Movements:
     webhooks: pa.Array
     partners: Numbers
 
-    def observed_at(self) -> Times:
-        """Return the first observation of each movement, by either side."""
-        return np.where(self.partners < 0, self.at, np.minimum(self.at, self.at[self.partners]))
-
 
 _COLUMNS = [name for name in CHANGE_TYPES if name not in {"baseline", "run_id"}]
 
@@ -260,7 +256,16 @@ def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[M
     A transfer's row is the side observed first.
     """
     first, last = stored_span(source, start, end)
-    movements = read_movements(source, _changed_tokens(source, first, last))
+    tokens = None
+    if first is not None or last is not None:
+        (changed,) = source.columns(
+            "SELECT DISTINCT token_no FROM balance_change_rows"
+            " WHERE change_id BETWEEN ? AND ? AND baseline = 0",
+            [INTEGER],
+            change_span(source, first, last),
+        )
+        tokens = np.asarray(changed.to_numpy())
+    movements = read_movements(source, tokens)
     position = np.arange(len(movements.at))
     paired = movements.partners >= 0
     partner_at = movements.at[movements.partners]
@@ -274,18 +279,6 @@ def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[M
     if last is not None:
         inside &= movements.at <= moments(pa.array([last]))[0]
     return movements, np.flatnonzero(inside)
-
-
-def _changed_tokens(source: Source, first: str | None, last: str | None) -> Numbers | None:
-    if first is None and last is None:
-        return None
-    (tokens,) = source.columns(
-        "SELECT DISTINCT token_no FROM balance_change_rows"
-        " WHERE change_id BETWEEN ? AND ? AND baseline = 0",
-        [INTEGER],
-        change_span(source, first, last),
-    )
-    return np.asarray(tokens.to_numpy())
 
 
 @dataclass(frozen=True)

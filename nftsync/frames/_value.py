@@ -78,12 +78,17 @@ def _price_table(prices: Prices) -> pd.DataFrame:
     if isinstance(prices, pd.DataFrame):
         frame, first = prices.reset_index(drop=True), 0
     else:
-        frame, first = _read_csv(os.fspath(prices)), 2  # line 1 has the names of the columns
+        path, first = os.fspath(prices), 2  # line 1 has the names of the columns
+        try:
+            frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot read the prices in {path}: {reason}") from None
     missing = [name for name in _NEEDED if name not in frame]
     if "contract" not in frame and "contract_address" in frame:
         frame = frame.rename(columns={"contract_address": "contract"})
     if missing or not frame.columns.intersection(_KEYS).size:
-        needs = ", ".join([*missing, *(["token_id or contract"] if not missing else [])])
+        needs = ", ".join(missing) or "token_id or contract"
         raise InputError(f"the prices have no column {needs}; add what is missing")
     frame = frame.reindex(columns=[*_KEYS, *_NEEDED, "source"]).astype(object)
     frame = frame.where(frame.notna() & (frame != ""), None)
@@ -99,15 +104,6 @@ def _price_table(prices: Prices) -> pd.DataFrame:
         row = table[twice].iloc[0]
         raise InputError(f"the prices of {row['key']} at {row['price_date']} differ; keep one")
     return table
-
-
-def _read_csv(path: str) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"cannot read the prices in {path}: {getattr(error, 'strerror', None) or error}"
-        ) from None
 
 
 def _price(row: dict[Any, Any], place: str) -> tuple[str, Decimal, str, date, str | None]:
