@@ -13,22 +13,11 @@ import sqlite_utils
 
 from nftsync import frames
 from nftsync.errors import InputError, NewerDatabase, StoreError
-from tests.kit.database import Builder, at, small
+from tests.kit.database import Builder, small
+from tests.kit.readers import READERS
 
-READERS: dict[str, Callable[[object], pd.DataFrame]] = {
-    **{name: getattr(frames, name) for name in frames.__all__},
-    "holdings_as_of": lambda db: frames.holdings(db, as_of=at(3)),
-    "tokens_as_of": lambda db: frames.tokens(db, as_of=at(3)),
-    "changes": lambda db: frames.changes(db, since=at(2)),
-    "diff": lambda db: frames.diff(db, at(0)),
-    "find": lambda db: frames.find(db, "vault"),
-    "freshness": lambda db: frames.freshness(db).drop(columns="age"),
-    "holding_ages": lambda db: frames.holding_ages(db, at=at(99)),
-    "statement": lambda db: frames.statement(db, at(0)),
-}
-for name in ("brief", "explain", "load", "save", "value"):
-    del READERS[name]
-every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+AGELESS = READERS | {"freshness": lambda db: frames.freshness(db).drop(columns="age")}
+every_reader = pytest.mark.parametrize("read", AGELESS.values(), ids=AGELESS)
 
 
 @every_reader
@@ -59,31 +48,21 @@ def test_every_kind_of_source_gives_the_same_frame(
     pd.testing.assert_frame_equal(read(None), expected)
 
 
-def test_reads_within_the_callers_transaction(small_database: Path) -> None:
-    connection = sqlite3.connect(small_database)
+def test_reads_within_the_callers_transaction_beside_its_cursors(small_database: Path) -> None:
+    connection, memory = sqlite3.connect(small_database), sqlite3.connect(":memory:")
+    connection.backup(memory)
+    pd.testing.assert_frame_equal(frames.holdings(memory), frames.holdings(small_database))
+    memory.close()
+    cursor = connection.execute("SELECT change_id FROM balance_changes ORDER BY change_id")
+    assert cursor.fetchone() == (1,)
+    frames.holdings(connection)
+    assert cursor.fetchall() == [(n,) for n in range(2, 8)]
     connection.execute("UPDATE wallets SET label = 'not yet committed'")
     assert frames.wallets(connection)["label"][0] == "not yet committed"
     assert connection.in_transaction
     connection.rollback()
     assert frames.wallets(connection)["label"][0] == "Vault"
     connection.close()
-
-
-def test_the_callers_open_cursor_continues(small_database: Path) -> None:
-    connection = sqlite3.connect(small_database)
-    cursor = connection.execute("SELECT change_id FROM balance_changes ORDER BY change_id")
-    assert cursor.fetchone() == (1,)
-    frames.holdings(connection)
-    assert cursor.fetchall() == [(n,) for n in range(2, 8)]
-    connection.close()
-
-
-def test_a_database_in_memory(small_database: Path) -> None:
-    source, memory = sqlite3.connect(small_database), sqlite3.connect(":memory:")
-    source.backup(memory)
-    source.close()
-    pd.testing.assert_frame_equal(frames.holdings(memory), frames.holdings(small_database))
-    memory.close()
 
 
 @every_reader
@@ -119,16 +98,11 @@ def test_only_reads(read: Callable[[object], pd.DataFrame], small_database: Path
     assert refused == []
 
 
-@every_reader
-def test_a_missing_database_is_named(
-    read: Callable[[object], pd.DataFrame], tmp_path: Path
-) -> None:
-    with pytest.raises(StoreError, match=r"missing\.db"):
-        read(tmp_path / "there" / "missing.db")
+def test_a_file_that_is_missing_or_not_an_nftsync_database(tmp_path: Path) -> None:
+    for read in READERS.values():
+        with pytest.raises(StoreError, match=r"missing\.db"):
+            read(tmp_path / "there" / "missing.db")
     assert not (tmp_path / "there").exists()
-
-
-def test_a_file_that_is_not_an_nftsync_database(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     connection = sqlite3.connect(other)
     connection.execute("CREATE TABLE holdings (a)")

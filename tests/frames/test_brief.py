@@ -117,7 +117,10 @@ def test_frames_of_any_shape() -> None:
         {"wallet_id": [TREASURY, wallet_id(1)], "group": ["a", None], "amount": [2**70, 1]}
     )
     by_wallet = held.groupby("wallet_id")[["amount"]].sum()
-    assert set(frames.brief(by_wallet).index) == {"8d1cc10a…66aa", frames_short(wallet_id(1))}
+    assert set(frames.brief(by_wallet).index) == {
+        "8d1cc10a…66aa",
+        f"{wallet_id(1)[:8]}…{wallet_id(1)[-4:]}",
+    }
     two = held.set_index(["wallet_id", "group"])
     assert frames.brief(two).index.tolist()[0] == ("8d1cc10a…66aa", "a")
     assert frames.brief(two).index.names == ["wallet_id", "group"]
@@ -137,10 +140,6 @@ def test_frames_of_any_shape() -> None:
     assert frames.brief(held)["amount"].tolist() == [2**70, 1]
 
 
-def frames_short(text: str) -> str:
-    return f"{text[:8]}…{text[-4:]}"
-
-
 def test_times_are_utc_to_the_second() -> None:
     there = pd.to_datetime(["2026-01-31T12:00:00.9+02:00", None])
     frame = pd.DataFrame(
@@ -151,8 +150,6 @@ def test_times_are_utc_to_the_second() -> None:
         ["–", "–", "–"],
     ]
 
-
-def test_what_brief_does_not_take() -> None:
     for wrong in ("x", pd.Series([1]), None):
         with pytest.raises(InputError, match=r"^brief\(\) needs a DataFrame"):
             frames.brief(wrong)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,6 +63,9 @@ def test_text_survives_exactly(build: Builder) -> None:
     assert frames.tokens(build.path)["extra"][0] == HOSTILE
     assert len(frames.holdings(build.path, contract=HOSTILE)) == 1
     assert set(frames.collections(build.path)["contract_address"]) == {HOSTILE, "a"}
+    build.connection.execute("UPDATE tokens SET name = CAST(X'61FF' AS TEXT)")
+    with pytest.raises(StoreError, match="not UTF-8"):
+        frames.tokens(build.path)
 
 
 def test_tables_show_their_rows(small_database: Path) -> None:
@@ -95,24 +99,15 @@ def test_tables_show_their_rows(small_database: Path) -> None:
     ],
     ids=repr,
 )
-def test_what_is_no_time_is_named_shortly(small_database: Path, wrong: object, said: str) -> None:
-    for read in (
-        lambda: frames.holdings(small_database, as_of=wrong),  # type: ignore[arg-type]
-        lambda: frames.tokens(small_database, as_of=wrong),  # type: ignore[arg-type]
-        lambda: frames.changes(small_database, since=wrong),  # type: ignore[arg-type]
-        lambda: frames.holding_ages(small_database, at=wrong),  # type: ignore[arg-type]
+def test_what_is_no_time_is_named_shortly(small_database: Path, wrong: Any, said: str) -> None:
+    for read, name in (
+        *((frames.holdings, "as_of"), (frames.tokens, "as_of")),
+        *((frames.changes, "since"), (frames.holding_ages, "at")),
     ):
         with pytest.raises(InputError) as raised:
-            read()
+            read(small_database, **{name: wrong})
         assert str(raised.value).startswith(f"{said} is not a time; ")
         assert "\n" not in str(raised.value)
-
-
-def test_text_that_is_not_utf_8_is_an_error_that_says_so(build: Builder) -> None:
-    build.token(1, name="token")
-    build.connection.execute("UPDATE tokens SET name = CAST(X'61FF' AS TEXT)")
-    with pytest.raises(StoreError, match="not UTF-8"):
-        frames.tokens(build.path)
 
 
 def test_times_are_read_to_the_microsecond_whether_they_agree_or_not(build: Builder) -> None:
@@ -129,14 +124,11 @@ def test_times_are_read_to_the_microsecond_whether_they_agree_or_not(build: Buil
     ]
     assert list(found.itertuples(index=False, name=None)) == expected
 
-
-@pytest.mark.parametrize("column", ["held_since", "updated_at"])
-@pytest.mark.parametrize("written", ["soon", f"{at(1)}|{at(2)}", f"{at(1)}|", f"|{at(1)}"])
-def test_a_time_that_nftsync_did_not_write_is_an_error(
-    column: str, written: str, build: Builder
-) -> None:
-    build.wallet(1)
-    build.token(1)
-    build.balance(1, 1, "1", **{column: written})
-    with pytest.raises(StoreError, match="a time that nftsync did not write"):
-        frames.holdings(build.path)
+    for column in ("held_since", "updated_at"):
+        for written in ("soon", f"{at(1)}|{at(2)}", f"{at(1)}|", f"|{at(1)}"):
+            build = Builder(build.path)
+            build.wallet(1)
+            build.token(1)
+            build.balance(1, 1, "1", **{column: written})
+            with pytest.raises(StoreError, match="a time that nftsync did not write"):
+                frames.holdings(build.close())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,26 +15,8 @@ from hypothesis import strategies as st
 from nftsync import frames
 from nftsync.errors import InputError
 from nftsync.times import format_time
-from tests.frames.transfer_world import OUTSIDE, Moved, Step, Worlds, held_at_first
 from tests.kit.database import START, Builder, at, rows_of, token_id, wallet_id
-from tests.kit.histories import READS, WALLETS, Change, Histories, Read, moment, size
-
-
-def states_differ(
-    path: Path, start: str, end: str
-) -> dict[tuple[str, str], tuple[int | str, int | str]]:
-    """What the holdings as of two times differ in, by wallet and token; 0 is no holding."""
-    states: list[dict[tuple[str, str], int | str]] = []
-    for time in (start, end):
-        frame = frames.holdings(path, as_of=time)
-        keys = zip(frame["wallet_id"], frame["token_id"], strict=True)
-        states.append(dict(zip(keys, map(size, frame["amount_text"]), strict=True)))
-    before, after = states
-    return {
-        key: (before.get(key, 0), after.get(key, 0))
-        for key in before.keys() | after.keys()
-        if before.get(key, 0) != after.get(key, 0)
-    }
+from tests.kit.histories import READS, Change, Histories, Read, moment, size
 
 
 def defined(
@@ -69,7 +50,6 @@ def defined(
     return sorted(rows, key=lambda row: (row["changed_at"], row["wallet_id"], row["token_id"]))
 
 
-@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 @settings(max_examples=40)
 @given(reads=READS, times=st.tuples(st.integers(-1, 20), st.integers(-1, 20)))
 def test_diff_is_the_difference_of_the_holdings_as_of_both_times(
@@ -79,7 +59,9 @@ def test_diff_is_the_difference_of_the_holdings_as_of_both_times(
     histories.label({wallet_id(1): "Vault", wallet_id(2): "Desk"})
     start, end = map(moment, sorted(times))
     frame = frames.diff(histories.path, start, end)
-    differences = states_differ(histories.path, start, end)
+    before, after = histories.held(start), histories.held(end)
+    both = {key: (before.get(key, 0), after.get(key, 0)) for key in before.keys() | after.keys()}
+    differences = {key: pair for key, pair in both.items() if pair[0] != pair[1]}
     expected = defined(list(histories.log()), differences, start, end)
     found = rows_of(frame, list(expected[0]) if expected else [])
     key = "changed_at"
@@ -89,74 +71,6 @@ def test_diff_is_the_difference_of_the_holdings_as_of_both_times(
         return row["changed_at"], row["wallet_id"], row["token_id"]
 
     assert sorted(found, key=order) == expected
-
-
-def explained(path: Path, start: str, end: str) -> dict[tuple[str, str], str]:
-    """The other side of each wallet and token that moved once, in a transfer, by the difference."""
-    after = frames.transfers(path, start, end)
-    after = after[after["observed_at"] > pd.Timestamp(start)]
-    counterparties = {}
-    for row in frames.diff(path, start, end).itertuples():
-        own = after[after["token_id"] == row.token_id]
-        own = own[(own[["from_wallet_id", "to_wallet_id"]] == row.wallet_id).any(axis="columns")]
-        if len(own) != 1 or own["kind"].iloc[0] != "transfer":
-            continue
-        gains = own["to_wallet_id"].iloc[0] == row.wallet_id
-        size_ = own["amount"].iloc[0] * (1 if gains else -1)
-        if (0 if pd.isna(row.after) else row.after) - (
-            0 if pd.isna(row.before) else row.before
-        ) == size_:
-            other = own["from_wallet_id" if gains else "to_wallet_id"].iloc[0]
-            counterparties[row.wallet_id, row.token_id] = other
-    return counterparties
-
-
-def test_a_counterparty_is_named_where_a_single_transfer_explains_the_row(tmp_path: Path) -> None:
-    """Compared at times when all wallets had just been read, so no transfer spans them."""
-    worlds = Worlds(tmp_path)
-    named = 0
-    for seed in range(25):
-        rng = random.Random(seed)
-        steps = [Step([], WALLETS)]
-        for _ in range(rng.randint(2, 8)):
-            giver, taker = rng.sample((*WALLETS, OUTSIDE), 2)
-            moved = Moved(giver, taker, rng.choice((1, 2)), rng.choice((1, 2)))
-            steps += [Step([moved], WALLETS), Step([], WALLETS)]
-        path = worlds.world().play(held_at_first(rng), steps).path
-        # A movement and two rounds of reads take 17 ticks; the first round took 8.
-        start, end = (at(8 + 17 * place) for place in sorted(rng.sample(range(len(steps) // 2), 2)))
-        diff = frames.diff(path, start, end)
-        known = diff[diff["counterparty_wallet_id"].notna()]
-        keys = zip(known["wallet_id"], known["token_id"], strict=True)
-        found = dict(zip(keys, known["counterparty_wallet_id"], strict=True))
-        assert found == explained(path, start, end)
-        named += len(found)
-    assert named > 10
-
-
-@settings(max_examples=10)
-@given(reads=READS, start=st.integers(-1, 20))
-def test_leaving_out_rows_changes_none_of_the_others(
-    histories: Histories, reads: list[Read], start: int
-) -> None:
-    """Counterparties are inferred before wallets are left out."""
-    histories.play(reads)
-    whole = frames.diff(histories.path, moment(start), amounts="exact")
-    some = [wallet_id(wallet) for wallet in WALLETS[:2]]
-    chosen = whole["wallet_id"].isin(some)
-    for frame, mask in (
-        (frames.diff(histories.path, moment(start), wallet=some, amounts="exact"), chosen),
-        (
-            frames.diff(
-                histories.path,
-                moment(start),
-                exclude=[some[0].upper(), some[1]],
-                amounts="exact",
-            ),
-            ~chosen,
-        ),
-    ):
-        pd.testing.assert_frame_equal(frame, whole[mask].reset_index(drop=True))
 
 
 def test_names_are_those_at_the_end_and_contracts_match_whatever_their_case(build: Builder) -> None:
@@ -192,16 +106,15 @@ def test_empty_databases_and_windows(build: Builder, small_database: Path) -> No
 
 
 def test_what_cannot_be_compared(small_database: Path) -> None:
-    with pytest.raises(InputError, match=r"diff\(db, start\)"):
-        frames.diff(small_database)
-    with pytest.raises(InputError, match="is after end"):
-        frames.diff(small_database, at(2), at(1))
-    with pytest.raises(InputError, match="not a time"):
-        frames.diff(small_database, "lately")
-    with pytest.raises(InputError, match="nor the label of a wallet"):
-        frames.diff(small_database, at(0), exclude="Treasury")
-    with pytest.raises(InputError, match="contract"):
-        frames.diff(small_database, at(0), contract=7)  # type: ignore[arg-type]
+    for arguments, options, said in (
+        ((), {}, r"diff\(db, start\)"),
+        ((at(2), at(1)), {}, "is after end"),
+        (("lately",), {}, "not a time"),
+        ((at(0),), {"exclude": "Treasury"}, "nor the label of a wallet"),
+        ((at(0),), {"contract": 7}, "contract"),
+    ):
+        with pytest.raises(InputError, match=said):
+            frames.diff(small_database, *arguments, **options)
 
 
 def test_a_time_to_come_is_refused(small_database: Path) -> None:

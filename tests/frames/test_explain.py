@@ -9,7 +9,8 @@ import pytest
 
 from nftsync import frames
 from nftsync.errors import InputError
-from tests.kit.database import Builder, at
+from tests.kit.database import Builder
+from tests.kit.readers import READERS
 
 #: Fields of the provider's document, by its section.
 SECTIONS = {
@@ -26,18 +27,6 @@ SECTIONS = {
 ALL = sorted(set(frames.__all__) - {"brief", "explain", "load", "save", "value"})
 
 
-def frame(name: str, path: Path) -> pd.DataFrame:
-    if name == "holdings":
-        return frames.holdings(path, as_of=at(1000))
-    if name == "diff":
-        return frames.diff(path, at(0))
-    if name == "statement":
-        return frames.statement(path, at(0))
-    if name == "find":
-        return frames.find(path, "o")
-    return getattr(frames, name)(path)
-
-
 def test_every_frame_is_explained() -> None:
     assert sorted(frames.explain()["name"]) == ALL
 
@@ -47,7 +36,8 @@ def test_every_frame_is_explained() -> None:
 def test_explained_are_just_the_columns_there_are_also_of_an_empty_database(
     name: str, small_database: Path, build: Builder
 ) -> None:
-    full, empty = frame(name, small_database), frame(name, build.path)
+    read = READERS["holdings_as_of" if name == "holdings" else name]
+    full, empty = read(small_database), read(build.path)
     told = frames.explain(name)
     for real in (full, empty):
         assert list(real) == told["column"].tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -28,25 +29,11 @@ def test_wallets_in_any_form(small_database: Path) -> None:
     one = wallet_id(2)
     for wallet in (UUID(one), one.upper(), pd.Series([one]), iter([one]), (one,)):
         assert set(frames.holdings(small_database, wallet=wallet)["wallet_id"]) == {one}
-
-
-def test_what_is_no_wallet_id(small_database: Path) -> None:
-    for wallet in ("", "x", [wallet_id(1), "x"], [None], 7):
-        with pytest.raises(InputError):
-            frames.holdings(small_database, wallet=wallet)  # type: ignore[arg-type]
-        with pytest.raises(InputError):
-            frames.wallet_states(small_database, wallet=wallet)  # type: ignore[arg-type]
-
-
-def test_contract_is_the_one_of_that_time(build: Builder) -> None:
-    build.wallet(1)
-    build.token(1, contract_address="new")
-    build.balance(1, 1, "1")
-    build.change(1, 1, None, "1", 0)
-    build.token_change(1, '{"contract_address": "old"}', '{"contract_address": "new"}', 5)
-    assert len(frames.holdings(build.path, contract="old", as_of=at(4))) == 1
-    assert len(frames.holdings(build.path, contract="new", as_of=at(4))) == 0
-    assert len(frames.holdings(build.path, contract="new", as_of=at(5))) == 1
+    wrong: Any
+    for wrong in ("", "x", [wallet_id(1), "x"], [None], 7):
+        for read in (frames.holdings, frames.wallet_states):
+            with pytest.raises(InputError):
+                read(small_database, wallet=wrong)
 
 
 def test_changes_since_a_time_and_after_a_change(small_database: Path) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from nftsync import frames
-from tests.kit.database import Builder, at, wallet_id
+from tests.kit.database import Builder, at, rows_of, wallet_id
 
 LINES = [
     *("last sync", "last successful sync", "last replay", "oldest wallet read"),
@@ -19,31 +18,17 @@ LINES = [
 ]
 
 
-def lines(path: Path) -> dict[str, tuple[int | None, pd.Timestamp | None, str]]:
-    frame = frames.freshness(path)
-    return {
-        row["what"]: (
-            None if row["count"] is pd.NA else row["count"],
-            None if row["at"] is pd.NaT else row["at"],
-            row["detail"],
-        )
-        for row in frame.to_dict("records")
-    }
+def lines(path: Path) -> dict[str, tuple[int | None, str | None, str]]:
+    rows = rows_of(frames.freshness(path), ["what", "count", "at", "detail"])
+    return {row["what"]: (row["count"], row["at"], row["detail"]) for row in rows}
 
 
-def time(seconds: float) -> pd.Timestamp:
-    return pd.Timestamp(at(seconds))
-
-
-def test_an_empty_database_has_the_same_lines(build: Builder) -> None:
+def test_the_last_runs_of_each_kind_and_a_running_one_first(build: Builder) -> None:
     found = lines(build.path)
     assert list(found) == LINES
     assert found["last sync"] == (None, None, "none yet")
     assert found["oldest wallet read"] == (0, None, "")
     assert all(found[what] == (0, None, "") for what in LINES[4:])
-
-
-def _runs(build: Builder) -> None:
     sync = {"kind": "sync", "started_at": at(0)}
     build.insert(
         "sync_runs", run_id=1, status="ok", finished_at=at(5), wallets_ok=1234,
@@ -59,14 +44,11 @@ def _runs(build: Builder) -> None:
         finished_at=at(8), wallets_ok=3,
     )  # fmt: skip
 
-
-def test_the_last_runs_of_each_kind_and_a_running_one_first(build: Builder) -> None:
-    _runs(build)
     found = lines(build.path)
     assert list(found) == LINES  # run 2 was killed long ago, and is no running sync
-    assert found["last sync"] == (2, time(9), "run 3: failed, 40 wallets failed, it is all wrong")
-    assert found["last successful sync"] == (1234, time(5), "run 1: ok")
-    assert found["last replay"] == (3, time(8), "run 4: partial")
+    assert found["last sync"] == (2, at(9), "run 3: failed, 40 wallets failed, it is all wrong")
+    assert found["last successful sync"] == (1234, at(5), "run 1: ok")
+    assert found["last replay"] == (3, at(8), "run 4: partial")
     sync = {"kind": "sync", "status": "running", "started_at": at(20)}
     build.insert(
         "sync_runs", run_id=5, wallets_total=5000, wallets_ok=1500, wallets_failed=1, **sync
@@ -74,7 +56,7 @@ def test_the_last_runs_of_each_kind_and_a_running_one_first(build: Builder) -> N
     found = lines(build.path)
     assert list(found) == ["running sync", *LINES]
     told = "run 5: 1,501 of 5,000 wallets, unless it was killed"
-    assert found["running sync"] == (1501, time(20), told)
+    assert found["running sync"] == (1501, at(20), told)
     assert found["last sync"][2].startswith("run 3")
 
 
@@ -88,14 +70,14 @@ def test_tracked_wallets_by_how_they_were_read(build: Builder) -> None:
         build.wallet(number, seen=3, status="failed", error="x" * 500)
     found = lines(build.path)
     oldest = f"{wallet_id(3)}: the provider answered 500"
-    assert found["oldest wallet read"] == (3, time(20), oldest)
+    assert found["oldest wallet read"] == (3, at(20), oldest)
     count, since, detail = found["wallets never read"]
-    assert (count, since) == (5, time(1))
+    assert (count, since) == (5, at(1))
     assert detail.startswith(f"New Vault\\x1b[2J\\x202e; {wallet_id(6)}: xxx")
     assert detail.endswith("…; 2 more")
-    assert found["failed wallets"][:2] == (5, time(20))
+    assert found["failed wallets"][:2] == (5, at(20))
     assert wallet_id(5) not in found["failed wallets"][2]
-    assert found["incomplete wallets"] == (1, time(25), f"{wallet_id(4)}: field `next`")
+    assert found["incomplete wallets"] == (1, at(25), f"{wallet_id(4)}: field `next`")
 
 
 def test_webhooks_that_are_not_done(build: Builder) -> None:
@@ -110,11 +92,11 @@ def test_webhooks_that_are_not_done(build: Builder) -> None:
             last_error="the provider answered 404" if state == "dead" else None,
         )
     found = lines(build.path)
-    assert found["webhooks pending"] == (2, time(10), "")
-    assert found["webhooks running"] == (1, time(12), "")
-    assert found["webhooks failed"] == (1, time(13), "")
-    assert found["webhooks dead"] == (2, time(14), "2 × the provider answered 404")
-    assert found["webhooks unrouted"] == (1, time(16), "1 × Payment")
+    assert found["webhooks pending"] == (2, at(10), "")
+    assert found["webhooks running"] == (1, at(12), "")
+    assert found["webhooks failed"] == (1, at(13), "")
+    assert found["webhooks dead"] == (2, at(14), "2 × the provider answered 404")
+    assert found["webhooks unrouted"] == (1, at(16), "1 × Payment")
     assert found["webhooks quarantined"] == (0, None, "")
 
 

@@ -37,14 +37,15 @@ def stretches(log: list[Change], until: str) -> dict[tuple[str, str], tuple[str 
     return held
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(reads=READS, then=st.integers(-1, 20))
 def test_ages_are_those_of_a_replay(histories: Histories, reads: list[Read], then: int) -> None:
     """Also where a clock that stood still gave a wallet's first and later reads one time."""
     clock = histories.play(reads)
     log = list(histories.log())
+    now = frames.holding_ages(histories.path)
     for frame, until in (
-        (frames.holding_ages(histories.path), clock),
+        (now, clock),
         (frames.holding_ages(histories.path, at=moment(then)), then),
     ):
         expected = stretches(log, moment(until))
@@ -56,7 +57,7 @@ def test_ages_are_those_of_a_replay(histories: Histories, reads: list[Read], the
             assert row["held_since"] == pd.Timestamp(since)
             assert row["censored"] is first_read
     # The changes are in the future of this machine's clock.
-    assert (frames.holding_ages(histories.path)["age"] == pd.Timedelta(0)).all()
+    assert (now["age"] == pd.Timedelta(0)).all()
 
 
 DAY = 86_400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +14,26 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
-from tests.kit.database import Builder, at, wallet_id
+from tests.kit.database import Builder, at, rows_of, wallet_id
 from tests.kit.histories import READS, Histories, Read, moment, size
 
+LABELS = {wallet_id(1): "Vault", wallet_id(2): "Vault", wallet_id(3): "Desk"}
 
-def held_at(db: Path, time: pd.Timestamp, by: str | None) -> dict[Any, tuple[int, int, int]]:
-    """Holdings, amount and unknown amounts of each group then; from what `holdings` says."""
+
+def sums(
+    held: dict[tuple[str, str], int | str], by: str | None, contracts: dict[str, Any]
+) -> dict[Any, tuple[int, int, int]]:
+    """Holdings, amount and unknown amounts of each group."""
     found: dict[Any, tuple[int, int, int]] = {}
-    then = frames.holdings(db, as_of=time)
-    if by in {"contract_address", "collection"}:  # those of today
-        today = frames.tokens(db).set_index("token_id")[by]
-        then[by] = then["token_id"].map(today)
-    for row in then.to_dict("records"):
-        amount = size(row["amount_text"])
-        if amount != 0:
-            key = None if by is None or pd.isna(row[by]) else row[by]
-            count, total, unknown = found.get(key, (0, 0, 0))
-            known = amount if isinstance(amount, int) else 0
-            found[key] = count + 1, total + known, unknown + isinstance(amount, str)
+    for (wallet, token), amount in held.items():
+        group = {None: None, "wallet_id": wallet, "wallet_label": LABELS.get(wallet)}
+        key = group.get(by, contracts[token])
+        count, total, unknown = found.get(key, (0, 0, 0))
+        known = amount if isinstance(amount, int) else 0
+        found[key] = count + 1, total + known, unknown + isinstance(amount, str)
     return found
 
 
-@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 @settings(max_examples=40)
 @given(
     reads=READS,
@@ -46,22 +45,24 @@ def test_each_row_is_what_was_held_then(
     histories: Histories, reads: list[Read], by: str | None, start: int | None, every: Any
 ) -> None:
     clock = histories.play(reads)
-    histories.label({wallet_id(1): "Vault", wallet_id(2): "Vault", wallet_id(3): "Desk"})
+    histories.label(LABELS)
     begin = None if start is None else moment(start)
     frame = frames.holdings_over_time(histories.path, by, begin, moment(clock + 12), every)
     frame["group"] = frame[by] if by else None
-    log = [each for each in histories.log() if size(each.old) != size(each.new)]
-    for time, rows in frame.groupby("at"):
-        held = held_at(histories.path, time, by)
-        for row in rows.to_dict("records"):
-            key = None if pd.isna(row["group"]) else row["group"]
-            expected = held.pop(key, (0, 0, 0))
+    today = rows_of(frames.tokens(histories.path), ["token_id", "contract_address"])
+    contracts = {row["token_id"]: row["contract_address"] for row in today}
+    rows = rows_of(frame, list(frame))
+    for time, of_time in groupby(rows, lambda row: row["at"]):
+        held = sums(histories.held(time), by, contracts)
+        for row in of_time:
+            expected = held.pop(row["group"], (0, 0, 0))
             assert (row["holdings"], row["amount"], row["unknown_amounts"]) == expected
         # Without periods, groups in which nothing changed have no row then.
         assert every is None or not held
-    for _, rows in frame.groupby("group", dropna=False):
-        moved = rows["arrived"] + rows["first_seen"] - rows["left"]
-        assert (rows["holdings"].diff().iloc[1:] == moved.iloc[1:]).all()
+    for _, of_group in frame.groupby("group", dropna=False):
+        moved = of_group["arrived"] + of_group["first_seen"] - of_group["left"]
+        assert (of_group["holdings"].diff().iloc[1:] == moved.iloc[1:]).all()
+    log = [each for each in histories.log() if size(each.old) != size(each.new)]
     later = [each for each in log if begin is None or each.at >= begin]
     came = [each for each in later if size(each.old) == 0]
     assert frame["first_seen"].sum() == sum(each.baseline for each in came)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pandas as pd
 import pytest
 
 from nftsync import frames
@@ -15,20 +14,15 @@ from nftsync.errors import InputError
 from nftsync.provider.images import image_address
 from nftsync.provider.wire import decode_token
 from nftsync.records import CONTENT_COLUMNS
-from tests.kit.database import Builder, token_id
+from tests.kit.database import Builder, rows_of, token_id
 
 CID = "Qm" + "Y" * 44
 GOOD = {"name": "One", "image": f"ipfs://{CID}/1.png"}
 
 
 def problems(path: Path, **options: Any) -> list[tuple[str, str, str | None]]:
-    frame = frames.quality(path, **options)
-    return [
-        (field, reason, None if pd.isna(value) else value)
-        for field, reason, value in zip(
-            frame["field"], frame["reason"], frame["value"], strict=True
-        )
-    ]
+    found = rows_of(frames.quality(path, **options), ["field", "reason", "value"])
+    return [(row["field"], row["reason"], row["value"]) for row in found]
 
 
 BROKEN: list[tuple[str, str | int | None, str]] = [
@@ -93,17 +87,6 @@ def test_what_is_fine(build: Builder) -> None:
     assert problems(build.path) == []
 
 
-def test_an_edition_beyond_its_total(build: Builder) -> None:
-    build.token(1, **GOOD, edition_id=101, total_edition=100)
-    build.token(2, **GOOD, edition_id=2**63 - 1, total_edition=-1)
-    build.token(3, **GOOD, edition_id=5)
-    assert problems(build.path) == [
-        ("edition_id", "edition beyond its total", "101"),
-        ("edition_id", "edition beyond its total", str(2**63 - 1)),
-        ("total_edition", "negative", "-1"),
-    ]
-
-
 RECORD = {"id": token_id(1), "metadata": {"name": "One", "image": f"ipfs://{CID}"}}
 
 
@@ -124,25 +107,24 @@ def test_values_that_no_column_can_hold(build: Builder) -> None:
         body = {**RECORD, **record, "metadata": {**RECORD["metadata"], **metadata}, "rank": 5}
         content = decode_token(msgspec.json.encode(body), token_id(1))
         build.token(number, **dict(zip(CONTENT_COLUMNS, content, strict=True)))
-    assert problems(build.path) == [found for *_, found in cases]
-
-
-def test_broken_records(build: Builder) -> None:
-    cases = {
+    broken = {
         '{"metadata":[1]}': ("metadata", "wrong type", "[1]"),
         '{"token":7}': ("token", "wrong type", "7"),
         '{"id":"another"}': ("id", "another token's id", '"another"'),
         "not written by nftsync": ("extra", "not a JSON object", "not written by nftsync"),
     }
-    for number, extra in enumerate(cases, start=1):
+    for number, extra in enumerate(broken, start=len(cases) + 1):
         build.token(number, **GOOD, extra=extra)
-    assert problems(build.path) == list(cases.values())
+    assert problems(build.path) == [*(found for *_, found in cases), *broken.values()]
 
 
-def test_tokens_with_the_same_and_several_problems(build: Builder) -> None:
+def test_tokens_with_several_problems_and_long_values(build: Builder) -> None:
     extra = '{"metadata":{"editionId":"x","name":1}}'
     build.token(1, image=GOOD["image"], extra=extra)
     build.token(2, image=None, extra=extra)
+    build.token(3, **GOOD, edition_id=2**63 - 1, total_edition=-1)
+    build.token(4, **GOOD, edition_id=5)
+    build.token(5, **GOOD, description="\x07" * 100_000, creator_name="\x07" * 200)
     found = frames.quality(build.path)
     assert list(zip(found["token_id"], found["field"], found["reason"], strict=True)) == [
         (token_id(1), "name", "wrong type"),
@@ -150,41 +132,34 @@ def test_tokens_with_the_same_and_several_problems(build: Builder) -> None:
         (token_id(2), "name", "wrong type"),
         (token_id(2), "image", "missing"),
         (token_id(2), "edition_id", "wrong type"),
+        (token_id(3), "edition_id", "edition beyond its total"),
+        (token_id(3), "total_edition", "negative"),
+        (token_id(5), "description", "control characters"),
+        (token_id(5), "creator_name", "control characters"),
     ]
+    assert found["value"].tolist()[-4:-2] == [str(2**63 - 1), "-1"]
+    assert found["value"].tolist()[-2:] == ["\x07" * 200 + "…", "\x07" * 200]
 
 
-def test_long_values_are_cut_short(build: Builder) -> None:
-    build.token(1, **GOOD, description="\x07" * 100_000, creator_name="\x07" * 200)
-    values = frames.quality(build.path).set_index("field")["value"]
-    assert values["description"] == "\x07" * 200 + "…"
-    assert values["creator_name"] == "\x07" * 200
-
-
-def test_which_fields_are_required(build: Builder) -> None:
+def test_options(build: Builder) -> None:
     build.token(1)
-    assert [field for field, *_ in problems(build.path)] == ["name", "image"]
-    assert problems(build.path, required=()) == []
-    assert problems(build.path, required="edition_id") == [("edition_id", "missing", None)]
+    build.token(2, name="One", image="http://127.0.0.1:8788/1.png")
+    build.token(3, name="Three")
+    build.wallet(1)
+    build.balance(1, 1, "0")
+    build.balance(1, 2, "1")
+    fields = [field for field, *_ in problems(build.path)]
+    assert fields == ["name", "image", "image", "image"]
+    assert frames.quality(build.path, held_only=True)["token_id"].tolist() == [token_id(2)]
+    own = {"base_url": "http://127.0.0.1:8788/api"}
+    assert problems(build.path, required=(), **own) == []
+    assert (
+        problems(build.path, required="edition_id", **own) == [("edition_id", "missing", None)] * 3
+    )
     with pytest.raises(InputError, match="required='image_url' is unknown; did you mean 'image'"):
         frames.quality(build.path, required=["image_url"])
-
-
-def test_the_providers_own_images(build: Builder) -> None:
-    build.token(1, name="One", image="http://127.0.0.1:8788/1.png")
-    assert len(problems(build.path)) == 1
-    assert problems(build.path, base_url="http://127.0.0.1:8788/api") == []
     with pytest.raises(InputError, match="http"):
         frames.quality(build.path, base_url="file:///tmp")
-
-
-def test_only_held_tokens(build: Builder) -> None:
-    build.wallet(1)
-    for number in (1, 2, 3):
-        build.token(number, image=GOOD["image"])
-    build.balance(1, 1, "1")
-    build.balance(1, 2, "0")
-    assert frames.quality(build.path)["token_id"].nunique() == 3
-    assert frames.quality(build.path, held_only=True)["token_id"].tolist() == [token_id(1)]
 
 
 def test_addresses_are_judged_as_one_by_one(build: Builder) -> None:

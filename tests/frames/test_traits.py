@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from nftsync import frames
 from nftsync.errors import InputError
 from nftsync.frames._traits import traits_of
-from tests.kit.database import Builder, token_id
+from tests.kit.database import Builder, rows_of, token_id
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -27,10 +26,8 @@ def document(attributes: Any) -> str:
     return json.dumps({"metadata": {"attributes": attributes}}, separators=(",", ":"))
 
 
-@pytest.fixture
-def build(tmp_path: Path) -> Builder:
-    """Four tokens of one contract, of which three have traits, and one of another contract."""
-    builder = Builder(tmp_path / "traits.db")
+def test_each_trait_of_a_token_counts_the_known_tokens_that_share_it(build: Builder) -> None:
+    """Of four tokens of one contract three have traits; one is of another contract."""
     blue = {"trait_type": "Background", "value": "Blue"}
     contents: list[tuple[str, Any]] = [
         ("0x" + "aB" * 20, [blue, {"trait_type": "Level", "value": 7}, blue]),
@@ -40,19 +37,12 @@ def build(tmp_path: Path) -> Builder:
         ("KT1", [blue]),
     ]
     for number, (address, attributes) in enumerate(contents, 1):
-        builder.token(
+        build.token(
             number, contract_address=address, name=f"Kite #{number}", extra=document(attributes)
         )
-    return builder
-
-
-def test_each_trait_of_a_token_counts_the_known_tokens_that_share_it(build: Builder) -> None:
-    frame = frames.traits(build.close())
+    frame = frames.traits(build.path)
     columns = ["token_id", "trait_type", "value", "tokens", "share"]
-    rows = [
-        tuple(None if pd.isna(one) else one for one in row) for row in frame[columns].to_numpy()
-    ]
-    assert rows == [
+    assert [tuple(row.values()) for row in rows_of(frame, columns)] == [
         (token_id(1), "Background", "Blue", 2, 0.5),
         (token_id(1), "Level", "7", 1, 0.25),
         (token_id(2), "Background", "Blue", 2, 0.5),
@@ -61,29 +51,15 @@ def test_each_trait_of_a_token_counts_the_known_tokens_that_share_it(build: Buil
         (token_id(5), "Background", "Blue", 1, 1.0),
     ]
 
-
-def test_traits_of_one_contract_keep_its_counts(build: Builder) -> None:
-    frame = frames.traits(build.close(), "0x" + "AB" * 20)
-    assert set(frame["contract"]) == {"0x" + "ab" * 20}
-    assert frame["share"].max() == 0.5
-
-
-def test_a_database_without_traits_gives_an_empty_frame_with_the_same_columns(
-    build: Builder, tmp_path: Path
-) -> None:
-    empty = frames.traits(Builder(tmp_path / "empty.db").close())
-    full = frames.traits(build.close())
-    assert empty.empty
-    assert list(empty.dtypes.items()) == list(full.dtypes.items())
-
-
-def test_an_unknown_contract_is_named(build: Builder) -> None:
+    of_one = frames.traits(build.path, "0x" + "AB" * 20)
+    pd.testing.assert_frame_equal(of_one, frame[:-1])
     with pytest.raises(InputError, match="nope"):
-        frames.traits(build.close(), "nope")
+        frames.traits(build.path, "nope")
 
 
-@given(JSON)
-def test_any_attributes_give_traits_of_text(attributes: Any) -> None:
+@given(JSON, st.text())
+def test_any_attributes_give_traits_of_text_and_no_json_none(attributes: Any, text: str) -> None:
+    assert list(traits_of(f"x{text}")) == []
     for trait_type, value in traits_of(document(attributes)):
         assert isinstance(value, str)
         assert trait_type is None or isinstance(trait_type, str)
@@ -97,8 +73,3 @@ def test_a_list_and_an_object_of_the_same_attributes_have_the_same_traits(
     expected = [(key, str(value)) for key, value in attributes.items()]
     assert list(traits_of(document(attributes))) == expected
     assert list(traits_of(document(listed))) == expected
-
-
-@given(st.text())
-def test_text_that_is_not_json_has_no_traits(text: str) -> None:
-    assert list(traits_of(f"x{text}")) == []

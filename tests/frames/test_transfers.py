@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,20 +19,23 @@ from tests.frames.transfer_world import (
     Moved,
     Step,
     World,
-    Worlds,
     held_at_first,
     history,
 )
-from tests.kit.database import Builder, at, rows_of, token_id, wallet_id
+from tests.kit.database import Builder, at, begun, rows_of, token_id, wallet_id
 from tests.kit.explanations import explanations
 
 #: The histories that each test plays.
 SEEDS = range(25)
 
 
-@pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
-    return Worlds(tmp_path_factory.mktemp("transfers"))
+Play = Callable[[dict[tuple[int, int], int], Iterable[Step]], World]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    """Makes the database anew, and lets things happen."""
+    return lambda held, steps: World(begun(tmp_path / "world.db")).play(held, steps)
 
 
 NUMBERS = {wallet_id(number): number for number in WALLETS} | {
@@ -67,11 +72,11 @@ def net_pairs(frame: pd.DataFrame) -> set[Moved]:
     }
 
 
-def test_a_pair_is_named_only_if_it_is_in_every_explanation(worlds: Worlds) -> None:
+def test_a_pair_is_named_only_if_it_is_in_every_explanation(play: Play) -> None:
     """And rows add up to the change feed, each change in one row."""
     named_in_all = 0
     for seed in SEEDS:
-        world = worlds.world().play(*history(seed))
+        world = play(*history(seed))
         frame = frames.transfers(world.path, amounts="exact")
         assert frame["observed_at"].is_monotonic_increasing
         rows = list(frame.itertuples())
@@ -124,10 +129,42 @@ def all_read(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
     return held, steps
 
 
-def test_movements_that_were_observed_one_by_one_are_the_truth(worlds: Worlds) -> None:
+def explained(diff: pd.DataFrame, transfers: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """The other side of each wallet and token that moved once, in a transfer, by the difference."""
+    counterparties = {}
+    for row in diff.itertuples():
+        own = transfers[transfers["token_id"] == row.token_id]
+        own = own[(own[["from_wallet_id", "to_wallet_id"]] == row.wallet_id).any(axis="columns")]
+        if len(own) == 1 and own["kind"].iloc[0] == "transfer":
+            gains = own["to_wallet_id"].iloc[0] == row.wallet_id
+            before, after = (0 if pd.isna(one) else one for one in (row.before, row.after))
+            if after - before == own["amount"].iloc[0] * (1 if gains else -1):
+                other = own["from_wallet_id" if gains else "to_wallet_id"].iloc[0]
+                counterparties[row.wallet_id, row.token_id] = other
+    return counterparties
+
+
+def test_movements_that_were_observed_one_by_one_are_the_truth(play: Play) -> None:
+    """And `diff` names a counterparty just where a single transfer explains the row."""
+    named = 0
     for seed in SEEDS:
-        world = worlds.world().play(*all_read(seed))
+        held, steps = all_read(seed)
+        world = play(held, steps)
         assert listed(frames.transfers(world.path)) == world.truth, seed
+        # When all wallets have just been read, no transfer spans the time: the first round of reads
+        # takes 8 ticks, a movement and two rounds take 17.
+        rounds = sorted(random.Random(seed).sample(range(len(steps) // 2 + 1), 2))
+        start, end = (at(8 + 17 * place) for place in rounds)
+        diff, between = (
+            frames.diff(world.path, start, end),
+            frames.transfers(world.path, start, end),
+        )
+        known = diff[diff["counterparty_wallet_id"].notna()]
+        keys = zip(known["wallet_id"], known["token_id"], strict=True)
+        found = dict(zip(keys, known["counterparty_wallet_id"], strict=True))
+        assert found == explained(diff, between[between["observed_at"] > pd.Timestamp(start)])
+        named += len(found)
+    assert named > 10
 
 
 def passed_on(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
@@ -144,36 +181,29 @@ def passed_on(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
     return held, steps
 
 
-def test_single_nfts_are_followed_by_reads_of_the_two_wallets_alone(worlds: Worlds) -> None:
-    for seed in SEEDS:
-        world = worlds.world().play(*passed_on(seed))
-        assert listed(frames.transfers(world.path)) == world.truth, seed
-
-
-def test_pairs_of_net_differences_would_name_transfers_that_never_happened(worlds: Worlds) -> None:
-    """This model finds them, and `transfers` and `diff` name none of them."""
+def test_single_nfts_are_followed_by_reads_of_the_two_wallets_alone(play: Play) -> None:
+    """Pairs of net differences name transfers that never happened; `diff` names none of them."""
     invented = 0
     for seed in SEEDS:
-        world = worlds.world().play(*passed_on(seed))
+        world = play(*passed_on(seed))
+        assert listed(frames.transfers(world.path)) == world.truth, seed
         diff = frames.diff(world.path, at(10))
         invented += len(net_pairs(diff) - set(world.truth))
         known = diff[diff["counterparty_wallet_id"].notna()]
         for row in known.itertuples():
             sides = (NUMBERS[row.wallet_id], NUMBERS[row.counterparty_wallet_id])
-            if row.kind == "left":
-                assert Moved(*sides, NUMBERS[row.token_id], 1) in world.truth
-            else:
-                assert Moved(*sides[::-1], NUMBERS[row.token_id], 1) in world.truth
+            giver, taker = sides if row.kind == "left" else sides[::-1]
+            assert Moved(giver, taker, NUMBERS[row.token_id], 1) in world.truth
     assert invented > len(SEEDS) // 5
 
 
-def test_an_nft_that_was_passed_on_is_two_transfers_and_not_one(worlds: Worlds) -> None:
+def test_an_nft_that_was_passed_on_is_two_transfers_and_not_one(play: Play) -> None:
     steps = [
         Step([], WALLETS),
         Step([Moved(1, 2, 1, 1)], WALLETS),
         Step([Moved(2, 3, 1, 1)], WALLETS),
     ]
-    world = worlds.world().play({(1, 1): 1}, steps)
+    world = play({(1, 1): 1}, steps)
     frame = frames.transfers(world.path)
     assert listed(frame) == [Moved(1, 2, 1, 1), Moved(2, 3, 1, 1)]
     diff = frames.diff(world.path, at(10))
@@ -185,25 +215,16 @@ def test_an_nft_that_was_passed_on_is_two_transfers_and_not_one(worlds: Worlds) 
     }
 
 
-def played(worlds: Worlds) -> World:
-    """A transfer whose sides are observed at 11 and 13, after reads at 1 to 7."""
+def test_each_transfer_is_in_one_of_spans_that_follow_each_other(play: Play) -> None:
+    """Also one whose sides are observed in two of them; its other side is named in any."""
+    # Its sides are observed at 11 and 13, after reads at 1 to 7.
     steps = [Step([], WALLETS), Step([Moved(1, 2, 1, 2)], (1, 2)), Step([], (3, 4))]
-    return worlds.world().play({(1, 1): 5}, steps)
-
-
-def test_the_times_of_a_transfer_are_those_between_which_it_happened(worlds: Worlds) -> None:
-    frame = frames.transfers(played(worlds).path)
-    assert rows_of(frame, ["observed_after", "observed_at", "kind"]) == [
+    path = play({(1, 1): 5}, steps).path
+    whole = frames.transfers(path)
+    assert rows_of(whole, ["observed_after", "observed_at", "kind"]) == [
         # The later of the reads before it, the earlier of the changes.
         {"observed_after": at(3), "observed_at": at(11), "kind": "transfer"}
     ]
-
-
-def test_each_transfer_is_in_one_of_spans_that_follow_each_other(worlds: Worlds) -> None:
-    """Also one whose sides are observed in two of them; its other side is named in any."""
-    path = played(worlds).path
-    whole = frames.transfers(path)
-    assert len(whole) == 1
     for start, end in ((at(11), at(11)), (at(11), None), (None, at(11)), (at(11), at(12))):
         pd.testing.assert_frame_equal(frames.transfers(path, start, end), whole)
     for start, end in ((at(12), None), (None, at(10)), (at(12), at(14))):
@@ -211,25 +232,36 @@ def test_each_transfer_is_in_one_of_spans_that_follow_each_other(worlds: Worlds)
     with pytest.raises(InputError, match="is after end"):
         frames.transfers(path, at(12), at(11))
     for seed in SEEDS[:5]:
-        path = worlds.world().play(*history(seed)).path
+        path = play(*history(seed)).path
         whole = frames.transfers(path)
         cut = 20
         parts = [frames.transfers(path, end=at(cut)), frames.transfers(path, start=at(cut + 1))]
         assert [*listed(parts[0]), *listed(parts[1])] == listed(whole)
 
 
-def test_filters_leave_rows_out_and_change_no_other(worlds: Worlds) -> None:
-    world = worlds.world().play(*all_read(3))
-    whole = frames.transfers(world.path)
+@pytest.mark.parametrize(
+    ("read", "sides"),
+    [
+        (frames.transfers, ["from_wallet_id", "to_wallet_id"]),
+        (lambda db, **filters: frames.diff(db, at(8), **filters), ["wallet_id"]),
+    ],
+)
+def test_filters_leave_rows_out_and_change_no_other(
+    play: Play, read: Callable[..., pd.DataFrame], sides: list[str]
+) -> None:
+    """The other side of a row may be a wallet that is left out."""
+    path = play(*all_read(3)).path
+    whole = read(path)
     one, two = wallet_id(1), [wallet_id(1).upper(), wallet_id(2)]
-    of_one = (whole[["from_wallet_id", "to_wallet_id"]] == one).any(axis="columns")
-    of_two = whole[["from_wallet_id", "to_wallet_id"]].isin([one, wallet_id(2)])
+    of_one, of_two = (
+        whole[sides].isin(ids).any(axis="columns") for ids in ([one], [one, wallet_id(2)])
+    )
     assert 0 < of_one.sum() < len(whole)
     for frame, mask in (
-        (frames.transfers(world.path, wallet=one), of_one),
-        (frames.transfers(world.path, wallet=two), of_two.any(axis="columns")),
-        (frames.transfers(world.path, exclude=one), ~of_one),
-        (frames.transfers(world.path, wallet=[]), of_one & False),
+        (read(path, wallet=one), of_one),
+        (read(path, wallet=two), of_two),
+        (read(path, exclude=one), ~of_one),
+        (read(path, wallet=[]), of_one & False),
     ):
         pd.testing.assert_frame_equal(frame, whole[mask].reset_index(drop=True))
 
@@ -250,39 +282,15 @@ def test_columns_and_contracts(build: Builder) -> None:
     rows = [(1, 1, "5", "0", 10), (2, 1, None, "5", 10), (3, 2, None, str(2**200), 11)]
     change_log_of(build, rows)
     frame = frames.transfers(build.path)
-    assert rows_of(frame, list(frame)) == [
-        {
-            "observed_at": at(10),
-            "observed_after": at(1),
-            "token_id": token_id(1),
-            "contract_address": "0x" + "aB" * 20,
-            "contract": "0x" + "ab" * 20,
-            "collection": "0xabab…abab",
-            "name": "One",
-            "amount": 5,
-            "from_wallet_id": wallet_id(1),
-            "from_label": "Wallet 1",
-            "to_wallet_id": wallet_id(2),
-            "to_label": "Wallet 2",
-            "kind": "transfer",
-            "webhook_id": None,
-        },
-        {
-            "observed_at": at(11),
-            "observed_after": at(1),
-            "token_id": token_id(2),
-            "contract_address": "KT1",
-            "contract": "KT1",
-            "collection": "KT1",
-            "name": "Two",
-            "amount": 2**200,
-            "from_wallet_id": None,
-            "from_label": None,
-            "to_wallet_id": wallet_id(3),
-            "to_label": "Wallet 3",
-            "kind": "received",
-            "webhook_id": None,
-        },
+    columns = ["token_id", "contract", "name", "from_wallet_id", "to_wallet_id", "kind"]
+    values = ["observed_at", "observed_after", "amount", "from_label", "to_label", "webhook_id"]
+    assert [tuple(row.values()) for row in rows_of(frame, columns)] == [
+        (token_id(1), "0x" + "ab" * 20, "One", wallet_id(1), wallet_id(2), "transfer"),
+        (token_id(2), "KT1", "Two", None, wallet_id(3), "received"),
+    ]
+    assert [tuple(row.values()) for row in rows_of(frame, values)] == [
+        (at(10), at(1), 5, "Wallet 1", "Wallet 2", None),
+        (at(11), at(1), 2**200, None, "Wallet 3", None),
     ]
     assert list(frames.transfers(build.path, group="house")["name"]) == ["One"]
     assert list(frames.transfers(build.path, contract="KT1")["name"]) == ["Two"]
@@ -330,7 +338,7 @@ def test_what_is_the_same_amount_is_no_movement(build: Builder) -> None:
     assert frames.transfers(build.path).empty
 
 
-def test_first_reads_are_no_movements(worlds: Worlds) -> None:
+def test_first_reads_are_no_movements(play: Play) -> None:
     """The wallet that a loss went to may be read for the first time later on."""
     steps = [
         Step([], (1, 2)),
@@ -338,7 +346,7 @@ def test_first_reads_are_no_movements(worlds: Worlds) -> None:
         Step([], (3,)),
         Step([Moved(1, 2, 1, 2)], (1, 2)),
     ]
-    world = worlds.world().play({(1, 1): 5, (2, 1): 1}, steps)
+    world = play({(1, 1): 5, (2, 1): 1}, steps)
     assert listed(frames.transfers(world.path)) == [Moved(1, OUTSIDE, 1, 1), Moved(1, 2, 1, 2)]
 
 

@@ -41,13 +41,18 @@ def _empty() -> bytes:
         return path.read_bytes()
 
 
+def begun(path: Path) -> Path:
+    """An empty database; what is there goes."""
+    for name in (f"{path.name}-wal", f"{path.name}-shm"):
+        path.with_name(name).unlink(missing_ok=True)
+    path.write_bytes(_empty())
+    return path
+
+
 class Builder:
     def __init__(self, path: Path) -> None:
         """Begins a database; what is there goes."""
-        for name in (f"{path.name}-wal", f"{path.name}-shm"):
-            path.with_name(name).unlink(missing_ok=True)
-        path.write_bytes(_empty())
-        self.path = path
+        self.path = begun(path)
         self.connection = open_store(path)
 
     def close(self) -> Path:

@@ -6,7 +6,6 @@ that a test decides what time each read is stored at, and may let many reads hav
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import format_time
-from tests.kit.database import token_id, wallet_id
+from tests.kit.database import begun, token_id, wallet_id
 
 WALLETS, TOKENS = (1, 2, 3, 4), (1, 2, 3)
 AMOUNTS = ("0", "00", "1", "01", "2", "3", "1.5", "", str(2**256 - 1), str(2**256 - 2))
@@ -73,18 +72,14 @@ class Change(NamedTuple):
 
 
 class Histories:
-    """Databases with histories, each begun from a copy of an empty one."""
+    """Databases with histories, one after the other."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "history.db"
-        self._template = folder / "template.db"
-        Mirror(self._template).close()
 
     def play(self, reads: Iterable[Read]) -> int:
         """Make the database anew, and return what the clock shows in the end."""
-        for name in ("history.db-wal", "history.db-shm"):
-            self.path.with_name(name).unlink(missing_ok=True)
-        shutil.copyfile(self._template, self.path)
+        begun(self.path)
         clock = 0
         with Mirror(self.path, write_gap=0.0) as mirror:
             self._apply(mirror, Read(0, _SENTINEL, {}, True))
@@ -139,6 +134,13 @@ class Histories:
                 " FROM balance_changes ORDER BY change_id"
             ):
                 yield Change(*row[:5], bool(row[5]))
+
+    def held(self, until: str) -> dict[tuple[str, str], int | str]:
+        """What is held at a time, by wallet and token; an amount as `size` gives it."""
+        held = {
+            (each.wallet, each.token): size(each.new) for each in self.log() if each.at <= until
+        }
+        return {key: amount for key, amount in held.items() if amount != 0}
 
 
 def size(amount: str | None) -> int | str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_left
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,35 +15,33 @@ from tests.real.real_history import Facts, History
 
 pytestmark = needs_data
 
+#: (wallet id, token id) -> amount before, amount after, kind.
+Differences = dict[tuple[str, str], tuple[int | None, int | None, str]]
 
-def state_of(frame: pd.DataFrame) -> State:
+
+def rows(frame: pd.DataFrame, *names: str) -> dict[tuple[str, str], tuple[object, ...]]:
+    """Some columns of each row, by wallet and token."""
     keys = list(zip(frame["wallet_id"], frame["token_id"], strict=True))
     assert len(set(keys)) == len(keys)
-    return dict(zip(keys, frame["amount"], strict=True))
+    columns = (frame[name] for name in names)
+    return dict(zip(keys, zip(*columns, strict=True), strict=True))
 
 
-def test_holdings_as_of_each_block_are_what_the_file_says(facts: Facts, history: History) -> None:
-    assert len(facts.wallets) > 500
-    assert len(history.moments) == 6
-    for block, moment in history.moments.items():
-        then = frames.holdings(history.database, as_of=moment)
-        assert state_of(then) == facts.states[block], block
-    busiest = max(
-        facts.wallets, key=[wallet for of in facts.touched.values() for wallet in of].count
-    )
-    then = frames.holdings(history.database, wallet=busiest, as_of=moment)
-    own = {key: held for key, held in facts.states[block].items() if key[0] == busiest}
-    assert state_of(then) == own
+def differences(before: State, after: State) -> Differences:
+    found: Differences = {}
+    for key in before.keys() | after.keys():
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            kind = "arrived" if old is None else "left" if new is None else "changed"
+            found[key] = (old, new, kind)
+    return found
 
 
-def test_the_present_is_the_last_block(facts: Facts, history: History) -> None:
-    last = max(facts.states)
-    assert state_of(frames.holdings(history.database)) == facts.states[last]
-    texts = {key: str(amount) for key, amount in facts.states[last].items()}
+def test_the_present_is_the_last_block_and_a_last_sync_changed_nothing(
+    facts: Facts, history: History
+) -> None:
+    texts = {key: str(amount) for key, amount in facts.states[max(facts.states)].items()}
     assert mirrored(Path(history.database)) == replayed(Path(history.database)) == texts
-
-
-def test_a_last_look_at_all_wallets_finds_nothing_new(facts: Facts, history: History) -> None:
     assert history.last == {
         "added": 0,
         "changed": 0,
@@ -54,74 +50,56 @@ def test_a_last_look_at_all_wallets_finds_nothing_new(facts: Facts, history: His
     }
 
 
-def stretches(facts: Facts, until: int) -> dict[tuple[str, str], int]:
-    """The block in which each holding's present stretch began."""
-    since: dict[tuple[str, str], int] = {}
-    for block, state in facts.states.items():
-        if block <= until:
-            since = {key: since.get(key, block) for key in state}
-    return since
-
-
-def began(history: History, frame: pd.DataFrame) -> dict[tuple[str, str], int]:
-    """The block after which each row's `held_since` was stored."""
-    blocks = list(history.moments)
-    moments = list(pd.to_datetime(list(history.moments.values()), utc=True))
-    keys = list(zip(frame["wallet_id"], frame["token_id"], strict=True))
-    assert len(set(keys)) == len(keys)
-    places = (bisect_left(moments, since) for since in frame["held_since"])
-    return {key: blocks[place] for key, place in zip(keys, places, strict=True)}
-
-
-def test_each_stretch_of_holding_begins_at_the_sync_of_its_block(
+def test_holdings_and_their_ages_at_each_block_are_what_the_file_says(
     facts: Facts, history: History
 ) -> None:
-    blocks = list(facts.states)
-    meant = stretches(facts, blocks[-1])
-    assert began(history, frames.holdings(history.database)) == meant
-    assert began(history, frames.holding_ages(history.database)) == meant
-    for block in (blocks[1], blocks[4]):
-        moment = history.moments[block]
-        meant = stretches(facts, block)
-        assert began(history, frames.holdings(history.database, as_of=moment)) == meant
+    assert len(facts.wallets) > 500
+    assert len(history.moments) == 6
+    moments = list(pd.to_datetime(list(history.moments.values()), utc=True))
+    began: dict[tuple[str, str], int] = {}
+    for place, (block, moment) in enumerate(history.moments.items()):
+        state = facts.states[block]
+        # The block in which each holding's present stretch began.
+        began = {key: began.get(key, place) for key in state}
+        held = frames.holdings(history.database, as_of=moment)
+        assert rows(held, "amount") == {key: (amount,) for key, amount in state.items()}, block
         ages = frames.holding_ages(history.database, at=moment)
-        assert began(history, ages) == meant
+        for frame in (held, ages):
+            since = {
+                key: bisect_left(moments, at) for key, (at,) in rows(frame, "held_since").items()
+            }
+            assert since == began, block
         assert not ages["censored"].any()
         assert (ages["age"] == pd.Timestamp(moment) - ages["held_since"]).all()
 
 
-def test_the_log_has_a_row_for_each_real_change(facts: Facts, history: History) -> None:
-    states = list(facts.states.values())
-    pairs = pairwise(states)
-    expected = sum(
-        before.get(key) != after.get(key) for before, after in pairs for key in before | after
-    )
-    with closing(sqlite3.connect(history.database)) as connection:
-        counted = connection.execute(
-            "SELECT count(*), coalesce(sum(baseline), 0) FROM balance_changes"
-        ).fetchone()
-    assert counted == (expected, 0)
-
-
-def test_how_certain_each_block_is_follows_from_which_wallets_were_read_when(
+def test_differences_between_blocks_are_those_of_their_states_and_transfers_explain_some(
     facts: Facts, history: History
 ) -> None:
-    blocks = list(facts.states)
-    held_by: dict[int, dict[str, State]] = {}
-    for block, state in facts.states.items():
-        of = held_by.setdefault(block, {})
-        for key, amount in state.items():
-            of.setdefault(key[0], {})[key] = amount
-    touched = {block: set(wallets) for block, wallets in facts.touched.items()}
-    seen = set()
-    for place in (1, 2, 4, 5):
-        block = blocks[place]
-        then = frames.holdings(history.database, as_of=history.moments[block])
-        shown = then.drop_duplicates("wallet_id").set_index("wallet_id")["certainty"]
-        for wallet, certainty in shown.items():
-            # The next read of a wallet is after the next block that touches it, else at the end.
-            later = [b for b in blocks[place + 1 :] if wallet in touched[b]][:1]
-            same = all(held_by[b].get(wallet) == held_by[block][wallet] for b in later)
-            assert certainty == ("bracketed" if same else "gap"), (block, wallet)
-            seen.add(certainty)
-    assert seen == {"bracketed", "gap"}
+    """Few transfers are named: the wallets that a block does not touch are not read after it."""
+    database, states = history.database, [*facts.states.values()]
+    times = [*map(pd.Timestamp, history.moments.values())]
+    changes = frames.changes(database)
+    assert len(changes) == sum(len(differences(*pair)) for pair in pairwise(states))
+    assert not changes["baseline"].any()
+    transfers = frames.transfers(database, times[0], amounts="exact")
+    transfers = transfers[transfers["kind"] == "transfer"]
+    counterparties = found = 0
+    for start, end in (*pairwise(range(len(times))), (0, 5), (1, 1), (1, 4)):
+        diff = frames.diff(database, times[start], times[end], amounts="exact")
+        meant = differences(states[start], states[end])
+        assert rows(diff, "before", "after", "kind") == meant, (start, end)
+        if end != start + 1:
+            continue
+        moved = {key: (new or 0) - (old or 0) for key, (old, new, _) in meant.items()}
+        known = diff[diff["counterparty_wallet_id"].notna()]
+        counterparties += len(known)
+        for (wallet, token), (other,) in rows(known, "counterparty_wallet_id").items():
+            assert moved[str(other), token] == -moved[wallet, token]
+        some = transfers[transfers["observed_at"].between(times[start], times[end])]
+        found += len(some)
+        for row in some.itertuples():
+            assert moved[row.from_wallet_id, row.token_id] == -row.amount
+            assert moved[row.to_wallet_id, row.token_id] == row.amount
+    assert counterparties > 0
+    assert found == len(transfers) > 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import pandas as pd
 import pytest
 
@@ -53,24 +51,6 @@ def test_concentration_is_its_definition_with_and_without_the_largest_holders(
             contract: [len(tokens[contract]), len(of), *measures(list(of.values())), 0]
             for contract, of in amounts.items()
         }
-
-
-def test_overlap_of_each_pair_is_that_of_the_sets(
-    real_slice: Slice, holdings: pd.DataFrame
-) -> None:
-    holders = {contract: set(of) for contract, of in by_contract(real_slice)[0].items()}
-    found = {}
-    for a, b, _, _, wallets_a, wallets_b, *rest in shown(frames.overlap(holdings)):
-        assert a < b
-        of = {folded(a): wallets_a, folded(b): wallets_b}
-        found[frozenset(of)] = (of, rest)
-    meant = {}
-    for a, b in combinations(holders, 2):
-        if both := len(holders[a] & holders[b]):
-            of = {a: len(holders[a]), b: len(holders[b])}
-            meant[frozenset(of)] = (of, [both, both / len(holders[a] | holders[b])])
-    assert found == meant
-    assert len(meant) > 1000
 
 
 def test_quality_names_each_token_without_a_name_or_image_or_with_a_blank_text(
