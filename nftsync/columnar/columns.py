@@ -166,7 +166,7 @@ def distinct_by_group(group: Numbers, number: npt.NDArray[np.integer], count: in
 
 
 class Readable(pd.DataFrame):  # type: ignore[misc]
-    """Frame of a few rows of text; frames derived from it are plain."""
+    """Frame that shows its few rows in full; frames derived from it are plain."""
 
     @property
     def _constructor(self) -> Any:

@@ -76,7 +76,7 @@ def whole_number(name: str, value: SupportsIndex, most: int | None) -> int:
 
 
 def one_of(value: object, name: str, choices: Collection[str]) -> str:
-    """Return a choice of names; the error for another name has the nearest one."""
+    """Check that a value is one of some names; the error suggests the nearest one."""
     if isinstance(value, str) and value in choices:
         return value
     near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []

@@ -75,7 +75,7 @@ def sort_groups(groups: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFr
 
 
 def check_grouping(by: object) -> None:
-    """Check the name of a column to group by; the result must not have such a column."""
+    """Check the column to group by; the result must not have a column of that name."""
     if not isinstance(by, str) or by in _MEASURES:
         raise InputError(
             f"cannot group holdings by {by!r}; name a column of the frame other than the"
@@ -218,7 +218,7 @@ def _by_contract(frame: pd.DataFrame) -> tuple[Numbers, pa.Array, pa.Array, Numb
 
 
 def _common(wallet: Numbers, contract: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Count common wallets by pair of contracts: lesser, greater, count; in order.
+    """Return pairs of contracts, in order, and the number of wallets that hold both.
 
     Wallets ascend, and contracts ascend within each wallet.
     """

@@ -39,7 +39,7 @@ CONTRACT_COLUMNS = ("contract", "collection")
 
 
 def contract_keys(addresses: pa.Array) -> pa.Array:
-    """Return each address as `contract_key` does, for a million at a time."""
+    """Return each address in one spelling, like `contract_key` for a whole column."""
     is_hex = pc.match_substring_regex(addresses, f"^{HEX_ADDRESS}$")
     return pc.if_else(is_hex, pc.ascii_lower(addresses), addresses)
 
@@ -153,7 +153,7 @@ class Tokens:
 
 
 def finished(name: str, column: pa.Array) -> Any:
-    """Return a frame's column for a content column."""
+    """Convert a column of token content to a frame's column."""
     return integers(column) if name in EDITIONS else text(column)
 
 
@@ -190,7 +190,7 @@ def read_tokens(
 
 
 def _restored(source: Source, tokens: Tokens, as_of: str, wanted: Numbers | None) -> Tokens:
-    """Restore the content of tokens at a time, and return them with their last change by then."""
+    """Undo the changes of tokens after a time; `updated_at` is the last change until then."""
     bound = first_row(source.cursor, "token_change_rows", as_of, later=True)
     which, parameters = source.restriction("token", wanted)
     restored: dict[str, dict[int, str | int | None]] = {name: {} for name in tokens.content}

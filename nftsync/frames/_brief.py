@@ -189,19 +189,19 @@ def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
         if name_at is not None and id_at is not None:
             columns[name_at].named_by(columns[id_at])
         if name in _FIRST and name in place_of:
-            first += [at for at in (id_at if name_at is None else name_at,) if at is not None]
+            first.append(id_at if name_at is None else name_at)
     shown = [
         place
         for place, name in enumerate(names)
         if place not in empty and not _repeats(columns[place], name, place_of, columns)
     ]
-    return list(dict.fromkeys([*(at for at in first if at in shown), *shown]))
+    return list(dict.fromkeys([*(at for at in first if at is not None and at in shown), *shown]))
 
 
 def _repeats(
     column: _Column, name: Hashable, place_of: dict[Hashable, int], columns: Sequence[_Column]
 ) -> bool:
-    """Return whether a column adds nothing to the column that it repeats."""
+    """Return whether a column only repeats another column."""
     if not isinstance(name, str) or not len(column):
         return False
     amount = _SAME_AMOUNT.fullmatch(name)

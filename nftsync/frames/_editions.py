@@ -77,7 +77,7 @@ def editions(
     exclude: WalletIds = (),
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return the editions of each series that are held, and the gaps between them.
+    """Return which editions of each series are held, and the gaps between them.
 
     Shared parameters: see `nftsync.frames`. A series is the tokens of one contract with the same
     total of editions and the same name. Differences in the token's own edition number at the end of

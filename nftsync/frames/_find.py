@@ -103,11 +103,8 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
         raise InputError(f"cannot search for {shown(text)}; give a name, or part of one")
     limit = whole_number("limit", limit, _MOST)
     with reading(db) as source:
-        matches = [
-            *_wallets(source, phrase),
-            *_collections(source, phrase),
-            *_tokens(source, phrase, limit),
-        ]
+        others = [*_wallets(source, phrase), *_collections(source, phrase)]
+        matches = [*others, *_tokens(source, phrase, limit)]
         matches = sorted(matches, key=lambda match: match.rank)[:limit]
         counts = {kind: _counts(source, kind, matches) for kind in _COUNTS}
         similar = [] if matches else _similar_names(source, phrase)

@@ -107,15 +107,10 @@ def spelled(token: int, wallet: int) -> str | None:
 
 
 def frame_of(held: dict[tuple[int, int], int | None]) -> pd.DataFrame:
-    pairs = list(held)
-    return pd.DataFrame(
-        {
-            "wallet_id": pd.Series([wallet_id(wallet) for wallet, _ in pairs], dtype="str"),
-            "wallet_label": pd.Series([f"Wallet {wallet}" for wallet, _ in pairs], dtype="str"),
-            "token_id": pd.Series([token_id(token) for _, token in pairs], dtype="str"),
-            "contract_address": pd.Series(
-                [spelled(token, wallet) for wallet, token in pairs], dtype="str"
-            ),
-            "amount": pd.Series([held[pair] for pair in pairs], dtype=object),
-        }
-    )
+    texts = ["wallet_id", "wallet_label", "token_id", "contract_address"]
+    rows = [
+        (wallet_id(wallet), f"Wallet {wallet}", token_id(token), spelled(token, wallet), amount)
+        for (wallet, token), amount in held.items()
+    ]
+    frame = pd.DataFrame(rows, columns=[*texts, "amount"], dtype=object)
+    return frame.astype(dict.fromkeys(texts, "str"))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync import frames
+from nftsync.exact_sum import exact
 from tests.kit.database import wallet_id
 from tests.kit.held_frames import (
     CONTRACTS,
@@ -58,46 +59,30 @@ def ranges(numbers: list[int]) -> str:
     return ", ".join(parts)
 
 
-def beyond(numbers: list[int], total: int) -> int:
-    allowed = [
-        {number for number in numbers if least <= number < least + total} for least in (0, 1)
-    ]
-    return len(numbers) - max(map(len, allowed))
-
-
 def row(key: tuple[Any, ...], held: list[Held], tokens: dict[int, Any]) -> list[object]:
     """The columns from `numbered` on, by the definitions."""
     _, _, total, numbered = key
-    holders = len({wallet for wallet, _, _ in held})
-    digits = [
-        int(amount) if amount.isdigit() and len(amount) <= 100 else None for _, _, amount in held
-    ]
-    unknown = digits.count(None)
+    amounts = [exact(amount) for _, _, amount in held]
     if numbered:
         numbers = sorted({tokens[token]["edition_id"] for _, token, _ in held})
-        count = len(numbers)
-        about = [
-            numbers[0],
-            numbers[-1],
-            numbers[-1] - numbers[0] + 1 - count,
-            ranges(numbers),
-            None if total is None else beyond(numbers, total),
-        ]
+        count, beyond = len(numbers), None
+        if total is not None:
+            beyond = min(sum(not a <= n < a + total for n in numbers) for a in (0, 1))
+        gaps = numbers[-1] - numbers[0] + 1 - count
+        about = [numbers[0], numbers[-1], gaps, ranges(numbers), beyond]
     else:
-        count = sum(amount for amount in digits if amount is not None)
+        count = sum(amount for amount in amounts if amount is not None)
         about = [None] * 5
     share = count / total if total is not None and total > 0 and count else None
-    return [numbered, total, count, share, *about, holders, unknown]
+    holders = len({wallet for wallet, _, _ in held})
+    return [numbered, total, count, share, *about, holders, amounts.count(None)]
 
 
 def expected(rows: list[Held], tokens: dict[int, dict[str, Any]]) -> list[list[object]]:
     spellings: dict[str, str] = {}
     numbers_of: dict[tuple[Any, ...], set[int]] = defaultdict(set)
-    chosen = [
-        held
-        for held in rows
-        if (tokens[held[1]]["edition_id"], tokens[held[1]]["total_edition"]) != (None, None)
-    ]
+    numbers = ("edition_id", "total_edition")
+    chosen = [held for held in rows if any(tokens[held[1]][name] is not None for name in numbers)]
 
     def place(about: dict[str, Any]) -> tuple[Any, Any, bool]:
         address = about["contract_address"]
@@ -117,24 +102,18 @@ def expected(rows: list[Held], tokens: dict[int, dict[str, Any]]) -> list[list[o
         name = about["series"] if about["own"] and alone else about["name"]
         series[(spellings.get(contract), name, total, numbered)].append(held)
     order = sorted(
-        series,
-        key=lambda key: [
-            (part is None, part or 0) if not isinstance(part, str) else (False, part)
-            for part in key
-        ],
+        series, key=lambda key: [(one is None, "" if one is None else one) for one in key]
     )
-    return [[*contract_columns(key[0]), key[1], *row(key, series[key], tokens)] for key in order]
+    return [
+        [
+            *([None] * 3 if key[0] is None else [key[0], folded(key[0]), called(key[0])]),
+            *(key[1], *row(key, series[key], tokens)),
+        ]
+        for key in order
+    ]
 
 
-def contract_columns(address: str | None) -> list[str | None]:
-    return [None] * 3 if address is None else [address, folded(address), called(address)]
-
-
-def columns_of(tokens: dict[int, dict[str, Any]], number: int) -> dict[str, Any]:
-    about = tokens.get(number, tokens[1])
-    return {
-        name: about[name] for name in ("contract_address", "name", "edition_id", "total_edition")
-    }
+COLUMNS = ("contract_address", "name", "edition_id", "total_edition")
 
 
 TOKENS_DRAWN = st.lists(token(), min_size=TOKENS, max_size=TOKENS).map(
@@ -147,15 +126,14 @@ TOKENS_DRAWN = st.lists(token(), min_size=TOKENS, max_size=TOKENS).map(
 def test_agrees_with_the_definitions(
     tokens: dict[int, dict[str, Any]], held: dict[tuple[int, int], str], out: set[int]
 ) -> None:
-    frame = frame_of_held(held, lambda number: columns_of(tokens, number))
+    frame = frame_of_held(held, lambda number: {name: tokens[number][name] for name in COLUMNS})
     found = frames.editions(frame, exclude=[wallet_id(number) for number in out])
     assert shown(found) == expected(counted(held, out), tokens)
 
 
 def of_tokens(*tokens: tuple[str | None, int | None, int | None]) -> Any:
     """One wallet that holds one of each token: name, edition and total."""
-    names = ("name", "edition_id", "total_edition")
-    about = [{"contract_address": "a", **dict(zip(names, token, strict=True))} for token in tokens]
+    about = [dict(zip(COLUMNS, ("a", *token), strict=True)) for token in tokens]
     held = {(1, number): "1" for number in range(1, len(tokens) + 1)}
     return frame_of_held(held, lambda number: about[number - 1])
 

@@ -40,17 +40,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for wallet in GROUPS:
         build.state(wallet, wallet, 20 + wallet, wallet)
         build.state(wallet, 30 + wallet, 50 + wallet, 30 + wallet)
-        for token in SENT:
-            if token != wallet:
-                build.balance(wallet, token, str(wallet * token), wallet)
-    for wallet in GROUPS:
-        for token in SENT:
-            if token != wallet:
-                build.change(wallet, token, None, "1", wallet, baseline=1)
-    for wallet in GROUPS:
-        for token in SENT:
-            if token != wallet:
-                build.change(wallet, token, "1", str(wallet * token), 30 + wallet)
+    pairs = [(wallet, token) for wallet in GROUPS for token in SENT if token != wallet]
+    for wallet, token in pairs:
+        build.balance(wallet, token, str(wallet * token), wallet)
+        build.change(wallet, token, None, "1", wallet, baseline=1)
+    for wallet, token in pairs:
+        build.change(wallet, token, "1", str(wallet * token), 30 + wallet)
     for number in range(1, 6):
         build.insert("sync_runs", kind="sync", status="ok", started_at=at(number * 10))
         build.insert(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
-from tests.kit.database import Builder, at, token_id, wallet_id
+from tests.kit.database import Builder, at, wallet_id
 from tests.kit.histories import READS, Change, Histories, Read, moment, size
 
 BUCKETS = [
@@ -79,29 +78,20 @@ def test_buckets_begin_at_their_bound(build: Builder) -> None:
             assert row["age"] == timedelta(seconds=seconds)
 
 
-def _long_ago(build: Builder) -> Path:
+def test_names_are_of_the_time_and_an_empty_frame_has_all_buckets(build: Builder) -> None:
     build.wallet(1, label="Vault")
-    build.wallet(2)
     build.token(1, name="after", contract_address="a")
     build.token_change(1, '{"name": "before"}', '{"name": "after"}', 50)
     build.balance(1, 1, "7", held_since=at(1), updated_at=at(40))
-    build.balance(2, 1, "1.5", 30)
     build.change(1, 1, None, "5", 1, baseline=1)
-    build.change(2, 1, None, "1.5", 30)
     build.change(1, 1, "5", "7", 40)
-    return build.path
-
-
-def test_wallets_can_be_left_out_and_names_are_of_the_time(build: Builder) -> None:
-    path = _long_ago(build)
-    kept = frames.holding_ages(path, exclude=[wallet_id(1).upper(), wallet_id(77)])
-    assert kept["wallet_id"].tolist() == [wallet_id(2)]
-    assert kept["token_id"].tolist() == [token_id(1)]
-    earlier = frames.holding_ages(path, at=at(20)).iloc[0]
+    earlier = frames.holding_ages(build.path, at=at(20)).iloc[0]
     assert (earlier["wallet_label"], earlier["name"], earlier["amount"]) == ("Vault", "before", 5)
+    unknown = [wallet_id(1).upper(), wallet_id(77)]
+    assert frames.holding_ages(build.path, exclude=unknown).empty
     with pytest.raises(InputError, match="wallet id"):
-        frames.holding_ages(path, exclude="Treasury")
-    none = frames.holding_ages(path, at=at(0))
+        frames.holding_ages(build.path, exclude="Treasury")
+    none = frames.holding_ages(build.path, at=at(0))
     assert len(none) == 0
     assert none["bucket"].cat.ordered
     assert none["bucket"].cat.categories.tolist() == BUCKETS

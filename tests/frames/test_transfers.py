@@ -56,22 +56,6 @@ def listed(frame: pd.DataFrame) -> list[Moved]:
     ]
 
 
-def net_pairs(frame: pd.DataFrame) -> set[Moved]:
-    """Pairs of the only loss and the only gain of an amount, by the net differences of two states.
-
-    That is how transfers must not be inferred.
-    """
-    gained = frame["after"].fillna(0) - frame["before"].fillna(0)
-    moved = list(zip(frame["token_id"], frame["wallet_id"], gained, strict=True))
-    sizes = Counter((token, size) for token, _, size in moved)
-    return {
-        Moved(NUMBERS[giver], NUMBERS[taker], NUMBERS[token], size)
-        for token, taker, size in moved
-        for other, giver, lost in moved
-        if token == other and size == -lost > 0 and sizes[token, size] == sizes[token, lost] == 1
-    }
-
-
 def test_a_pair_is_named_only_if_it_is_in_every_explanation(play: Play) -> None:
     """And rows add up to the change feed, each change in one row."""
     named_in_all = 0
@@ -182,19 +166,19 @@ def passed_on(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
 
 
 def test_single_nfts_are_followed_by_reads_of_the_two_wallets_alone(play: Play) -> None:
-    """Pairs of net differences name transfers that never happened; `diff` names none of them."""
-    invented = 0
+    """Also between two times: `diff` names no transfer that never happened."""
+    known_sides = 0
     for seed in SEEDS:
         world = play(*passed_on(seed))
         assert listed(frames.transfers(world.path)) == world.truth, seed
         diff = frames.diff(world.path, at(10))
-        invented += len(net_pairs(diff) - set(world.truth))
         known = diff[diff["counterparty_wallet_id"].notna()]
+        known_sides += len(known)
         for row in known.itertuples():
             sides = (NUMBERS[row.wallet_id], NUMBERS[row.counterparty_wallet_id])
             giver, taker = sides if row.kind == "left" else sides[::-1]
             assert Moved(giver, taker, NUMBERS[row.token_id], 1) in world.truth
-    assert invented > len(SEEDS) // 5
+    assert known_sides > 10
 
 
 def test_an_nft_that_was_passed_on_is_two_transfers_and_not_one(play: Play) -> None:
@@ -207,7 +191,6 @@ def test_an_nft_that_was_passed_on_is_two_transfers_and_not_one(play: Play) -> N
     frame = frames.transfers(world.path)
     assert listed(frame) == [Moved(1, 2, 1, 1), Moved(2, 3, 1, 1)]
     diff = frames.diff(world.path, at(10))
-    assert net_pairs(diff) == {Moved(1, 3, 1, 1)}
     # Wallet 1 only lost it and wallet 3 only gained it, each to or from the one between them.
     assert diff.set_index("wallet_id")["counterparty_wallet_id"].to_dict() == {
         wallet_id(1): wallet_id(2),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
@@ -81,14 +80,8 @@ def write_slice(path: Path, texts: list[str]) -> None:
                 file.write(line)
 
 
-@dataclass(frozen=True)
-class Slice:
-    """Some real wallets, mirrored.
-
-    Attributes:
-        database: the mirror.
-        wallets: the lines of the file, decoded.
-    """
+class Slice(NamedTuple):
+    """The mirror of some real wallets, and their decoded lines."""
 
     database: Path
     wallets: list[dict[str, Any]]
