@@ -61,26 +61,23 @@ def holders(
     rows = _bars.bar_rows(frame, groups, shown, labels | renamed, "wallet")
     values = rows["total"].map(float) if by_amount else rows["holdings"]
     measured = "amount held" if by_amount else "NFTs held"
+    contracts = rows.get("contracts", pd.Series(0, rows.index))
+    hovers = [
+        f"<b>{row.hover}</b><br>{counted(row.holdings, 'NFT')}"
+        + f" of {counted(of, 'collection')}" * (of > 0)
+        + f"<br>{row.summary}"
+        for row, of in zip(rows.itertuples(), contracts, strict=True)
+    ]
     rough = by_amount and max(rows["total"]) > _EXACT
     return _bars.bar_figure(
         rows,
-        _hovers(rows),
+        hovers,
         {measured: values.tolist()},
         title,
         f"{measured} (approximate; hover for the exact sum)" if rough else measured,
         subtitle=f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
         showlegend=False,
     )
-
-
-def _hovers(rows: pd.DataFrame) -> list[str]:
-    contracts = rows.get("contracts", pd.Series(0, rows.index))
-    return [
-        f"<b>{row.hover}</b><br>{counted(row.holdings, 'NFT')}"
-        + f" of {counted(of, 'collection')}" * (of > 0)
-        + f"<br>{row.summary}"
-        for row, of in zip(rows.itertuples(), contracts, strict=True)
-    ]
 
 
 _TITLE = "Concentration of holdings"

@@ -35,11 +35,6 @@ class Window(Rows):
     by_first_read: npt.NDArray[np.bool_]
     changed_at: Times
 
-    def in_order(self, selected: npt.NDArray[np.bool_]) -> Numbers:
-        """Return the positions of selected rows, by time of change, wallet and token."""
-        order: Numbers = np.lexsort((self.tokens, self.wallets, self.changed_at))
-        return order[selected[order]]
-
 
 def _read_window(source: Source, changes: tuple[int, int]) -> Window:
     """Compare two times by the first and last change of each balance between them."""
@@ -150,7 +145,9 @@ def diff(
             selected &= np.isin(window.wallets, wallet_numbers(source, filters.wallet_ids))
         wanted = np.unique(window.tokens[selected])
         tokens = read_tokens(source, NAMING, wanted=wanted, as_of=later)
-        rows = window.in_order(selected & tokens.in_contract(filters.contract, window.tokens))
+        selected &= tokens.in_contract(filters.contract, window.tokens)
+        rows = np.lexsort((window.tokens, window.wallets, window.changed_at))
+        rows = rows[selected[rows]]
         window = window.rows(rows)
         wallet_names = wallet_columns(source, window.wallets)
         counterparties = wallet_columns(source, counterparty[rows], "counterparty")

@@ -66,7 +66,6 @@ AMOUNT = st.one_of(
 @given(st.lists(st.tuples(st.sampled_from([1, 2]), AMOUNT), min_size=1, max_size=6))
 @example([(1, str(GREATEST)), (2, "0"), (2, "x")])
 @example([(1, str(GREATEST)), (2, "1")])
-@example([(1, str(2**62)), (1, str(2**62 - 1)), (2, "")])
 @example([(1, str(2**62)), (1, str(2**62))])
 @example([(1, "")])
 def test_the_sum_of_all_decides_and_every_sum_is_exact(

@@ -121,7 +121,9 @@ def history(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
     for _ in range(rng.randint(1, 7)):
         moved = []
         for _ in range(rng.choice((1, 1, 1, 2))):
-            giver, taker = rng.sample((*WALLETS, OUTSIDE), 2)
+            giver, taker = rng.sample((*WALLETS, *WALLETS, OUTSIDE), 2)
+            while giver == taker:
+                giver, taker = rng.sample((*WALLETS, *WALLETS, OUTSIDE), 2)
             moved.append(Moved(giver, taker, rng.choice(TOKENS), rng.choice((1, 1, 2))))
         steps.append(Step(moved, rng.sample(WALLETS, rng.randint(0, 4))))
     return held_at_first(rng), steps
