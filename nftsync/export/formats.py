@@ -61,20 +61,11 @@ def _cell(value: Any) -> Any:
     return neutralized(str(value))
 
 
-#: `amount`: as the provider sent it. `integer`: a column of Python integers.
-ExactKind: TypeAlias = Literal["amount", "integer"]
-
-#: The metadata of a field with exact integers.
+#: The key in a field's metadata that marks exact integers: amounts as sent, or Python integers.
 EXACT = b"nftsync.kind"
-_COMMENTS: dict[ExactKind, str] = {
-    "amount": "exact decimal text as sent; uint256 fits no machine type",
-    "integer": "exact integers as decimal text; uint256 fits no machine type",
-}
-
-
-def note(kind: ExactKind) -> dict[bytes, bytes]:
-    """Return the metadata of a field with exact integers."""
-    return {EXACT: kind.encode(), b"comment": _COMMENTS[kind].encode()}
+_NO_TYPE = b"uint256 fits no machine type"
+AMOUNT = {EXACT: b"amount", b"comment": b"exact decimal text as sent; " + _NO_TYPE}
+INTEGER = {EXACT: b"integer", b"comment": b"exact integers as decimal text; " + _NO_TYPE}
 
 
 def write_parquet(file: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -108,7 +99,7 @@ def write_rows(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterab
         StoreError: a time is invalid.
     """
     fields = [
-        pa.field(name, _TYPES[kind], metadata=note("amount") if kind == "amount" else None)
+        pa.field(name, _TYPES[kind], metadata=AMOUNT if kind == "amount" else None)
         for name, kind in columns.items()
     ]
     schema = pa.schema(fields, {b"pandas": _for_pandas(columns)})

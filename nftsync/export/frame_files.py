@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from nftsync.columnar.amounts import Amounts, Exact, amount_columns
 from nftsync.columnar.columns import ROWS_STEP, text, values_of
 from nftsync.errors import InputError, StoreError
-from nftsync.export.formats import EXACT, CellKind, Rows, note, write_csv, write_parquet
+from nftsync.export.formats import EXACT, INTEGER, CellKind, Rows, write_csv, write_parquet
 from nftsync.export.workbook import MOST_DIGITS, check_fits, sheet_name, workbook
 from nftsync.whole_files import whole_file
 
@@ -184,7 +184,7 @@ def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
                     column = pd.Series(pd.array(column.tolist()), column.index)
                     plain[str(name)] = column
             if column.dtype == object and _are_integers(str(name), column):
-                metadata_of[str(name)] = note("integer")
+                metadata_of[str(name)] = INTEGER
                 digits = [None if value is None else str(int(value)) for value in values_of(column)]
                 plain[str(name)] = text(pa.array(digits, pa.large_string()))
         table = pa.Table.from_pandas(frame.assign(**plain))

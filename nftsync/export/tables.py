@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import warnings
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -33,7 +34,7 @@ from nftsync.whole_files import create_private, whole_directory
 ExportFormat: TypeAlias = Literal["parquet", "csv", "xlsx"]
 
 #: Rows per chunk in memory; fewer for tables with bodies of up to 256 KiB.
-_CHUNK = 50_000
+CHUNK = 50_000
 _CHUNK_OF_BODIES = 500
 
 
@@ -68,8 +69,6 @@ def write_export(
     *,
     file_format: ExportFormat = "parquet",
     as_of: str | None = None,
-    progress: bool | None = None,
-    chunk_rows: int = _CHUNK,
 ) -> Manifest:
     """Write all public tables and views, and a manifest, or nothing.
 
@@ -79,8 +78,6 @@ def write_export(
         file_format: `parquet`, `csv` or `xlsx`.
         as_of: a stored time. Balances, holdings and tokens are as known then, and logs end there.
             Wallets and counts of reads are current.
-        progress: see the package.
-        chunk_rows: rows in memory at once.
 
     Raises:
         InputError: `directory` is not empty, `as_of` is in the future, or a table exceeds an Excel
@@ -101,22 +98,36 @@ def write_export(
         if file_format == "xlsx" and as_of is None:
             for name, count in counts.items():
                 check_fits(name, count)
-        total = sum(counts.values())
-        with closing(progress_bar("Exporting", total, unit="rows", shown=progress)) as bar:
-            tables = (
-                (
-                    name,
-                    _kinds(name, as_of),
-                    _CountedRows(_rows(connection, name, as_of, chunk_rows), bar),
-                )
-                for name in TABLES
-            )
+        written: Counter[str] = Counter()
+        with closing(progress_bar("Exporting", sum(counts.values()), unit="rows")) as bar:
+
+            def chunks_of(name: str) -> Iterator[Rows]:
+                for rows in _chunks(connection, name, as_of):
+                    yield rows
+                    written[name] += len(rows)
+                    bar.update(len(rows))
+
+            tables = [_Table(name, _kinds(name, as_of), chunks_of(name)) for name in TABLES]
             if file_format == "xlsx":
-                manifest.files += _write_workbook(partial / _WORKBOOK, tables, manifest)
+                _write_workbook(partial / _WORKBOOK, tables, manifest)
             else:
-                for name, kinds, rows in tables:
-                    path = partial / f"{name}.{file_format}"
-                    manifest.files.append(_write_table(path, kinds, rows))
+                for table in tables:
+                    _write_table(partial / f"{table.name}.{file_format}", table)
+        for name, kinds, _ in tables:
+            in_workbook = file_format == "xlsx"
+            path = partial / (_WORKBOOK if in_workbook else f"{name}.{file_format}")
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            manifest.files.append(
+                ExportedFile(
+                    name=path.name,
+                    rows=written[name],
+                    columns=list(kinds),
+                    kinds=list(kinds.values()),
+                    sha256=sha256,
+                    sheet=name if in_workbook else None,
+                )
+            )
         create_private(partial / "manifest.json")
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
         (partial / "manifest.json").write_bytes(text)
@@ -130,9 +141,7 @@ def _count(connection: sqlite3.Connection, name: str, as_of: str | None) -> int:
     return int(connection.execute(query, parameters).fetchone()[0])
 
 
-def _rows(
-    connection: sqlite3.Connection, name: str, as_of: str | None, chunk: int
-) -> Iterator[Rows]:
+def _chunks(connection: sqlite3.Connection, name: str, as_of: str | None) -> Iterator[Rows]:
     table = TABLES[name]
     if as_of is not None and name in {"tokens", "balances", "holdings"}:
         with reading_columns(connection) as source:
@@ -145,11 +154,11 @@ def _rows(
                 unknown = explain_empty(source, Filters(), as_of) if frame.empty else None
                 if unknown is not None:
                     warnings.warn(unknown, NftsyncWarning, stacklevel=2)
-        yield from rows_of(frame, list(columns_of(name, as_of=True)), step=chunk)
+        yield from rows_of(frame, list(columns_of(name, as_of=True)), step=CHUNK)
         return
     parameters = () if as_of is None or table.since is None else (as_of,)
     cursor = connection.execute(table.select(until=as_of is not None), parameters)
-    while rows := cursor.fetchmany(_CHUNK_OF_BODIES if "body" in table.columns else chunk):
+    while rows := cursor.fetchmany(_CHUNK_OF_BODIES if "body" in table.columns else CHUNK):
         yield rows
 
 
@@ -158,73 +167,49 @@ def _kinds(name: str, as_of: str | None) -> dict[str, ColumnKind]:
     return {name: column.kind for name, column in columns.items()}
 
 
-class _CountedRows:
-    """Rows that are counted when they are written."""
+class _Table(NamedTuple):
+    """A table to write: its columns' kinds, and its rows."""
 
-    def __init__(self, chunks: Iterator[Rows], bar: Any) -> None:
-        self.count = 0
-        self._chunks = chunks
-        self._bar = bar
-
-    def __iter__(self) -> Iterator[Rows]:
-        for rows in self._chunks:
-            yield rows
-            self.count += len(rows)
-            self._bar.update(len(rows))
+    name: str
+    kinds: dict[str, ColumnKind]
+    chunks: Iterator[Rows]
 
 
-#: Name, kinds of columns, and rows of each table.
-_TableRows: TypeAlias = Iterable[tuple[str, dict[str, ColumnKind], _CountedRows]]
-
-
-def _write_table(path: Path, kinds: dict[str, ColumnKind], rows: _CountedRows) -> ExportedFile:
+def _write_table(path: Path, table: _Table) -> None:
     create_private(path)
     with path.open("wb") as file:
         if path.suffix == ".parquet":
-            write_rows(file, kinds, rows)
+            write_rows(file, table.kinds, table.chunks)
         else:
-            write_csv(file, kinds.items(), rows)
-    return _entry(path, kinds, rows.count)
-
-
-def _entry(
-    path: Path, kinds: dict[str, ColumnKind], rows: int, sheet: str | None = None
-) -> ExportedFile:
-    with path.open("rb") as written:
-        sha256 = hashlib.file_digest(written, "sha256").hexdigest()
-    columns, cells = list(kinds), list(kinds.values())
-    return ExportedFile(
-        name=path.name, rows=rows, columns=columns, kinds=cells, sha256=sha256, sheet=sheet
-    )
+            write_csv(file, table.kinds.items(), table.chunks)
 
 
 _WORKBOOK = "nftsync.xlsx"
 
 
-def _write_workbook(path: Path, tables: _TableRows, manifest: Manifest) -> list[ExportedFile]:
+def _write_workbook(path: Path, tables: list[_Table], manifest: Manifest) -> None:
     """Write a sheet per table after a sheet that explains the columns."""
     create_private(path)
-    sheets: dict[str, Sheet] = {}
-    kinds_of: dict[str, dict[str, ColumnKind]] = {}
     with path.open("wb") as file, workbook(file, path.parent) as book:
         about = book.add("about")
-        for name, kinds, rows in tables:
-            kinds_of[name] = kinds
-            sheets[name] = book.write(book.add(name), list(kinds.items()), rows)
+        sheets = [
+            book.write(book.add(name), list(kinds.items()), chunks)
+            for name, kinds, chunks in tables
+        ]
         explained = [
             (name, column, *columns_of(name, as_of=manifest.as_of is not None)[column][1:4])
-            for name, kinds in kinds_of.items()
+            for name, kinds, _ in tables
             for column in kinds
         ]
         headings = ("sheet", "column", "unit", "meaning", "source")
         columns: list[tuple[str, ColumnKind]] = [(heading, "text") for heading in headings]
-        book.write(about, columns, [explained], above=_about(manifest, sheets.values()))
-    return [_entry(path, kinds, sheets[name].rows, name) for name, kinds in kinds_of.items()]
+        book.write(about, columns, [explained], above=_about(manifest, sheets))
 
 
-def _about(manifest: Manifest, sheets: Iterable[Sheet]) -> list[str]:
+def _about(manifest: Manifest, sheets: list[Sheet]) -> list[str]:
     as_of = f", as of {manifest.as_of}" if manifest.as_of else ""
     cut = [f"{counted(sheet.cut, 'text')} of {sheet.name}" for sheet in sheets if sheet.cut]
+    cut_note = [f"Cut to fit a cell: {', '.join(cut)}. Parquet and CSV have the full text."]
     return [
         f"NFT holdings: {manifest.database}{as_of}",
         f"Written by nftsync {manifest.nftsync}; all sheets show {manifest.exported_at}.",
@@ -233,10 +218,6 @@ def _about(manifest: Manifest, sheets: Iterable[Sheet]) -> list[str]:
             "Amounts and ids are text, as Excel keeps only 15 digits of a number. "
             "=SUMPRODUCT(VALUE(range)) adds amounts of up to 15 digits."
         ),
-        *(
-            [f"Cut to fit a cell: {', '.join(cut)}. Parquet and CSV have the full text."]
-            if cut
-            else []
-        ),
+        *(cut_note if cut else []),
         "; ".join(f"{sheet.name}: {counted(sheet.rows, 'row')}" for sheet in sheets),
     ]

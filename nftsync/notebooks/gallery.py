@@ -19,7 +19,6 @@ from string import Template
 from typing import Any, get_args
 
 from nftsync.notebooks.gallery_cards import (
-    Cards,
     Column,
     GalleryRows,
     Images,
@@ -67,13 +66,30 @@ class Gallery:
     def html(self) -> str:
         """The complete page."""
         cards = make_cards(self._rows, self._limit)
-        return page(cards, title=self.title, page_size=self._page_size)
+        return self._page(cards, _notes(self._rows, len(self), _ADVICE))
 
     def _repr_html_(self) -> str:
         cards = make_cards(self._rows, self._limit or _IN_NOTEBOOK)
-        advice = ADVICE if self._limit else SAVE_ADVICE
-        inside = page(cards, title=self.title, page_size=self._page_size, advice=advice)
-        return output(inside, cards, title=self.title, advice=advice)
+        notes = _notes(self._rows, len(cards["token"]), _ADVICE if self._limit else _SAVE_ADVICE)
+        return _output(self._page(cards, notes), cards, notes, title=self.title)
+
+    def _page(self, cards: dict[str, Column], notes: list[str]) -> str:
+        script, style = _part("gallery.js"), _part("gallery.css")
+        data = {
+            "count": len(cards["token"]),
+            "total": len(self._rows.frame),
+            "page_size": self._page_size,
+            "columns": {name: _coded(values) for name, values in cards.items()},
+        }
+        return Template(_part("gallery.html")).substitute(
+            policy=_policy(script, style, self._rows.images),
+            title=escape(self.title),
+            style=style,
+            notes="".join(f'<p class="notes">{escape(note)}</p>' for note in notes),
+            order="pictures first" if self._rows.pictures_first else "frame order",
+            data=_packed(data),
+            script=script,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page to a file that only its owner can read, and return its absolute path.
@@ -153,42 +169,20 @@ def gallery(
     return Gallery(rows, title=heading, page_size=page_size, limit=limit)
 
 
-ADVICE = "filter the frame, or raise limit, to see others"
-SAVE_ADVICE = 'save all of them with .save("gallery.html")'
+# How to see the NFTs that are left out.
+_ADVICE = "filter the frame, or raise limit, to see others"
+_SAVE_ADVICE = 'save all of them with .save("gallery.html")'
 
 
-def page(cards: Cards, *, title: str, page_size: int, advice: str = ADVICE) -> str:
-    """Return the page as HTML; `advice` says how to see the NFTs that are left out."""
-    script, style = _part("gallery.js"), _part("gallery.css")
-    data = {
-        "count": len(cards),
-        "total": cards.total,
-        "page_size": page_size,
-        "columns": {name: _coded(values) for name, values in cards.columns.items()},
-    }
-    note_lines = "".join(f'<p class="notes">{escape(note)}</p>' for note in notes(cards, advice))
-    return Template(_part("gallery.html")).substitute(
-        policy=_policy(script, style, cards.rows.images),
-        title=escape(title),
-        style=style,
-        notes=note_lines,
-        order="pictures first" if cards.rows.pictures_first else "frame order",
-        data=_packed(data),
-        script=script,
-    )
-
-
-def notes(cards: Cards, advice: str) -> list[str]:
+def _notes(rows: GalleryRows, shown: int, advice: str) -> list[str]:
     """Return the notes on NFTs that are left out."""
-    lines = []
-    if cards.total > len(cards):
-        lines.append(
-            f"This page contains the first {len(cards):,} of {cards.total:,}"
-            f" {cards.rows.noun}; {advice}."
-        )
-    if cards.rows.zeros:
-        lines.append(f"Left out: {cards.rows.zeros:,} with an amount of 0.")
-    return lines
+    notes = []
+    if len(rows.frame) > shown:
+        total = f"{len(rows.frame):,} {rows.noun}"
+        notes.append(f"This page contains the first {shown:,} of {total}; {advice}.")
+    if rows.zeros:
+        notes.append(f"Left out: {rows.zeros:,} with an amount of 0.")
+    return notes
 
 
 def _policy(script: str, style: str, images: Images) -> str:
@@ -236,7 +230,7 @@ _MOST_NAME = 60
 _HEADINGS = ("image", "name", "edition", "amount", "collection", "wallet")
 
 
-def output(page: str, cards: Cards, *, title: str, advice: str) -> str:
+def _output(page: str, cards: dict[str, Column], notes: list[str], *, title: str) -> str:
     """Return a cell's output as HTML; `page` is the complete page."""
     name = f"nftsync-gallery-{sha256(page.encode()).hexdigest()[:12]}"
     # In single quotes, as the page has fewer of them to escape.
@@ -244,8 +238,8 @@ def output(page: str, cards: Cards, *, title: str, advice: str) -> str:
     return (
         f'<div id="{name}">\n<style>\n{_style(name)}</style>\n'
         f'<iframe hidden title="{escape(title)}" sandbox="allow-scripts" width="100%" '
-        f"height=\"{_HEIGHT if len(cards) else _LOW}\" srcdoc='{document}'></iframe>\n"
-        f"{_table(cards, title, advice)}</div>"
+        f"height=\"{_HEIGHT if cards['token'] else _LOW}\" srcdoc='{document}'></iframe>\n"
+        f"{_table(cards, notes, title)}</div>"
     )
 
 
@@ -259,12 +253,13 @@ def _style(name: str) -> str:
     )
 
 
-def _table(cards: Cards, title: str, advice: str) -> str:
-    shown = min(len(cards), _ROWS)
+def _table(cards: dict[str, Column], notes: list[str], title: str) -> str:
+    total = len(cards["token"])
+    shown = min(total, _ROWS)
     rows = "".join(_row(cards, nft) for nft in range(shown))
     head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
-    note_lines = "".join(f"<p>{escape(note)}</p>" for note in notes(cards, advice))
-    rest = f"Showing the first {shown:,} of {len(cards):,}. " if len(cards) > shown else ""
+    note_lines = "".join(f"<p>{escape(note)}</p>" for note in notes)
+    rest = f"Showing the first {shown:,} of {total:,}. " if total > shown else ""
     return (
         # Not a heading element, which JupyterLab would list in the table of contents.
         f"<section><p><b><bdi>{escape(title)}</bdi></b></p>{note_lines}"
@@ -273,25 +268,21 @@ def _table(cards: Cards, title: str, advice: str) -> str:
     )
 
 
-def _row(cards: Cards, nft: int) -> str:
+def _row(cards: dict[str, Column], nft: int) -> str:
     def value(name: str) -> str | None:
-        column = cards.columns.get(name)
-        return None if column is None else column[nft]
+        return cards[name][nft] if name in cards else None
 
-    contract, wallet = value("contract"), value("wallet")
+    contract, wallet, chain = value("contract"), value("wallet"), value("chain")
+    unnamed = "Unnamed" if chain is None else f"Unnamed {short_id(chain)}"
     cells = (
         _picture(value("image"), value("problem")),
-        _own(clean(value("name") or _unnamed(value("chain")), _MOST_NAME)),
+        _own(clean(value("name") or unnamed, _MOST_NAME)),
         _own(_edition(value("edition"), value("editions"))),
         _own(clean(value("amount") or "", _MOST_NAME)),
         _own(value("collection") or (contract and short_address(contract))),
         _own(value("label") or (wallet and short_id(wallet))),
     )
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
-def _unnamed(chain: str | None) -> str:
-    return "Unnamed" if chain is None else f"Unnamed {short_id(chain)}"
 
 
 def _picture(url: str | None, problem: str | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -102,8 +101,7 @@ def configured_images() -> Images:
     return Images(configured.ipfs_gateway, configured.base_url)
 
 
-@dataclass(frozen=True)
-class GalleryRows:
+class GalleryRows(NamedTuple):
     """The rows of a gallery, in order, without `zeros` rows with an amount of 0."""
 
     frame: pd.DataFrame
@@ -115,22 +113,6 @@ class GalleryRows:
     def noun(self) -> str:
         """The word for rows: an NFT in several wallets is several holdings."""
         return "holdings" if "wallet_id" in self.frame.columns else "NFTs"
-
-
-@dataclass(frozen=True)
-class Cards:
-    """The cards of a gallery's page: equally long columns, without empty ones."""
-
-    columns: dict[str, Column]
-    rows: GalleryRows
-
-    def __len__(self) -> int:
-        return len(self.columns["token"])
-
-    @property
-    def total(self) -> int:
-        """Number of NFTs, including those beyond the limit."""
-        return len(self.rows.frame)
 
 
 def select_rows(
@@ -147,7 +129,9 @@ def select_rows(
     if twice:
         raise InputError(f"the gallery's frame has several columns of one name: {', '.join(twice)}")
     rows = len(frame)
-    frame = _without_zeros(frame) if hide_zero else frame.copy(deep=False)
+    if hide_zero:
+        amounts = enumerate(_amounts(frame))
+        frame = frame.iloc[[row for row, text in amounts if text is None or text.strip("0")]]
     zeros = rows - len(frame)
     if pictures_first is None:
         pictures_first = frame.index.is_monotonic_increasing
@@ -157,15 +141,9 @@ def select_rows(
     return GalleryRows(frame, images, zeros, pictures_first)
 
 
-def make_cards(rows: GalleryRows, limit: int | None = None) -> Cards:
-    """Return the cards of the first `limit` rows."""
-    columns = _read(rows.frame.iloc[:limit], rows.images)
-    columns["token"] = [token or "" for token in columns["token"]]
-    filled = {name: values for name, values in columns.items() if name == "token" or any(values)}
-    return Cards(filled, rows)
-
-
-def _read(frame: pd.DataFrame, images: Images) -> dict[str, Column]:
+def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
+    """Return the cards of the first `limit` rows: equally long columns, without empty ones."""
+    frame, images = rows.frame.iloc[:limit], rows.images
     columns: dict[str, Column] = {
         name: _map_column(partial(clean, most=most), frame, source)
         for name, (source, most) in _TEXTS.items()
@@ -183,7 +161,8 @@ def _read(frame: pd.DataFrame, images: Images) -> dict[str, Column]:
     checked = addresses(frame, images)
     columns["image"] = [address.url for address in checked]
     columns["problem"] = [address.problem for address in checked]
-    return columns
+    columns["token"] = [token or "" for token in columns["token"]]
+    return {name: values for name, values in columns.items() if name == "token" or any(values)}
 
 
 def _stands_in(collection: str | None, contract: str | None) -> bool:
@@ -216,11 +195,6 @@ def _map_column(
     ]
 
 
-def _without_zeros(frame: pd.DataFrame) -> pd.DataFrame:
-    amounts = enumerate(_amounts(frame))
-    return frame.iloc[[row for row, text in amounts if text is None or text.strip("0")]]
-
-
 def _amounts(frame: pd.DataFrame) -> Column:
     name = "amount_text" if "amount_text" in frame.columns else "amount"
     return _map_column(_integer, frame, name)
@@ -244,9 +218,7 @@ def addresses(frame: pd.DataFrame, images: Images) -> list[ImageAddress]:
     """Check each address in the column `image`."""
 
     def address(cell: Any) -> ImageAddress:
-        if not str(cell).strip():
-            return _NO_IMAGE
-        return images.at(str(cell))
+        return images.at(str(cell)) if str(cell).strip() else _NO_IMAGE
 
     return [checked or _NO_IMAGE for checked in _map_column(address, frame, "image")]
 

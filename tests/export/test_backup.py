@@ -11,10 +11,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from nftsync import frames
-from nftsync.errors import StoreError
+from nftsync.export import backup
 from nftsync.export.backup import write_backup
 from tests.kit.mirrored_site import run
 from tests.kit.worlds import PATIENCE, Outcome
@@ -26,7 +24,7 @@ def names(directory: Path) -> list[str]:
 
 
 def kept(database: Path, directory: Path, keep: int = 14) -> str:
-    return write_backup(database, directory, keep=keep, progress=False).file.name
+    return write_backup(database, directory, keep=keep).file.name
 
 
 def made_in(year: int, name: str) -> str:
@@ -81,23 +79,23 @@ def test_what_backup_did_not_name_itself_stays(site, tmp_path):
     assert {*theirs, link, folder, of_other, last} < {*names(directory)}
 
 
-def test_keep_1_leaves_the_new_one_whatever_the_clock_said_before(site, tmp_path):
+def test_keep_1_leaves_the_new_one_whatever_the_clock_said_and_after_a_restore(site, tmp_path):
     first = kept(site.database, tmp_path / "b")
     (tmp_path / "b" / first).rename(tmp_path / "b" / made_in(2999, first))
     second = kept(site.database, tmp_path / "b", keep=1)
     assert names(tmp_path / "b") == [second]
-
-
-def test_a_database_that_was_restored_goes_on_with_its_backups(site, tmp_path):
-    name = kept(site.database, tmp_path / "b")
     site.database.unlink()
-    shutil.copy(tmp_path / "b" / name, site.database)
-    newer = kept(site.database, tmp_path / "b", keep=1)
-    assert names(tmp_path / "b") == [newer] != [name]
+    shutil.copy(tmp_path / "b" / second, site.database)
+    third = kept(site.database, tmp_path / "b", keep=1)
+    assert names(tmp_path / "b") == [third] != [second]
 
 
-def test_a_damaged_copy_is_not_kept_and_takes_no_older_one_s_place(site, tmp_path, command):
-    older = kept(site.database, tmp_path / "b")
+def test_a_damaged_copy_is_not_kept_and_takes_no_older_one_s_place(
+    site, tmp_path, command, monkeypatch
+):
+    monkeypatch.setattr(backup, "FULL_CHECK_LIMIT", 1)
+    done = write_backup(site.database, tmp_path / "b", keep=1)
+    assert (done.check, names(tmp_path / "b")) == ("quick_check", [done.file.name])
     run(site.database, "PRAGMA wal_checkpoint(TRUNCATE)")
     with closing(sqlite3.connect(site.database)) as connection:
         (page,) = connection.execute(
@@ -108,19 +106,11 @@ def test_a_damaged_copy_is_not_kept_and_takes_no_older_one_s_place(site, tmp_pat
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
     for large in (1, 2**40):
-        with pytest.raises(StoreError, match="damaged"):
-            write_backup(
-                site.database, tmp_path / "b", keep=1, progress=False, full_check_limit=large
-            )
-    done = command("backup", tmp_path / "b", "--keep", 1)
-    assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "nftsync check" in done.err
-    assert names(tmp_path / "b") == [older]
-
-
-def test_a_large_database_is_checked_quickly(site, tmp_path):
-    done = write_backup(site.database, tmp_path / "b", keep=1, progress=False, full_check_limit=1)
-    assert done.check == "quick_check"
+        monkeypatch.setattr(backup, "FULL_CHECK_LIMIT", large)
+        failed = command("backup", tmp_path / "b", "--keep", 1)
+        failed.tells("damaged", "nftsync check", code=1)
+        assert failed.err.count("\n") == 1
+    assert names(tmp_path / "b") == [done.file.name]
 
 
 def test_what_a_killed_backup_left_goes_with_the_next(site, tmp_path, command):

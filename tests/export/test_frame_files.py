@@ -132,14 +132,14 @@ def test_others_read_exact_text_and_its_note(small_database, tmp_path):
 def test_the_files_of_an_export_load_as_the_frames(small_database, tmp_path):
     """Integers that are never missing have another type; names of contracts are by themselves."""
     of_others = {"tokens": ["collection"]}
-    write_export(small_database, tmp_path / "out", progress=False)
+    write_export(small_database, tmp_path / "out")
     for name in ("holdings", "tokens", "wallets", "changes", "token_changes", "runs"):
         table = {"changes": "balance_changes", "runs": "sync_runs"}.get(name, name)
         loaded = frames.load(tmp_path / "out" / f"{table}.parquet")
         frame = getattr(frames, name)(small_database).drop(columns=of_others.get(name, []))
         counts = {column: "Int64" for column in frame if frame[column].dtype == "int64"}
         assert_frame_equal(loaded, frame.astype(counts)[list(loaded)])
-    write_export(small_database, tmp_path / "then", as_of=at(3), progress=False)
+    write_export(small_database, tmp_path / "then", as_of=at(3))
     for name in ("holdings", "tokens"):
         frame = getattr(frames, name)(small_database, as_of=at(3))
         frame = frame.drop(columns=of_others.get(name, []))

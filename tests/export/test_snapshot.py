@@ -11,6 +11,7 @@ import pytest
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
+from nftsync.export import backup
 from nftsync.export.backup import write_snapshot
 from tests.kit.worlds import PATIENCE, begin_work, under_way
 
@@ -77,8 +78,9 @@ def test_in_a_copy_nothing_is_under_way_and_its_database_goes_on(site, tmp_path,
     assert (resumed.code, resumed.json["wallets"]["total"]) == (0, 1)
 
 
-def test_a_copy_taken_while_others_write_is_of_one_moment(site, tmp_path):
+def test_a_copy_taken_while_others_write_is_of_one_moment(site, tmp_path, monkeypatch):
     """A writer adds to two tables in each transaction; a copy never has one without the other."""
+    monkeypatch.setattr(backup, "PAGES_PER_STEP", 1)
     stop, begun = threading.Event(), threading.Event()
 
     def write() -> None:
@@ -102,7 +104,7 @@ def test_a_copy_taken_while_others_write_is_of_one_moment(site, tmp_path):
         assert begun.wait(PATIENCE)
         for number in range(5):
             copy = tmp_path / f"copy{number}.db"
-            write_snapshot(site.database, copy, step=1)
+            write_snapshot(site.database, copy)
             with closing(sqlite3.connect(copy)) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
                 webhooks = connection.execute("SELECT webhook_id FROM webhooks ORDER BY 1")
