@@ -8,7 +8,7 @@ import random
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -58,36 +58,29 @@ def demo_in_use(database: Path) -> Iterator[None]:
     Raises:
         InputError: the demo is being recreated.
     """
-    with explained(address_file(database)):
-        descriptor = os.open(address_file(database), os.O_RDWR | os.O_CREAT, 0o666)
-    try:
+    with ExitStack() as stack:
         with explained(address_file(database)):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        if os.fstat(descriptor).st_nlink == 0:
+            file = stack.enter_context(address_file(database).open("a"))
+            fcntl.flock(file, fcntl.LOCK_SH)
+        if os.fstat(file.fileno()).st_nlink == 0:
             raise InputError(f"`nftsync demo` is recreating {database}; wait for it to end")
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
 def _exclusively(database: Path) -> Iterator[None]:
-    """Run a block only if no program keeps the demo, and lock it."""
-    try:
-        descriptor = os.open(address_file(database), os.O_RDWR)
-    except FileNotFoundError:
+    """Lock the demo during a block; InputError if notebooks use it."""
+    with ExitStack() as stack:
+        with suppress(FileNotFoundError):
+            file = stack.enter_context(address_file(database).open("r+"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(
+                    f"{database} cannot be recreated while notebooks use it; "
+                    "end `nftsync notebook`, or name another file with --database"
+                ) from error
         yield
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise InputError(
-            f"{database} cannot be recreated while notebooks use it; "
-            "end `nftsync notebook`, or name another file with --database"
-        ) from error
-    finally:
-        os.close(descriptor)
 
 
 def remove_demo(database: Path) -> None:
@@ -117,7 +110,7 @@ def remove_demo(database: Path) -> None:
 _EXTRA = 300
 
 #: The port of `nftsync sandbox`. Picture URLs contain it, so a later session needs it again.
-PORT = 8788
+_PORT = 8788
 _WALLETS = 34
 _NFTS = 25
 _SEED = 7
@@ -126,8 +119,8 @@ _ADDRESS = re.compile(r"(?P<url>http://127\.0\.0\.1:[0-9]{1,5})\s*")
 
 
 @contextmanager
-def new_provider(database: Path, port: int = PORT) -> Iterator[SandboxServer]:
-    """Run a new provider during a block, on this port if it is free, and store its state."""
+def new_provider(database: Path) -> Iterator[SandboxServer]:
+    """Run a new provider during a block, on its usual port if it is free, and store its state."""
 
     def build(url: str) -> World:
         world = generate(wallets=_WALLETS, nfts=_NFTS, seed=_SEED, image_base=url)
@@ -136,7 +129,7 @@ def new_provider(database: Path, port: int = PORT) -> Iterator[SandboxServer]:
 
     state = state_file(database)
     try:
-        server = SandboxServer(build, port=port, state=state)
+        server = SandboxServer(build, port=_PORT, state=state)
     except InputError:  # the port is taken
         server = SandboxServer(build, state=state)
     with server:

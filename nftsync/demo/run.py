@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nftsync.demo.provider import PORT, balances, create_database, new_provider
+from nftsync.demo.provider import balances, create_database, new_provider
 from nftsync.demo.year import changed_metadata, picture_url, play_year, wallet_lines
 from nftsync.errors import StoreError
 from nftsync.provider.access import access_to
@@ -99,11 +98,7 @@ class DemoResult(NamedTuple):
 
 
 def run_demo(
-    database: Path,
-    report: Callable[[str], None],
-    *,
-    progress: bool | None = None,
-    port: int = PORT,
+    database: Path, report: Callable[[str], None], *, progress: bool | None = None
 ) -> DemoResult:
     """Generate a year, sync a sandbox provider, and process its webhooks during live changes.
 
@@ -111,7 +106,6 @@ def run_demo(
         database: must not exist.
         report: receives progress as lines of text.
         progress: show progress bars; None: on a terminal and in a notebook.
-        port: the provider's preferred port; 0: any.
 
     Raises:
         NftsyncError: the database cannot be written, or a server cannot start.
@@ -119,7 +113,7 @@ def run_demo(
     from nftsync import frames
 
     create_database(database)
-    with new_provider(database, port) as provider:
+    with new_provider(database) as provider:
         year = play_year(provider.world, provider.url, database, until=datetime.now(UTC))
         report(f"Started a sandbox provider with {len(year.wallets)} wallets at {provider.url}.")
         report(
@@ -171,12 +165,19 @@ def _receiving_webhooks(database: Path, client: ClientConfig) -> Iterator[str]:
             receiver.failures.raise_first()
 
 
+_COUNT_DONE = (
+    "SELECT count(*) FROM webhooks WHERE state = 'done'"
+    " AND webhook_id IN (SELECT value FROM json_each(?))"
+)
+
+
 def _make_changes(provider: SandboxServer, database: Path) -> list[float]:
+    """Make the live changes, and return the seconds until each one's webhooks were processed."""
     seconds = []
     with closing(connect_reader(database)) as connection:
         for webhook_ids, new_wallet in live_changes(provider.sandbox, provider.url):
             began = time.monotonic()
-            while not _are_processed(connection, webhook_ids):
+            while over_keys(connection, _COUNT_DONE, webhook_ids).fetchone()[0] < len(webhook_ids):
                 if time.monotonic() - began > _TIMEOUT:
                     raise StoreError(
                         f"the sandbox's webhooks were not processed within {_TIMEOUT:.0f} s"
@@ -189,13 +190,3 @@ def _make_changes(provider: SandboxServer, database: Path) -> list[float]:
                     register(transaction.connection, [line], now())
             time.sleep(_PAUSE)
     return seconds
-
-
-def _are_processed(connection: sqlite3.Connection, webhook_ids: list[str]) -> bool:
-    (done,) = over_keys(
-        connection,
-        "SELECT count(*) FROM webhooks WHERE state = 'done'"
-        " AND webhook_id IN (SELECT value FROM json_each(?))",
-        webhook_ids,
-    ).fetchone()
-    return bool(done == len(webhook_ids))

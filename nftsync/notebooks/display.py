@@ -203,34 +203,30 @@ def headline(db: Path, holdings: pd.DataFrame) -> dict[str, object]:
     current = holdings[holdings["held_since"].notna()]
     fresh = frames.freshness(db).set_index("what")
     (oldest,) = fresh.loc[["oldest wallet read"], "age"]
+    problems = {name: int(fresh.loc[lines, "count"].sum()) for name, lines in _PROBLEMS.items()}
     return {
         "NFTs": current["token_id"].nunique(),
         "collections": current["contract"].nunique(),
         "wallets holding them": current["wallet_id"].nunique(),
         "all wallets read within": _age(oldest),
-    } | _trouble(fresh["count"])
+        **{name: total for name, total in problems.items() if total},
+    }
 
 
 #: Problems, and the lines of `frames.freshness` that count them.
-_TROUBLE = {
-    "wallets not fully read": ("wallets never read", "failed wallets", "incomplete wallets"),
-    "stuck webhooks": ("webhooks failed", "webhooks dead", "webhooks unrouted"),
+_PROBLEMS = {
+    "wallets not fully read": ["wallets never read", "failed wallets", "incomplete wallets"],
+    "stuck webhooks": ["webhooks failed", "webhooks dead", "webhooks unrouted"],
 }
 
 
-def _trouble(counts: pd.Series) -> dict[str, object]:
-    sums = {name: int(counts[list(lines)].sum()) for name, lines in _TROUBLE.items()}
-    return {name: total for name, total in sums.items() if total}
-
-
-def window_start(db: Path, start: str | None = None, *, days: int = 30) -> pd.Timestamp:
+def window_start(db: Path, start: str | None = None) -> pd.Timestamp:
     """Return the start of the period to compare with the present.
 
     Args:
         db: the database.
-        start: a time; a date means its end. None: `days` ago, or the end of the first sync if
+        start: a time; a date means its end. None: 30 days ago, or the end of the first sync if
             later.
-        days: length of the period.
     """
     import pandas as pd
 
@@ -242,10 +238,11 @@ def window_start(db: Path, start: str | None = None, *, days: int = 30) -> pd.Ti
     now = pd.Timestamp.now("UTC").floor("s")
     runs = frames.runs(db)
     first = runs.loc[runs["kind"] == "sync", "finished_at"].min()
-    return now if pd.isna(first) else max(first, now - pd.Timedelta(days=days))
+    return now if pd.isna(first) else max(first, now - pd.Timedelta(days=30))
 
 
-#: Width of a card; eight cards fill their rows at most widths.
+#: Eight cards fill their rows at most widths.
+_PICTURES = 8
 _CARD = "display: inline-block; width: 140px; margin: 0 10px 14px 0; vertical-align: top"
 _SIZE = "width: 140px; height: 140px; border-radius: 6px"
 _TILE = f"{_SIZE}; position: relative; box-sizing: border-box; padding: 8px; background: #8883"
@@ -253,20 +250,19 @@ _PICTURE = f"{_SIZE}; position: absolute; inset: 0; object-fit: cover; backgroun
 _LINE = "font-size: 0.85em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap"
 
 
-def show_pictures(frame: pd.DataFrame, db: Path, most: int = 8) -> None:
-    """Show NFTs with their pictures, names and captions; skip NFTs without an allowed picture.
+def show_pictures(frame: pd.DataFrame, db: Path) -> None:
+    """Show the first NFTs that have an allowed picture, with their names and captions.
 
     Args:
         frame: has `token_id`, `name`, `image`, and the caption lines in `about`.
         db: the database, whose provider's pictures are allowed.
-        most: the most NFTs, from the first.
     """
     from nftsync.frames import brief
 
     images = configured_images()._replace(provider=provider_address(db))
     nfts = frame.drop_duplicates("token_id")
     nfts = nfts.assign(url=[address.url for address in addresses(nfts, images)])
-    nfts = nfts[nfts["url"].notna()].head(most)
+    nfts = nfts[nfts["url"].notna()].head(_PICTURES)
     if nfts.empty:
         return
     # The id replaces a missing name.

@@ -159,10 +159,7 @@ def gallery(
         ipfs_gateway = ipfs_gateway or configured.gateway
         base_url = base_url or configured.provider
     one_of(images, "images", get_args(WhichImages))
-    allowed = Images(ipfs_gateway, base_url, images)
-    for url in (ipfs_gateway, base_url):
-        if url is not None:
-            origin(url)
+    allowed = Images(ipfs_gateway, base_url, images).checked()
     frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
     rows = select_rows(frame, allowed, hide_zero=hide_zero, pictures_first=pictures_first)
     heading = _TITLE if title is None else clean(title, 200) or _TITLE

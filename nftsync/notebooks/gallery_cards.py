@@ -86,19 +86,23 @@ class Images(NamedTuple):
             return address
         return ImageAddress(None, "only the provider's images are on")
 
+    def checked(self) -> Images:
+        """Return these sources; InputError if a URL is unusable."""
+        for url in (self.gateway, self.provider):
+            if url is not None:
+                origin(url)
+        return self
+
 
 def configured_images() -> Images:
     """Return the configured sources; if they are unusable, warn and use the defaults."""
     try:
         configured = settings.load()
-        for url in (configured.ipfs_gateway, configured.base_url):
-            if url is not None:
-                origin(url)
+        return Images(configured.ipfs_gateway, configured.base_url).checked()
     except (SettingsError, InputError) as error:
         # The gallery is useful even if some images are missing.
         warnings.warn(f"the gallery ignores the settings: {error}", stacklevel=3)
         return Images(DEFAULT_GATEWAY, None)
-    return Images(configured.ipfs_gateway, configured.base_url)
 
 
 class GalleryRows(NamedTuple):

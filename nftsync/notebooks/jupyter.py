@@ -73,29 +73,24 @@ def notebook_environment(
     For a demo's database, the demo's provider runs during the block and is the only one configured,
     so no other provider's secret reaches it. The demo cannot be recreated meanwhile.
     """
-    environment = {  # absolute paths, as notebooks have another working directory
-        name: str(Path(value.strip()).absolute())
-        if re.fullmatch("NFTSYNC_.*_FILE", name) and value.strip() not in {"", "-"}
-        else value
-        for name, value in os.environ.items()
-    }
-    environment["NFTSYNC_DATABASE"] = str(database)
-    if not is_demo(database):
+    environment = dict(os.environ)
+    with ExitStack() as stack:
+        if is_demo(database):
+            environment = {x: environment[x] for x in environment if not x.startswith("NFTSYNC_")}
+            config = Path(os.devnull)
+            try:
+                stack.enter_context(demo_in_use(database))
+                url = stack.enter_context(stored_provider(database, tell))
+                environment["NFTSYNC_BASE_URL"] = url
+            except NftsyncError as error:  # notebooks still show the database
+                tell(f"The demo's provider is not running, so pictures are missing: {error}")
+        for name, value in environment.items():  # notebooks have another working directory
+            if re.fullmatch("NFTSYNC_.*_FILE", name) and value.strip() not in {"", "-"}:
+                environment[name] = str(Path(value.strip()).absolute())
+        environment["NFTSYNC_DATABASE"] = str(database)
         if config is not None:
             environment["NFTSYNC_CONFIG"] = str(config)
         yield environment
-        return
-    inherited = {
-        name: value for name, value in environment.items() if not name.startswith("NFTSYNC_")
-    }
-    demo = {**inherited, "NFTSYNC_DATABASE": str(database), "NFTSYNC_CONFIG": os.devnull}
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(demo_in_use(database))
-            demo["NFTSYNC_BASE_URL"] = stack.enter_context(stored_provider(database, tell))
-        except NftsyncError as error:  # notebooks still show the database
-            tell(f"The demo's provider is not running, so pictures are missing: {error}")
-        yield demo
 
 
 _REQUIRED = ("jupyterlab", "ipywidgets", "plotly")

@@ -130,7 +130,7 @@ class Sandbox:
     def transfer(
         self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str
     ) -> list[str]:
-        """Transfer tokens: `nft`/`Wallet` for each wallet; see `World.transfer`."""
+        """Transfer tokens, and queue `nft`/`Wallet` for each wallet; see `World.transfer`."""
         with self._state.transaction():
             self.world.transfer(from_wallet, to_wallet, token_id, amount)
             wallets = dict.fromkeys((from_wallet.lower(), to_wallet.lower()))
@@ -139,14 +139,14 @@ class Sandbox:
     def mint(
         self, wallet_id: str, amount: int | str, metadata: Mapping[str, object]
     ) -> tuple[str, list[str]]:
-        """Create a token: `nft`/`Token` (`create`), `nft`/`Wallet`; return its id, too."""
+        """Mint a token, queue `nft`/`Token` and `nft`/`Wallet`, and return its id and theirs."""
         with self._state.transaction():
             token = self.world.mint(wallet_id, amount, metadata)
             made = self.emit("nft", "Token", token, "create")
             return token, made + self.emit("nft", "Wallet", wallet_id.lower(), "update")
 
     def edit_metadata(self, token_id: str, metadata: Mapping[str, object]) -> list[str]:
-        """Replace a token's metadata: `nft`/`Token`; see `World.edit_metadata`."""
+        """Replace a token's metadata, and queue `nft`/`Token`; see `World.edit_metadata`."""
         with self._state.transaction():
             self.world.edit_metadata(token_id, metadata)
             return self.emit("nft", "Token", token_id.lower(), "update")
@@ -159,7 +159,7 @@ class Sandbox:
         action: str,
         changes: Changes = None,
     ) -> list[str]:
-        """Queue one webhook if the configuration allows it, without an edit; return its id.
+        """Queue one webhook, without an edit; return its id if the configuration allows it.
 
         `resource_id` is any UUID, sent as written; other texts are free.
         """
@@ -190,7 +190,7 @@ class Sandbox:
         return [webhook_id]
 
     def claim(self) -> Task | None:
-        """Start the attempt that is due, if any and if the configuration allows it."""
+        """Start a due attempt; None: nothing is due, or the configuration forbids it."""
         config = self.config
         if not (config["enabled"] and config["url"] and config["sharedSecret"]):
             return None
@@ -253,7 +253,7 @@ class Sender:
         self._thread = start_thread("sender", lambda: asyncio.run(self._send()), on_broken)
 
     def close(self) -> None:
-        """Abandon running attempts until a restart, and end."""
+        """Abandon running attempts, which a restart repeats, and end."""
         self._ended.set()
         self._thread.join()
 

@@ -1,10 +1,9 @@
 """Chromium's interpretation of allowed image addresses."""
 
-from __future__ import annotations
+from random import Random
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import Browser
 
 from nftsync.provider.images import image_address
 from tests.provider.test_images import PIECES, PROVIDER
@@ -16,18 +15,25 @@ _READ = """(urls) => urls.map((url) => {
   catch { return null }
 })"""
 
-pieces = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=8).map("".join)
-starts = st.sampled_from(
-    ["", "https://", "http://127.0.0.1:8788", "https://a.example/", "https://a"]
-)
+_STARTS = ("", "https://", "http://127.0.0.1:8788", "https://a.example/", "https://a")
 
 
-def test_chromium_reads_each_as_https_or_as_the_providers_origin(chromium: Browser) -> None:
+def _address(drawn: Random) -> str:
+    """Make an address of pieces that matter to parsers, and of other characters."""
+    return drawn.choice(_STARTS) + "".join(
+        drawn.choice(PIECES) if drawn.random() < 0.7 else chr(drawn.randrange(0x3000))
+        for _ in range(drawn.randrange(9))
+    )
+
+
+def test_chromium_reads_each_as_https_or_as_the_providers_origin(chromium):
     page = chromium.new_page()
 
-    @settings(max_examples=15, suppress_health_check=list(HealthCheck))
-    @given(st.lists(st.tuples(starts, pieces).map("".join), min_size=50, max_size=50))
-    def check(texts: list[str]) -> None:
+    @settings(max_examples=3)
+    @given(st.integers())
+    def check(seed: int) -> None:
+        drawn = Random(seed)
+        texts = [_address(drawn) for _ in range(500)]
         urls = [image_address(text, provider=PROVIDER).url for text in texts]
         shown = [url for url in urls if url is not None]
         for url, read in zip(shown, page.evaluate(_READ, shown), strict=True):

@@ -1,7 +1,5 @@
 """The gallery in real Chromium: scripts, requests, and use by a person."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -113,47 +111,37 @@ def ran(page: Page, record: Record) -> list[str]:
     return [flag for flag in flags if flag != "None"] + said + record.dialogs
 
 
-def test_the_signs_are_seen_where_a_script_does_run(
-    opened: Callable[[str], Page], record: Record
-) -> None:
+def test_the_signs_are_seen_where_a_script_does_run(opened, record):
     page = opened(f"<!doctype html><meta charset=utf-8><p>{HOSTILE_TEXTS[0]}</p>")
     page.wait_for_load_state()
     assert ran(page, record) == ["1", "ran", "ran"]
 
 
-@pytest.mark.parametrize("where", ["saved", "output"])
-def test_hostile_metadata_runs_nothing_and_asks_for_nothing_else(
-    where: str, opened: Callable[[str], Page], record: Record, provider: Provider
-) -> None:
+def test_hostile_metadata_runs_nothing_and_asks_for_nothing_else(saved, record, provider):
     title = HOSTILE_TEXTS[1] + HOSTILE_TEXTS[2]
     gallery = nftsync.gallery(hostile(), title=title, base_url=provider.url)
-    page = opened(gallery.html) if where == "saved" else output(opened, gallery)
-    rows = page.locator("table tr")  # hidden until the frame is taken out
-    expect(rows).to_have_count((1 + len(HOSTILE_TEXTS)) * (where == "output"))
-    inside = page.frames[-1]
-    expect(inside.locator(".card")).to_have_count(len(HOSTILE_TEXTS))
-    inside.get_by_role("button", name="Details").first.click()
+    page = saved(gallery)
+    expect(page.locator(".card")).to_have_count(len(HOSTILE_TEXTS))
+    page.get_by_role("button", name="Details").first.click()
     for _ in HOSTILE_TEXTS[1:]:
-        inside.get_by_role("button", name="Next NFT").click()
-    expect(inside.get_by_role("button", name="Next NFT")).to_be_disabled()
-    inside.get_by_role("button", name="Close").click()
-    inside.locator("#search").fill("script")
-    inside.locator("#sort").select_option("name")
-    expect(inside.locator(".card")).not_to_have_count(len(HOSTILE_TEXTS))
-    inside.locator("#search").fill("")
-    expect(inside.locator("h1")).to_have_text(title)
+        page.get_by_role("button", name="Next NFT").click()
+    expect(page.get_by_role("button", name="Next NFT")).to_be_disabled()
+    page.get_by_role("button", name="Close").click()
+    page.locator("#search").fill("script")
+    page.locator("#sort").select_option("name")
+    expect(page.locator(".card")).not_to_have_count(len(HOSTILE_TEXTS))
+    page.locator("#search").fill("")
+    expect(page.locator("h1")).to_have_text(title)
     assert ran(page, record) == []
     hosts = {urlsplit(url).netloc for url in record.requests}
     assert hosts <= {"", "images.invalid"}
     assert record.errors([r"ERR_NAME_NOT_RESOLVED"]) == []
-    assert inside.locator("iframe, object, embed, a, form, svg, base, link").count() == 0
+    assert page.locator("iframe, object, embed, a, form, svg, base, link").count() == 0
     live = "[...document.querySelectorAll('*')].flatMap((e) => e.getAttributeNames())"
-    assert [name for name in inside.evaluate(live) if name.startswith("on")] == []
+    assert [name for name in page.evaluate(live) if name.startswith("on")] == []
 
 
-def test_a_script_that_got_into_the_page_would_still_not_run(
-    opened: Callable[[str], Page], record: Record
-) -> None:
+def test_a_script_that_got_into_the_page_would_still_not_run(opened, record):
     """The policy alone stops it, whatever the page's own care is worth."""
     attack = f"<script>{RUN}</script><img src=x onerror={RUN!r}><style>body{{color:red}}</style>"
     page = opened(nftsync.gallery(many(1)).html.replace("<main>", f"<main>{attack}"))
@@ -167,7 +155,7 @@ def test_a_script_that_got_into_the_page_would_still_not_run(
 # Images ---------------------------------------------------------------------------------------
 
 
-def test_images_load_or_say_why_not(saved: Show, record: Record, provider: Provider) -> None:
+def test_images_load_or_say_why_not(saved, record, provider):
     provider.seen.clear()
     base, host = f"{provider.url}/art", urlsplit(provider.url).netloc
     failed = "Image did not load no image from"
@@ -203,9 +191,7 @@ def test_images_load_or_say_why_not(saved: Show, record: Record, provider: Provi
     assert page.locator('img[referrerpolicy="no-referrer"][decoding="async"]').count() == 2
 
 
-def test_images_off_the_page_or_far_below_wait_and_say_so_without_a_network(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_images_off_the_page_or_far_below_wait_and_say_so_without_a_network(chromium, tmp_path):
     with Provider() as server:
         server.always(reply(PICTURES["good.svg"].encode(), content_type="image/svg+xml"))
         rows = [{"image": f"{server.url}/{number}.svg"} for number in range(301)]
@@ -238,9 +224,7 @@ def collection() -> pd.DataFrame:
     return frame(rows).assign(held_since=held)
 
 
-def test_search_covers_names_creators_contracts_wallets_and_ids(
-    saved: Show, collection: pd.DataFrame
-) -> None:
+def test_search_covers_names_creators_contracts_wallets_and_ids(saved, collection):
     page = saved(nftsync.gallery(collection))
     for words, found in {
         "piece": ["Piece 10", "Piece 9", "piece 2"],
@@ -258,9 +242,7 @@ def test_search_covers_names_creators_contracts_wallets_and_ids(
     expect(page.locator("#status")).to_have_text("0 of 5 NFTs")
 
 
-def test_sorting_is_exact_and_leaves_what_has_no_value_last(
-    saved: Show, collection: pd.DataFrame
-) -> None:
+def test_sorting_is_exact_and_leaves_what_has_no_value_last(saved, collection):
     """Amounts past 2**53 are told apart, and numbers in names are numbers."""
     page = saved(nftsync.gallery(collection.assign(name=["b10", "A2", "b9", None, "c"])))
     place = {"b10": "1", "A2": "2", "b9": "3", "Unnamed": "4", "c": "5"}
@@ -282,7 +264,7 @@ def test_sorting_is_exact_and_leaves_what_has_no_value_last(
         page.get_by_role("button", name="Descending").click()
 
 
-def test_ten_thousand_nfts_leave_the_document_small(saved: Show) -> None:
+def test_ten_thousand_nfts_leave_the_document_small(saved):
     page = saved(nftsync.gallery(many(10_000)))
     expect(page.locator("#status")).to_have_text("10,000 holdings, 1 to 60 shown")
     page.get_by_role("button", name="Next page").click()
@@ -298,7 +280,7 @@ def test_ten_thousand_nfts_leave_the_document_small(saved: Show) -> None:
     assert page.evaluate("document.querySelectorAll('*').length") < 60 * 50
 
 
-def test_a_card_says_what_is_held_and_only_sorts_of_that_are_offered(saved: Show) -> None:
+def test_a_card_says_what_is_held_and_only_sorts_of_that_are_offered(saved):
     number, wallet = str(2**200), "11111111-2222-4333-8444-555555555555"
     row = {
         "name": "Moon",
@@ -330,7 +312,7 @@ def test_a_card_says_what_is_held_and_only_sorts_of_that_are_offered(saved: Show
     assert first.bounding_box() == height
 
 
-def test_the_keyboard_reaches_everything_in_order(saved: Show) -> None:
+def test_the_keyboard_reaches_everything_in_order(saved):
     page = saved(nftsync.gallery(many(5), page_size=2))
     expect(page.locator(".card")).to_have_count(2)
     reached = []
@@ -346,7 +328,7 @@ def test_the_keyboard_reaches_everything_in_order(saved: Show) -> None:
     expect(page.get_by_role("status")).to_have_text("5 holdings, 1 to 2 shown")
 
 
-def test_nothing_sticks_out_at_any_width(saved: Show) -> None:
+def test_nothing_sticks_out_at_any_width(saved):
     page = saved(nftsync.gallery(hostile(), title="W" * 150))
     for width in (320, 1600):
         page.set_viewport_size({"width": width, "height": 900})
@@ -360,8 +342,8 @@ def test_nothing_sticks_out_at_any_width(saved: Show) -> None:
 
 
 def test_a_picture_opens_large_and_the_keyboard_goes_through_all_that_were_found(
-    saved: Show, record: Record, provider: Provider
-) -> None:
+    saved, record, provider
+):
     """Beyond the page's end, too; closed, the keyboard is where it was."""
     good = f"{provider.url}/art/good.svg"
     rows = [{"name": f"Piece {number}", "image": good} for number in range(3)]
@@ -399,26 +381,15 @@ def test_a_picture_opens_large_and_the_keyboard_goes_through_all_that_were_found
     assert record.errors() == []
 
 
-def test_nfts_with_pictures_come_first_unless_the_frame_was_sorted(saved: Show) -> None:
-    urls = [None, "https://images.invalid/1.png", "data:image/png,", "https://images.invalid/3.png"]
-    given = frame([{"name": str(number), "image": url} for number, url in enumerate(urls)])
-    backwards = given.sort_values("name", ascending=False)
-    for shown, first, order in (
-        (given, None, "1 3 0 2"),
-        (given, False, "0 1 2 3"),
-        (given.iloc[1:], None, "1 3 2"),
-        (backwards, None, "3 2 1 0"),
-        (backwards, True, "3 1 2 0"),
-    ):
-        page = saved(nftsync.gallery(shown, pictures_first=first))
-        assert " ".join(names(page)) == order
-        option = "frame order" if order in {"0 1 2 3", "3 2 1 0"} else "pictures first"
-        assert page.locator("#sort option").first.inner_text() == option
-
-
-def test_a_page_of_a_part_says_so_beside_each_result(opened: Callable[[str], Page]) -> None:
+def test_the_frame_shows_instead_of_the_table_has_no_origin_and_says_that_it_is_a_part(opened):
     rows = [{"name": "odd" if number % 2 else "even"} for number in range(1_234)]
-    inside = output(opened, nftsync.gallery(frame(rows), limit=100)).frames[-1]
+    page = output(opened, nftsync.gallery(frame(rows), limit=100))
+    expect(page.get_by_role("table")).to_be_hidden()
+    expect(page.locator("iframe")).to_be_visible()
+    inside = page.frames[-1]
+    assert inside.evaluate("window.origin") == "null"
+    reach = "(() => { try { parent.document; return 1 } catch { return 0 } })()"
+    assert inside.evaluate(reach) == 0
     status = inside.locator("#status")
     for words, told in (
         ("", "The first 100 of 1,234 NFTs, 1 to 60 shown"),
@@ -429,9 +400,7 @@ def test_a_page_of_a_part_says_so_beside_each_result(opened: Callable[[str], Pag
         expect(status).to_have_text(told)
 
 
-def test_the_page_follows_the_system_and_the_frame_jupyterlabs_theme(
-    saved: Show, opened: Callable[[str], Page]
-) -> None:
+def test_the_page_follows_the_system_and_the_frame_jupyterlabs_theme(saved, opened):
     gallery = nftsync.gallery(many(2))
     system = saved(gallery)
     lab = opened(f"<!doctype html><meta charset=utf-8><body>{gallery._repr_html_()}")
@@ -447,9 +416,7 @@ def test_the_page_follows_the_system_and_the_frame_jupyterlabs_theme(
 # Notebooks, trusted and not -------------------------------------------------------------------
 
 
-def test_a_table_stands_where_the_style_and_the_frame_are_taken_out(
-    opened: Callable[[str], Page], provider: Provider
-) -> None:
+def test_a_table_stands_where_the_style_and_the_frame_are_taken_out(opened, provider):
     rows = [{"name": f"Piece {number}"} for number in range(100)]
     rows[0] |= {"image": f"{provider.url}/good.svg", "amount_text": "7", "edition_id": 3}
     html = nftsync.gallery(frame(rows), base_url=provider.url)._repr_html_()
@@ -460,15 +427,3 @@ def test_a_table_stands_where_the_style_and_the_frame_are_taken_out(
     assert lines.nth(1).inner_text().split("\t")[1:] == ["Piece 0", "3", "7", "", ""]
     expect(page.get_by_text("The first 24 of 100.")).to_be_visible()
     assert page.locator('td img[referrerpolicy="no-referrer"][loading="lazy"]').count() == 1
-
-
-def test_the_frame_shows_instead_of_the_table_and_has_no_origin(
-    opened: Callable[[str], Page],
-) -> None:
-    page = output(opened, nftsync.gallery(many(3)))
-    expect(page.get_by_role("table")).to_be_hidden()
-    expect(page.locator("iframe")).to_be_visible()
-    inside = page.frames[-1]
-    assert inside.evaluate("window.origin") == "null"
-    reach = "(() => { try { parent.document; return 1 } catch { return 0 } })()"
-    assert inside.evaluate(reach) == 0

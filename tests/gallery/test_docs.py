@@ -1,12 +1,8 @@
 """Statements of docs/use/gallery.md."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path
-
-import pytest
 
 import nftsync
 from tests.gallery.gallery_frames import data_of
@@ -15,7 +11,7 @@ from tests.kit.database import Builder, wallet_id
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "gallery.md").read_text(encoding="utf-8")
 
 
-def test_the_example_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_writes_a_page(tmp_path, monkeypatch):
     build = Builder(tmp_path / "nftsync.db")
     for number, label in enumerate(("Treasury", "Auctions"), start=1):
         build.wallet(number, label=label)
@@ -29,7 +25,7 @@ def test_the_example_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert data_of(written)["columns"]["wallet"]["of"] == [wallet_id(1)]
 
 
-def test_each_argument_is_described_with_its_default() -> None:
+def test_each_argument_is_described_with_its_default():
     rows = dict(re.findall(r"^\| (`.+?) \| (.+?) \|", PAGE, re.M))
     described = {name: default for names, default in rows.items() for name in names.split(", ")}
     arguments = inspect.signature(nftsync.gallery).parameters

@@ -1,7 +1,5 @@
 """Databases for notebooks, and Chromium."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A world whose texts try to run scripts and to contact a forbidden server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +34,7 @@ _RUN = script()
 
 
 #: Names, labels and addresses, each a different attack.
-_TEXTS = [
+TEXTS = [
     # Short enough not to be truncated.
     "<img src onerror=alert(1)>",
     "<svg/onload=alert(1)>",
@@ -111,7 +109,7 @@ def _world_lines(url: str) -> list[dict[str, object]]:
 
     Every contract is held by two wallets, so that there is something to compare.
     """
-    texts, addresses = _TEXTS, hostile_addresses(url)
+    texts, addresses = TEXTS, hostile_addresses(url)
     entries: list[dict[str, object]] = []
     for number, text in enumerate(texts):
         token_id = _id(number, 0xB)
@@ -153,7 +151,7 @@ def _world_lines(url: str) -> list[dict[str, object]]:
 
 #: The wallets with labels and groups; the read of the last one fails with its own message.
 HOSTILE_WALLETS = [
-    WalletLine(_id(number, 0xA), _TEXTS[number][:300], _TEXTS[number + 1][:300])
+    WalletLine(_id(number, 0xA), TEXTS[number][:300], TEXTS[number + 1][:300])
     for number in range(6)
 ]
 

@@ -1,15 +1,16 @@
-"""JupyterLab on loopback with its own home folder, and a notebook in a browser window."""
+"""JupyterLab as a process with its own home folder, and a notebook in a browser window."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -42,48 +43,88 @@ _SETTINGS = {
 
 
 class Lab:
-    """A JupyterLab server at `url`, on the folder `notebooks`."""
+    """A process that runs JupyterLab; an empty folder is all that this knows of the machine."""
 
-    def __init__(self, home: Path, token: str) -> None:
+    def __init__(self, home: Path, *command: object, environment: Mapping[str, str]) -> None:
         self.notebooks = home / "notebooks"
-        self.url = ""
-        self._token = token
+        self._home = home
+        self._log = home / "jupyterlab.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *map(str, command)],
+                env={**_environment(home), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def told(self) -> str:
+        return self._log.read_text()
+
+    @cached_property
+    def address(self) -> tuple[str, str]:
+        """Its base URL and token, once it answers."""
+
+        def answered() -> tuple[str, str] | None:
+            for file in (self._home / "runtime").glob("jpserver-*.json"):
+                # The file may be incomplete, or the server not ready.
+                with suppress(ValueError, OSError):
+                    server = json.loads(file.read_text())
+                    url = server["url"].rstrip("/")
+                    with urlopen(f"{url}/api/status?token={server['token']}", timeout=10):
+                        return url, server["token"]
+            return None
+
+        deadline = time.monotonic() + PATIENCE / 1000
+        while (found := answered()) is None:
+            assert self.process.poll() is None, self.told
+            assert time.monotonic() < deadline, self.told
+            time.sleep(0.05)
+        return found
+
+    @property
+    def url(self) -> str:
+        return self.address[0]
 
     def open(self, context: BrowserContext, notebook: str) -> LabPage:
         """Open a notebook of the folder in a window and wait until its kernel is idle."""
         page = context.new_page()
-        page.goto(f"{self.url}/doc/tree/{quote(notebook)}?token={self._token}")
+        page.goto(f"{self.url}/doc/tree/{quote(notebook)}?token={self.address[1]}")
         return LabPage(page)
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(PATIENCE / 1000)
+        self.process.kill()
+        return self.process.wait()
+
+
+@contextmanager
+def started(
+    home: Path, *command: object, environment: Mapping[str, str] | None = None
+) -> Iterator[Lab]:
+    """Run a Python module that runs JupyterLab, for the length of a block."""
+    lab = Lab(home, *command, environment=environment or {})
+    try:
+        yield lab
+    finally:
+        lab.end(signal.SIGTERM)
 
 
 @contextmanager
 def running_lab(home: Path, environment: Mapping[str, str]) -> Iterator[Lab]:
-    """Run JupyterLab for the length of a block; an empty folder is all it knows of this machine."""
-    token = secrets.token_hex(16)
-    lab = Lab(home, token)
-    lab.notebooks.mkdir(parents=True)
+    """Run JupyterLab on a folder, with a page that tests can ask."""
+    (home / "notebooks").mkdir(parents=True)
     for name, values in _SETTINGS.items():
         file = home / f"config/lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
-    with (home / "jupyterlab.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *_FLAGS],
-            cwd=lab.notebooks,
-            env={**_environment(home), "JUPYTER_TOKEN": token, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        lab.url = _url_once_it_answers(process, home, token)
+    root = f"--ServerApp.root_dir={home / 'notebooks'}"
+    with started(home, "jupyterlab", *_FLAGS, root, environment=environment) as lab:
         yield lab
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE / 1000)
-        process.kill()
-        process.wait()
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -93,19 +134,6 @@ def _environment(home: Path) -> dict[str, str]:
     folders["IPYTHONDIR"] = "ipython"
     own = {name: str(home / folder) for name, folder in folders.items()}
     return {**kept, **own, "HOME": str(home)}
-
-
-def _url_once_it_answers(process: subprocess.Popen[bytes], home: Path, token: str) -> str:
-    deadline = time.monotonic() + PATIENCE / 1000
-    while time.monotonic() < deadline and process.poll() is None:
-        for file in (home / "runtime").glob("jpserver-*.json"):
-            # The file may be incomplete, or the server not ready.
-            with suppress(ValueError, OSError):
-                url = str(json.loads(file.read_text())["url"]).rstrip("/")
-                with urlopen(f"{url}/api/status?token={token}", timeout=10):
-                    return url
-        time.sleep(0.05)
-    raise AssertionError(f"JupyterLab: {(home / 'jupyterlab.log').read_text()}")
 
 
 class LabPage:

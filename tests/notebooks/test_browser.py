@@ -1,7 +1,5 @@
 """Notebooks in real JupyterLab: plain data in both themes, and hostile metadata."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -9,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, FrameLocator, expect
+from playwright.sync_api import FrameLocator, expect
 
 import nftsync
 from nftsync import charts, frames
@@ -123,12 +121,7 @@ def _hover_over_charts(notebook: LabPage) -> None:
 _OPEN_ALL = "(all) => all.forEach((each) => { each.click(); })"
 
 
-def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(
-    lab: Lab,
-    provider: SandboxServer,
-    context: BrowserContext,
-    record: Record,
-) -> None:
+def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(lab, provider, context, record):
     write_notebook(lab.notebooks / "hostile.ipynb", _CELLS)
     notebook = lab.open(context, "hostile.ipynb")
     notebook.run_all()
@@ -156,42 +149,20 @@ def _said(record: Record) -> int:
     return [text for _, text, _ in record.messages].count(RAN)
 
 
-def test_a_script_that_runs_is_seen(
-    lab: Lab, outside: WayOut, context: BrowserContext, record: Record
-) -> None:
-    """The control of the other tests: the same script, let in on purpose."""
+def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
+    lab, provider, database, outside, context, record
+):
+    """The file came with its outputs, and nobody signed it here: its script does not run.
+
+    It does once a person runs the notebook, and then each test of this module would see it.
+    """
     inner = script("/frame")
-    shown = f"""
+    attack = f"""
         <script>{script()}</script>
         <iframe sandbox="allow-scripts" srcdoc="<script>{inner}</script>"></iframe>
         <a href="javascript:1" onclick="1">gift</a><img src="file:///etc/passwd">
         <iframe srcdoc="<img src=https://pictures.invalid/1.png>"></iframe>
     """
-    cells = [f"from IPython.display import HTML\nHTML({shown!r})"]
-    write_notebook(lab.notebooks / "control.ipynb", cells)
-    notebook = lab.open(context, "control.ipynb")
-    notebook.run_all()
-    ran = {f"GET {TRAP}{path}/ran HTTP/1.1" for path in ("", "/frame")}
-    ran.add("CONNECT pictures.invalid:443 HTTP/1.1")
-    notebook.wait_until(lambda: ran <= set(outside.wanted) and _said(record) == 2)
-    notebook.wait_until(lambda: f"{TRAP}/ran" in record.strangers(lab.url))
-    notebook.wait_until(lambda: record.dialogs == [RAN])
-    assert set(outside.wanted) == ran
-    outside.wanted.clear()
-    assert notebook.page.evaluate("window.name") == RAN
-    assert len(notebook.live_parts()) == 3
-    with pytest.raises(AssertionError):
-        record.check(lab.url)
-
-
-def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
-    lab: Lab,
-    provider: SandboxServer,
-    database: Path,
-    context: BrowserContext,
-    record: Record,
-) -> None:
-    """The file came with its outputs, and nobody signed it here: its script does not run."""
     held = frames.holdings(database).drop_duplicates("token_id")
     gallery = nftsync.gallery(held, base_url=provider.url, ipfs_gateway=f"{provider.url}/ipfs/")
     figure = charts.holdings_by_collection(held)
@@ -201,7 +172,8 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
         2: {"text/html": f"<script>{script()}</script>"},
         3: {"application/vnd.plotly.v1+json": json.loads(figure.to_json())},
     }
-    write_notebook(lab.notebooks / "by-mail.ipynb", ["pass"] * len(shown), shown)
+    cells = ["pass", "pass", f"from IPython.display import HTML\nHTML({attack!r})", "pass"]
+    write_notebook(lab.notebooks / "by-mail.ipynb", cells, shown)
     notebook = lab.open(context, "by-mail.ipynb")
     rows = notebook.outputs(0).locator("table tbody tr")
     expect(rows).not_to_have_count(0)
@@ -213,6 +185,19 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     expect(notebook.outputs(3).locator(".js-plotly-plot .bars path").first).to_be_visible()
     _nothing_ran(notebook, record)
     record.check(lab.url, provider.url, known=_KNOWN)
+    assert outside.wanted == []
+    notebook.run_all()
+    ran = {f"GET {TRAP}{path}/ran HTTP/1.1" for path in ("", "/frame")}
+    ran.add("CONNECT pictures.invalid:443 HTTP/1.1")
+    notebook.wait_until(lambda: ran <= set(outside.wanted) and _said(record) == 2)
+    notebook.wait_until(lambda: f"{TRAP}/ran" in record.strangers(lab.url, provider.url))
+    notebook.wait_until(lambda: record.dialogs == [RAN])
+    assert set(outside.wanted) == ran
+    outside.wanted.clear()
+    assert notebook.page.evaluate("window.name") == RAN
+    assert len(notebook.live_parts()) == 3
+    with pytest.raises(AssertionError):
+        record.check(lab.url, provider.url, known=_KNOWN)
 
 
 # Plain data ---------------------------------------------------------------------------------------
@@ -239,8 +224,8 @@ _SYNC, _TABLE, _BARS, _CURVES, _MOVES, _HEAT = range(1, 7)
 
 
 def test_progress_tables_charts_and_the_gallery_are_drawn_and_nobody_else_is_asked(
-    lab: Lab, context: BrowserContext, record: Record, tmp_path: Path
-) -> None:
+    lab, context, record, tmp_path
+):
     """Of a mirror with history: after its first reads an NFT changed hands."""
 
     def build(url: str) -> World:

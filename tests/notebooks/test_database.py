@@ -1,7 +1,5 @@
 """The database that notebooks open, and the demo's provider."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
@@ -14,13 +12,7 @@ import pytest
 
 import nftsync
 from nftsync import frames
-from nftsync.demo.provider import (
-    address_file,
-    is_demo,
-    remove_demo,
-    state_file,
-    stored_provider,
-)
+from nftsync.demo.provider import address_file, is_demo, remove_demo, state_file, stored_provider
 from nftsync.errors import InputError
 from nftsync.notebooks.database import provider_address
 from nftsync.notebooks.jupyter import notebook_environment
@@ -39,8 +31,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_that_is_given_or_named_is_taken_whatever_else_is_wrong_with_the_settings(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    here, monkeypatch
+):
     assert nftsync.database("some.db") == nftsync.database(here / "some.db") == here / "some.db"
     assert nftsync.database("~/some.db") == Path.home() / "some.db"
     (here.parent / "nftsync.toml").write_text('database = "kept/all.db"\nbase_url = 5\n')
@@ -50,8 +42,8 @@ def test_one_that_is_given_or_named_is_taken_whatever_else_is_wrong_with_the_set
 
 
 def test_else_it_is_the_nearest_mirror_or_the_nearest_demo_s_from_the_folder_upwards(
-    here: Path, empty: Path, demo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    here, empty, demo, capsys
+):
     shutil.copytree(demo.parent, here.parent / "data")
     assert nftsync.database() == here.parent / "data" / "demo.db"
     assert "demo" in capsys.readouterr().out
@@ -63,8 +55,13 @@ def test_else_it_is_the_nearest_mirror_or_the_nearest_demo_s_from_the_folder_upw
 
 
 def test_what_no_demo_has_made_is_not_taken_for_its_and_the_demo_is_made(
-    here: Path, empty: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    here, empty, demo, capsys, monkeypatch
+):
+    def run(database: Path, _report: object) -> None:
+        assert not database.exists()
+        shutil.copytree(demo.parent, database.parent)
+
+    monkeypatch.setattr("nftsync.demo.run.run_demo", run)
     (here.parent / "data").mkdir()
     shutil.copy(empty, here.parent / "data" / "demo.db")
     made = nftsync.database()
@@ -76,9 +73,7 @@ def test_what_no_demo_has_made_is_not_taken_for_its_and_the_demo_is_made(
     assert nftsync.database() == made
 
 
-def test_the_provider_runs_again_as_it_was_left_and_one_that_runs_already_is_used(
-    copied: Path,
-) -> None:
+def test_the_provider_runs_again_as_it_was_left_and_one_that_runs_already_is_used(copied):
     told: list[str] = []
     with stored_provider(copied) as url:
         with stored_provider(copied, told.append) as again:
@@ -95,7 +90,7 @@ def test_the_provider_runs_again_as_it_was_left_and_one_that_runs_already_is_use
 
 
 @pytest.mark.parametrize("runs", [True, False], ids=["provider", "no provider"])
-def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path, runs: bool) -> None:
+def test_the_demo_does_not_begin_afresh_under_any_session(copied, runs):
     if not runs:
         state_file(copied).unlink()
         address_file(copied).unlink()
@@ -115,8 +110,8 @@ def test_the_demo_does_not_begin_afresh_under_any_session(copied: Path, runs: bo
 
 @pytest.mark.parametrize("settings", ["", "base_url = 5\n", "no toml"])
 def test_the_demo_s_provider_is_known_whatever_the_settings_and_another_s_is_configured(
-    demo: Path, empty: Path, here: Path, settings: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    demo, empty, here, settings, monkeypatch
+):
     (here / "nftsync.toml").write_text(settings)
     url = provider_address(demo)
     assert url == address_file(demo).read_text().strip()
@@ -126,9 +121,7 @@ def test_the_demo_s_provider_is_known_whatever_the_settings_and_another_s_is_con
     assert provider_address(empty) == "https://api.example.com"
 
 
-def test_a_provider_whose_port_is_taken_or_that_was_not_kept_is_an_error_that_says_so(
-    copied: Path,
-) -> None:
+def test_a_provider_whose_port_is_taken_or_that_was_not_kept_is_an_error_that_says_so(copied):
     def refuses(problem: str) -> None:
         with pytest.raises(InputError, match=problem), stored_provider(copied):
             pass
@@ -142,7 +135,7 @@ def test_a_provider_whose_port_is_taken_or_that_was_not_kept_is_an_error_that_sa
     refuses("nftsync demo")
 
 
-def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path: Path) -> None:
+def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path):
     state = state_file(tmp_path / "mine.db")
     with closing(sqlite3.connect(state)) as connection:
         connection.execute("CREATE TABLE mine (a)")
@@ -152,8 +145,8 @@ def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path: Path) -> None:
 
 
 def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    copied, tmp_path, monkeypatch
+):
     monkeypatch.setenv("NFTSYNC_API_TOKEN", "a-token-for-someone-else")
     monkeypatch.setenv("NFTSYNC_BASE_URL", "https://api.example.com")
     config = tmp_path / "nftsync.toml"
@@ -172,9 +165,7 @@ def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(
     assert told == [f"The demo's provider is running at {url}."]
 
 
-def test_notebooks_of_another_database_have_its_settings(
-    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notebooks_of_another_database_have_its_settings(empty, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NFTSYNC_RETRIES", "3")
     monkeypatch.setenv("NFTSYNC_API_TOKEN_FILE", "secrets/token")

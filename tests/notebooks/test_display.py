@@ -1,7 +1,5 @@
 """Display in notebooks: results, errors, tables, pictures, captions, and one-line rows."""
 
-from __future__ import annotations
-
 import warnings
 from html import escape
 from pathlib import Path
@@ -39,7 +37,7 @@ def cells(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, 0), (1, 1), (20, 20), (21, 21), (5000, 21)])
-def test_a_result_shows_every_count_and_names_the_first_20_failures(count: int, shown: int) -> None:
+def test_a_result_shows_every_count_and_names_the_first_20_failures(count, shown):
     failures = [Failure(f"wallet {n}", f"error {n}") for n in range(count)]
     page = cells(result(failures)._repr_html_())
     assert dict(zip(page[:12:2], page[1:12:2], strict=True)) == {
@@ -56,7 +54,7 @@ def test_a_result_shows_every_count_and_names_the_first_20_failures(count: int, 
         assert page[-2:] == [f"and {count - 20:,} more", "in .failures"]
 
 
-def test_a_result_needs_neither_script_nor_colors() -> None:
+def test_a_result_needs_neither_script_nor_colors():
     """A notebook that is not trusted shows no more, and a dark theme has colors of its own."""
     page = result([Failure(HOSTILE, HOSTILE, HOSTILE)], error=HOSTILE)._repr_html_()
     every = list(fromstring(f"<div>{page}</div>").iter())[1:]
@@ -68,14 +66,14 @@ def test_a_result_needs_neither_script_nor_colors() -> None:
     assert {HOSTILE, f"{HOSTILE}, token {HOSTILE}"} <= set(shown)
 
 
-def test_an_errors_line_holds_no_control_characters() -> None:
+def test_an_errors_line_holds_no_control_characters():
     (line,) = StoreError("a\nb\x1b[2J\x9bc")._render_traceback_()
     assert line == "\x1b[31mStoreError\x1b[39m: a\\x0ab\\x1b[2J\\x9bc"
     (line,) = NftsyncError()._render_traceback_()
     assert line.startswith("\x1b[31mNftsyncError")
 
 
-def test_explanations_and_freshness_are_shown_whole_and_safe(tmp_path: Path) -> None:
+def test_explanations_and_freshness_are_shown_whole_and_safe(tmp_path):
     told = frames.explain("holdings")
     for shown in (told._repr_html_(), repr(told)):
         plain = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
@@ -108,7 +106,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return pages
 
 
-def test_a_table_has_one_mark_for_what_is_missing_and_names_before_ids(shown: list[str]) -> None:
+def test_a_table_has_one_mark_for_what_is_missing_and_names_before_ids(shown):
     ids = [f"{number}aaaaaaa-0000-4000-8000-000000000000" for number in range(3)]
     display.show_table(
         pd.DataFrame(
@@ -133,16 +131,14 @@ def test_a_table_has_one_mark_for_what_is_missing_and_names_before_ids(shown: li
     assert sum(text.startswith(("1aaaaaaa", "2aaaaaaa")) for text in texts) >= 2
 
 
-def test_a_table_tells_what_it_leaves_out_and_that_there_is_nothing(shown: list[str]) -> None:
+def test_a_table_tells_what_it_leaves_out_and_that_there_is_nothing(shown):
     display.show_table(pd.DataFrame({"a": range(1_500)}), most=3)
     display.show_table(pd.DataFrame({"a": []}), none="Nothing <b>.")
     assert texts_of(shown[0]) == ["a", "0", "1", "2", "1,497 more rows are not shown."]
     assert shown[1] == "<p>Nothing &lt;b&gt;.</p>"
 
 
-def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(
-    shown: list[str], empty: Path
-) -> None:
+def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(shown, empty):
     display.show_pictures(
         pd.DataFrame(
             {
@@ -167,7 +163,7 @@ def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(
     assert all(text not in page for text in ("Third", "again", "to Treasury")), "no picture"
 
 
-def test_captions_name_the_known_sides_and_ids_where_there_is_no_label(tmp_path: Path) -> None:
+def test_captions_name_the_known_sides_and_ids_where_there_is_no_label(tmp_path):
     path = tmp_path / "nftsync.db"
     before = [(0, 1, 1, "3"), (0, 2, 1, "1"), (0, 2, 2, "2"), (0, 3, 3, "7")]
     played(path, [*before, (10, 1, 1, "0"), (0, 2, 1, "4"), (10, 3, 3, "5"), (10, 2, 2, "3")])
@@ -186,7 +182,7 @@ def test_captions_name_the_known_sides_and_ids_where_there_is_no_label(tmp_path:
         assert [text.split()[1][:8] for text in caption] == [wallet[:8] for wallet in known]
 
 
-def test_a_window_begins_at_the_end_of_a_day(empty: Path) -> None:
+def test_a_window_begins_at_the_end_of_a_day(empty):
     """Because it is a state with which the present is compared."""
     assert display.window_start(empty, "2026-01-31") == pd.Timestamp("2026-01-31T23:59:59.999999Z")
     assert display.window_start(empty, "2026-01-31T12:00") == pd.Timestamp("2026-01-31T12:00Z")
@@ -202,7 +198,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InteractiveShell:
     return InteractiveShell()
 
 
-def test_rows_do_not_wrap_and_nothing_in_them_acts(shell: InteractiveShell) -> None:
+def test_rows_do_not_wrap_and_nothing_in_them_acts(shell):
     frame = pd.DataFrame({"description": ['<b>$x$</b> class="dataframe" \n' * 99, None]})
 
     def html(shown: pd.DataFrame) -> str | None:
@@ -226,9 +222,7 @@ def test_rows_do_not_wrap_and_nothing_in_them_acts(shell: InteractiveShell) -> N
     assert html(frame) == before
 
 
-def test_what_nftsync_warns_of_is_a_line_and_other_warnings_stay(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
-) -> None:
+def test_what_nftsync_warns_of_is_a_line_and_other_warnings_stay(shell, capsys, recwarn):
     shell.extension_manager.load_extension("nftsync")
     warnings.warn("nothing is\x1b[2J known", NftsyncWarning, stacklevel=1)
     warnings.warn("another", UserWarning, stacklevel=1)

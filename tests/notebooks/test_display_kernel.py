@@ -1,7 +1,5 @@
 """Display of a sync and of an error in a real kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,18 +26,22 @@ def sync() -> Iterator[str]:
         )
 
 
-def run_cells(patch: pytest.MonkeyPatch, *cells: str) -> tuple[list[list[Any]], Any]:
-    """Run cells in a clean kernel: what each put out, and the notebook."""
-    notebook = execute(of_cells(*cells), None, patch, allow_errors=True)
-    return [cell.outputs for cell in notebook.cells], notebook
-
-
-def test_a_sync_shows_bars_as_widgets_or_text_and_its_result_as_a_table(
-    sync: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (first, _, second), notebook = run_cells(
-        monkeypatch, sync, "import sys; sys.modules['ipywidgets'] = None", sync
+def test_a_kernel_shows_progress_results_and_errors_of_one_line(sync, monkeypatch):
+    """Bars are widgets or text, a result is a table, and other errors keep their traceback."""
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", SECRET)
+    cells = (
+        "import nftsync\nfrom nftsync import frames\nframes.holdings('missing.db').head()\n1 / 0",
+        f"nftsync.sync(['{UNKNOWN}'], database='x.db')",
+        "try:\n    raise nftsync.NftsyncError\nexcept Exception:\n    raise RuntimeError",
+        *(sync, "import sys; sys.modules['ipywidgets'] = None", sync),
+        f"nftsync.sync(['{UNKNOWN}'], base_url='http://127.0.0.1:1', database='x.db', retries=1)",
     )
+    notebook = execute(of_cells(*cells), monkeypatch, allow_errors=True)
+    assert SECRET not in nbformat.writes(notebook)  # type: ignore[no-untyped-call]
+    *failed, first, _, second, unreached = [cell.outputs for cell in notebook.cells]
+    see_errors(*failed)
+    assert unreached[-1].output_type == "execute_result"  # a run that failed is a result
+    assert "failed" in unreached[-1].data["text/html"]
     *bars, result = first
     assert [output.output_type for output in bars] == ["display_data"] * 2
     assert [output.data["text/plain"].split(":")[0] for output in bars] == ["wallets", "tokens"]
@@ -64,18 +66,7 @@ def test_a_sync_shows_bars_as_widgets_or_text_and_its_result_as_a_table(
     assert "8 read" in result.data["text/html"]
 
 
-def test_an_error_is_one_line_that_says_what_to_do_and_others_keep_their_traceback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("NFTSYNC_API_TOKEN", SECRET)
-    (missing, unset, unreached, other), notebook = run_cells(
-        monkeypatch,
-        "import nftsync\nfrom nftsync import frames\nframes.holdings('missing.db').head()\n1 / 0",
-        f"nftsync.sync(['{UNKNOWN}'], database='x.db')",
-        f"nftsync.sync(['{UNKNOWN}'], base_url='http://127.0.0.1:1', database='x.db', retries=1)",
-        "try:\n    raise nftsync.NftsyncError('first')\n"
-        "except nftsync.NftsyncError as error:\n    raise RuntimeError('second') from error",
-    )
+def see_errors(missing: list[Any], unset: list[Any], other: list[Any]) -> None:
     for (error,), words in (
         (missing, ["StoreError", "there is no database at", "missing.db", "nftsync sync"]),
         (unset, ["SettingsError", "base_url", "NFTSYNC_BASE_URL"]),
@@ -86,9 +77,6 @@ def test_an_error_is_one_line_that_says_what_to_do_and_others_keep_their_traceba
         assert "Traceback" not in line
         assert error.evalue in line
         assert all(word in line for word in words)
-    assert unreached[-1].output_type == "execute_result"  # a run that failed is a result
-    assert "failed" in unreached[-1].data["text/html"]
     (error,) = other
     assert error.ename == "RuntimeError"
     assert len("\n".join(error.traceback).splitlines()) > 3
-    assert SECRET not in nbformat.writes(notebook)  # type: ignore[no-untyped-call]

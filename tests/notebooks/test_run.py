@@ -1,7 +1,5 @@
 """Runs of every notebook: on a database with history and webhooks, and without one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -11,8 +9,6 @@ import sys
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-
-import pytest
 
 from nftsync import frames
 from nftsync.notebooks.database import provider_address
@@ -51,15 +47,30 @@ SHOWN = {
 }
 
 
-def test_on_the_demo_all_charts_are_drawn_and_the_wallets_read_again_when_told_to(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_notebooks_run_on_the_demo_without_labels_and_on_an_empty_database(
+    copied, empty, tmp_path, monkeypatch
+):
     (tmp_path / "data").symlink_to(copied.parent)
+    nameless = shutil.copytree(copied.parent, tmp_path / "nameless") / copied.name
+    with closing(sqlite3.connect(nameless)) as connection, connection:
+        connection.execute("UPDATE wallets SET label = NULL")
     syncs = count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'")
     with notebook_environment(copied, None, lambda _: None) as environment:
         monkeypatch.setenv("NFTSYNC_BASE_URL", environment["NFTSYNC_BASE_URL"])
-        run = Run(None, monkeypatch, ("read_now = False", "read_now = True"))
-    run.assert_quiet()
+        runs = Run.on_each(
+            [copied, nameless, empty], monkeypatch, ("read_now = False", "read_now = True")
+        )
+    for run in runs:
+        run.assert_quiet()
+        assert run.without_a_value() == []
+    assert count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == syncs + 1
+    see_the_demo(runs[0])
+    see_ids_for_names(runs[1], nameless)
+    see_that_there_is_nothing(runs[2])
+
+
+def see_the_demo(run: Run) -> None:
+    """All charts are drawn, and the wallets were read again as a cell was told to."""
     run.assert_draws(marked=True)
     for (name, ident), words in SHOWN.items():
         assert [word for word in words if word not in run.shown(name, ident)] == [], ident
@@ -69,9 +80,7 @@ def test_on_the_demo_all_charts_are_drawn_and_the_wallets_read_again_when_told_t
         ("4-webhooks-and-freshness", ["trace", "runs", "freshness"]),
     ):
         assert not any(_LONG_TIME.search(run.shown(name, ident)) for ident in idents)
-    assert run.without_a_value() == []
     assert "application/vnd.jupyter.widget-view+json" in run.outputs["1-first-look-sync"][0].data
-    assert count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == syncs + 1
     report = list(chain(*(run.outputs[cell] for cell in run.outputs if cell.startswith("5-"))))
     assert not [output for output in report if output.output_type == "stream"]
     assert "No database is configured" in run.shown("5-report", "freshness")
@@ -92,32 +101,22 @@ def assert_charts_say_what_tables_do(run: Run) -> None:
     assert f"{sum(counts.values()) - 12:,} more rows" in run.shown("5-report", "moves")
 
 
-def test_on_an_empty_database_nothing_fails(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(empty, monkeypatch)
-    run.assert_quiet()
+def see_that_there_is_nothing(run: Run) -> None:
     for name in ("1-first-look", "3-collections-and-holders"):
         assert "No data yet: no read has been stored;" in run.shown(name, "open")
     assert "Holdings: no data yet" in run.shown("5-report", "holdings")
     run.assert_draws(marked=False)
-    assert run.without_a_value() == []
     assert "There are no transfers." in run.shown("2-what-changed", "moves")
     assert "Changes: no transfers" in run.shown("5-report", "changed")
     assert "never read" in run.shown("5-report", "freshness")
 
 
-def test_wallets_without_labels_are_named_by_their_ids(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def see_ids_for_names(run: Run, nameless: Path) -> None:
     """Each side of a transfer, above all."""
-    with closing(sqlite3.connect(copied)) as connection, connection:
-        connection.execute("UPDATE wallets SET label = NULL")
-    run = Run(copied, monkeypatch)
-    run.assert_quiet()
-    assert run.without_a_value() == []
     moved = texts_of(run.shown("2-what-changed", "moves"))
     transfers = moved.count("transfer")
     assert transfers > 5
-    ids = {wallet[:8] for wallet in frames.wallets(copied)["wallet_id"]}
+    ids = {wallet[:8] for wallet in frames.wallets(nameless)["wallet_id"]}
     assert sum(text[:8] in ids for text in moved) >= 2 * transfers
     whom = texts_of(run.shown("5-report", "whom"))
     assert sum(text[:8] in ids for text in whom) >= 5
@@ -128,9 +127,7 @@ def test_wallets_without_labels_are_named_by_their_ids(
 _BLOCK = re.compile(r"^```sh\n(papermill .*?)```$", re.DOTALL | re.M)
 
 
-def test_two_commands_make_one_page_that_draws_without_a_network(
-    demo: Path, tmp_path: Path
-) -> None:
+def test_two_commands_make_one_page_that_draws_without_a_network(demo, tmp_path):
     """Those of docs/use/notebooks/README.md, from before the first sync, and up to a time."""
     (tmp_path / "notebooks").mkdir()
     shutil.copy(NOTEBOOKS[-1], tmp_path / "notebooks")

@@ -1,11 +1,8 @@
 """The stored notebooks and their pages, also in an installation."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -23,7 +20,7 @@ AGAIN = "python docs/use/notebooks/make_pages.py"
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_each_is_kept_without_what_a_run_leaves(notebook: Path) -> None:
+def test_each_is_kept_without_what_a_run_leaves(notebook):
     text = notebook.read_text(encoding="utf-8")
     kept: dict[str, Any] = json.loads(text)
     nbformat.validate(kept)  # type: ignore[no-untyped-call]
@@ -42,7 +39,7 @@ def test_each_is_kept_without_what_a_run_leaves(notebook: Path) -> None:
         assert cell.get("execution_count") is None
 
 
-def test_the_wheel_and_the_source_archive_have_them() -> None:
+def test_the_wheel_and_the_source_archive_have_them():
     targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
         "targets"
     ]
@@ -53,7 +50,7 @@ def test_the_wheel_and_the_source_archive_have_them() -> None:
     assert "notebooks" in targets["sdist"]["include"]
 
 
-def test_those_that_are_missing_are_copied_and_none_is_overwritten(tmp_path: Path) -> None:
+def test_those_that_are_missing_are_copied_and_none_is_overwritten(tmp_path):
     folder = tmp_path / "new" / "notebooks"
     assert [path.name for path in copy_missing(folder)] == [path.name for path in NOTEBOOKS]
     (folder / NOTEBOOKS[0].name).write_text("mine")
@@ -69,9 +66,7 @@ def test_those_that_are_missing_are_copied_and_none_is_overwritten(tmp_path: Pat
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_page_has_code_and_texts_and_what_came_out_but_nothing_of_a_machine(
-    notebook: Path,
-) -> None:
+def test_a_page_has_code_and_texts_and_what_came_out_but_nothing_of_a_machine(notebook):
     cells = read(notebook).cells
     page = (PAGES / f"{notebook.stem}.md").read_text(encoding="utf-8")
     assert _CODE.findall(page) == [c.source for c in cells if c.cell_type == "code"], AGAIN
@@ -81,7 +76,7 @@ def test_a_page_has_code_and_texts_and_what_came_out_but_nothing_of_a_machine(
     assert re.search(r"^!\[[^\]]+\]\([^)]+\.png\)$", page, re.M)
 
 
-def test_each_picture_is_shown_and_small_and_each_link_leads_somewhere() -> None:
+def test_each_picture_is_shown_and_small_and_each_link_leads_somewhere():
     linked = set()
     for page in PAGES.glob("*.md"):
         for target in _LINK.findall(page.read_text(encoding="utf-8")):

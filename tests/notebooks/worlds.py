@@ -55,13 +55,9 @@ def of_cells(*cells: str) -> Any:
     return _v4.new_notebook(cells=made, metadata={"kernelspec": kernel})
 
 
-def execute(
-    notebook: Any, database: Path | None, patch: pytest.MonkeyPatch, *, allow_errors: bool = False
-) -> Any:
+def execute(notebook: Any, patch: pytest.MonkeyPatch, *, allow_errors: bool = False) -> Any:
     """Run a notebook, in a kernel of its own and the working directory; return it with outputs."""
     here = Path.cwd()
-    if database is not None:
-        patch.setenv("NFTSYNC_DATABASE", str(database))
     patch.setenv("NFTSYNC_CONFIG", os.devnull)
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
         patch.setenv(name, str(here / name.lower()))
@@ -95,22 +91,33 @@ _CELL = re.compile(r"<(?:td|th|p|b)\b[^>]*>(.*?)</(?:td|th|p|b)>", re.DOTALL)
 
 
 class Run:
-    """All notebooks, run after one another in one kernel, which forgets all names in between."""
+    """What the cells of all notebooks put out, by notebook and id."""
 
-    def __init__(
-        self, database: Path | None, patch: pytest.MonkeyPatch, *changes: tuple[str, str]
-    ) -> None:
+    def __init__(self, cells: list[Any]) -> None:
+        self.outputs = {cell.id[2:]: cell.outputs for cell in cells if cell.cell_type == "code"}
+
+    @classmethod
+    def on_each(
+        cls, databases: list[Path], patch: pytest.MonkeyPatch, *changes: tuple[str, str]
+    ) -> list[Run]:
+        """Run all notebooks on each database, in one kernel that forgets all names in between.
+
+        The first is not named to them, and has the environment's provider; others have none.
+        """
         joined = of_cells()
-        for path in NOTEBOOKS:
-            joined.cells.append(_v4.new_code_cell("%reset -f"))
-            for cell in read(path).cells:
-                cell.id = f"{path.stem}-{cell.id}"
-                joined.cells.append(cell)
-        for cell in joined.cells:
-            for old, new in changes:
-                cell.source = cell.source.replace(old, new)
-        run = execute(joined, database, patch)
-        self.outputs = {cell.id: cell.outputs for cell in run.cells if cell.cell_type == "code"}
+        for place, database in enumerate(databases):
+            if place:
+                joined.cells.append(_v4.new_code_cell(_OTHER.format(str(database))))
+            for path in NOTEBOOKS:
+                joined.cells.append(_v4.new_code_cell("%reset -f"))
+                for cell in read(path).cells:
+                    cell.id = f"{place}-{path.stem}-{cell.id}"
+                    joined.cells.append(cell)
+                    for old, new in changes if place == 0 else ():
+                        cell.source = cell.source.replace(old, new)
+        cells = execute(joined, patch).cells
+        each = len(cells) // len(databases) + 1
+        return [cls(cells[start : start + each]) for start in range(0, len(cells), each)]
 
     def assert_quiet(self) -> None:
         """Nothing was warned of, and nothing failed."""
@@ -155,6 +162,13 @@ class Run:
             if head in _NAMES and {"", "–"}.intersection(column)
         ]
 
+
+#: Opens another database, and knows no provider.
+_OTHER = """
+import os
+os.environ["NFTSYNC_DATABASE"] = {!r}
+os.environ.pop("NFTSYNC_BASE_URL", None)
+"""
 
 #: Missing values, as Python and pandas show them.
 _MISSING = re.compile(r"\b(?:NaN|nan|None|NaT)\b(?!\.)|<NA>")

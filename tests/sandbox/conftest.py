@@ -1,7 +1,5 @@
 """A small world on a real port."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import httpx

@@ -1,7 +1,5 @@
 """The webhook configuration and the calls that drive the simulation."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 from typing import Any, get_args

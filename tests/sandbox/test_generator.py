@@ -1,7 +1,5 @@
 """Made-up worlds and their pictures."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import unicodedata

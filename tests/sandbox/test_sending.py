@@ -1,7 +1,5 @@
 """How webhooks leave: attempts, retries, time limits, scripted faults."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading

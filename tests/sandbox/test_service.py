@@ -1,7 +1,5 @@
 """The provider's calls over a real connection."""
 
-from __future__ import annotations
-
 import time
 
 import httpx

@@ -1,10 +1,9 @@
 """What a sandbox with a state file knows after a restart, also after one by force."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -41,7 +40,7 @@ def command(*arguments: str, notes: int = 3, **options: Any) -> Iterator[tuple[A
             yield process, said.split()[0], said
         finally:
             process.kill()
-            process.communicate(timeout=PATIENCE)
+            process.wait(PATIENCE)
 
 
 def answers(world: World) -> dict[str, object]:
@@ -144,14 +143,19 @@ def test_after_kill_9_every_acknowledged_edit_is_there_and_every_webhook_comes(t
     assert all(each["resourceId"] == wallet or each["resourceId"] in listed for each in came)
 
 
-def test_the_command_goes_on_with_its_state_and_says_what_did_not_count(tmp_path):
+def test_the_command_goes_on_with_its_state_until_a_signal_and_says_what_did_not_count(tmp_path):
     state = str(tmp_path / "my.state")
     with SandboxServer(generate(wallets=3), state=state) as server:
         wallets = server.world.wallets()
-    with command("--state", state, "--wallets", "9", "--seed", "4", notes=4) as (_, url, said):
+    arguments = ("--state", state, "--wallets", "9", "--seed", "4")
+    with command(*arguments, notes=4, stdout=subprocess.PIPE) as (process, url, said):
         assert httpx.get(f"{url}/sandbox/wallets", trust_env=False).json() == wallets
+        assert f"Next: nftsync sync --base-url {url} {wallets[0]}" in said
         assert "webhook-config --base-url" in said
         assert f"Continuing with the data in {state}; --wallets and --seed had no effect" in said
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=PATIENCE) == ("", "")
+        assert process.returncode == 0
 
 
 def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(tmp_path):
@@ -169,7 +173,14 @@ def test_the_file_is_its_owners_alone_and_holds_the_secret_nobody_else_sees(tmp_
         os.umask(mask)
 
 
-def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(tmp_path):
+def test_a_file_that_is_something_else_or_in_use_is_refused_in_a_line_and_left(tmp_path):
+    with (
+        SandboxServer(generate(wallets=1), state=tmp_path / "x"),
+        pytest.raises(InputError, match=r"locked\. .* no other sandbox is using"),
+    ):
+        SandboxServer(generate(wallets=1), state=tmp_path / "x")
+    with SandboxServer(pytest.fail, state=tmp_path / "x") as server:
+        assert server.world.restored
     with closing(sqlite3.connect(tmp_path / "older")) as older:
         older.executescript("CREATE TABLE x (y); PRAGMA application_id = 0x6E667473")
         older.execute("PRAGMA user_version = 3")
@@ -189,16 +200,6 @@ def test_a_file_that_is_something_else_is_refused_in_a_line_and_left(tmp_path):
         assert str(path) in str(refused.value)
         assert "\n" not in str(refused.value)
         assert (path.read_bytes() if path.is_file() else b"") == before
-
-
-def test_one_sandbox_at_a_time_uses_a_file(tmp_path):
-    with (
-        SandboxServer(generate(wallets=1), state=tmp_path / "x"),
-        pytest.raises(InputError, match=r"locked\. .* no other sandbox is using"),
-    ):
-        SandboxServer(generate(wallets=1), state=tmp_path / "x")
-    with SandboxServer(pytest.fail, state=tmp_path / "x") as server:
-        assert server.world.restored
 
 
 def test_a_full_disk_is_an_error_of_the_call_and_reads_go_on(tmp_path):

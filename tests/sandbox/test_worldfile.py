@@ -1,10 +1,7 @@
 """World files: what is read from them, and what is said of a wrong one."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +13,6 @@ from nftsync.sandbox.world import World
 WALLET = "11111111-1111-4111-8111-aaaaaaaaaaaa"
 TOKEN = "33333333-3333-4333-8333-cccccccccccc"
 ENTRY = {"tokenId": TOKEN, "amount": "1"}
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "wallets.jsonl.gz"
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 values = st.recursive(
@@ -75,7 +71,7 @@ def test_any_other_content_is_read_or_refused_in_one_line(tmp_path, cut, put):
     assert "\n" not in said
 
 
-def test_a_bad_line_is_named_by_file_and_number(tmp_path):
+def test_a_bad_line_is_named_by_file_and_number_and_a_bad_file_by_its_name(tmp_path):
     path = tmp_path / "world.jsonl"
     other = line(walletId=TOKEN)
     for bad, message in (
@@ -93,9 +89,6 @@ def test_a_bad_line_is_named_by_file_and_number(tmp_path):
         with pytest.raises(InputError, match=message) as caught:
             World.load(path)
         assert str(caught.value).startswith(f"{path}, line 3: ")
-
-
-def test_a_file_cut_short_a_missing_one_and_a_folder_are_refused(tmp_path):
     cut = tmp_path / "cut.gz"
     cut.write_bytes(gzip.compress((line() + "\n").encode())[:-9])
     for path in (cut, tmp_path / "gone.jsonl", tmp_path):
@@ -107,15 +100,3 @@ def test_a_token_shown_by_one_wallet_alone_can_still_be_read_by_its_id(tmp_path)
     path = tmp_path / "world.jsonl"
     path.write_text(line(walletId=TOKEN, nftTokenBalances=[ENTRY]) + "\n" + line())
     assert World.load(path).token_body(TOKEN.upper()) == f'{{"id": "{TOKEN}"}}'.encode()
-
-
-@pytest.mark.skipif(not REAL.exists(), reason="the real holdings are not here")
-def test_real_holdings_are_answered_as_their_file_has_them(tmp_path):
-    with gzip.open(REAL) as file:
-        lines = file.readlines()[::20]
-    path = tmp_path / "some.jsonl"
-    path.write_bytes(b"".join(lines))
-    world = World.load(path)
-    for wallet in map(json.loads, lines):
-        body = json.loads(world.balances_body(wallet["walletId"]) or b"null")
-        assert body == {"nftTokenBalances": wallet["nftTokenBalances"]}
