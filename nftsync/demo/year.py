@@ -78,7 +78,7 @@ def play_year(world: World, url: str, database: Path, *, until: datetime) -> Mar
 
 
 def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None:
-    """Apply reads of all wallets by a sync that started at a time."""
+    """Store reads of all wallets, as a sync that started at this time would have."""
     reads = []
     for place, wallet in enumerate(wallets):
         body = world.balances_body(wallet) or b""

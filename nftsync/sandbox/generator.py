@@ -14,7 +14,7 @@ from nftsync.sandbox.world import Holding, World
 
 
 class _Collection(NamedTuple):
-    """A collection.
+    """A collection of generated NFTs.
 
     `run` is the length of a series of numbered NFTs (0: single works), and `hashed` tells whether
     on-chain ids are 256-bit hashes.
@@ -76,7 +76,7 @@ def generate(*, wallets: int = 50, nfts: int = 20, seed: int = 0, image_base: st
 
 
 class _Generator:
-    """Random data; the order of calls decides every byte."""
+    """Random data; the same calls in the same order give the same bytes."""
 
     def __init__(self, random: Random, image_base: str) -> None:
         self.random = random

@@ -74,7 +74,7 @@ class _Patch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Task(NamedTuple):
-    """An attempt to make, with the webhook's earlier attempts."""
+    """An attempt to send a webhook, and the earlier attempts."""
 
     place: int
     url: str
