@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from nftsync.errors import NftsyncError, NoConnection
-from nftsync.provider.access import access_to
+from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.transport import Transports, network_of
 from nftsync.provider.webhooks import Routes, merge_routes

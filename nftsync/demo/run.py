@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nftsync.demo.provider import balances, create_database, new_provider
 from nftsync.demo.year import changed_metadata, picture_url, play_year, wallet_lines
 from nftsync.errors import StoreError
-from nftsync.provider.access import access_to
-from nftsync.provider.client import Client
+from nftsync.provider.client import Client, access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import merge_routes
 from nftsync.pull.result import SyncResult

@@ -32,7 +32,7 @@ from nftsync.settings import KEYS, load
 from nftsync.threads import start_thread
 
 if TYPE_CHECKING:
-    from nftsync.provider.access import Access
+    from nftsync.provider.client import Access
 
 #: Settings that the driver sends; credentials, proxy and certificates stay on each machine.
 _SHARED = (
@@ -265,7 +265,7 @@ class SharedRateLimit(WorkerPlugin):
 
         Raises `StoreError` if the driver does not set this worker's rate.
         """
-        from nftsync.provider.access import access_to  # loads httpx, which only workers need
+        from nftsync.provider.client import access_to  # loads httpx, which only workers need
 
         if not self._rate_known.wait(_RATE_WITHIN):
             raise StoreError("this worker's driver has disconnected")

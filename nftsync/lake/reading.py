@@ -36,7 +36,7 @@ from nftsync.store.wallets import WalletLine, tracked_numbers
 from nftsync.times import now, shifted
 
 if TYPE_CHECKING:
-    from nftsync.provider.access import Access
+    from nftsync.provider.client import Access
 
 _pack = msgspec.msgpack.encode
 _unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)

@@ -18,13 +18,10 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import IO, cast
 
 from nftsync.errors import SettingsError, Stopped
-from nftsync.provider.config import ClientConfig, environment_without_settings
-
-if TYPE_CHECKING:
-    from nftsync.provider.transport import Network
+from nftsync.provider.config import environment_without_settings
 
 #: The longest delay before a waiting request notices a stop, in seconds.
 _SLICE = 0.25
@@ -36,22 +33,6 @@ _UNANSWERED = 50
 #: Limit for the output of a token command, in bytes.
 _LONGEST_OUTPUT = 64 * 1024
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
-
-
-class Access(NamedTuple):
-    """The objects that a provider's clients share: rate limiter, credentials and network."""
-
-    limiter: RateLimiter
-    auth: Auth
-    network: Network
-
-
-def access_to(config: ClientConfig, *, at_once: int | None = None) -> Access:
-    """Return the access that several clients share, with at most `at_once` requests in flight."""
-    from nftsync.provider.transport import network_of  # loads httpx, which is slow
-
-    auth = Auth(config.api_token, token_command=config.token_command, headers=config.headers)
-    return Access(RateLimiter(config.rate_limit, at_once=at_once), auth, network_of(config))
 
 
 class RateLimiter:

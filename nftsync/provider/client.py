@@ -32,7 +32,7 @@ from nftsync.errors import (
     Stopped,
     UnusableResponse,
 )
-from nftsync.provider.access import Access, GiveUpRule, Slots, access_to
+from nftsync.provider.access import Auth, GiveUpRule, RateLimiter, Slots
 from nftsync.provider.config import HTTPS_HINT, ClientConfig, Paging
 from nftsync.provider.wire import (
     WalletList,
@@ -44,7 +44,7 @@ from nftsync.provider.wire import (
 from nftsync.records import Content, Effort, Entry, normalize_uuid
 
 if TYPE_CHECKING:
-    from nftsync.provider.transport import Response
+    from nftsync.provider.transport import Network, Response
 
 _T = TypeVar("_T")
 
@@ -73,6 +73,22 @@ def finish(read: Generator[float, None, _T]) -> _T:
             time.sleep(next(read))
         except StopIteration as done:
             return cast(_T, done.value)
+
+
+class Access(NamedTuple):
+    """The objects that a provider's clients share: rate limiter, credentials and network."""
+
+    limiter: RateLimiter
+    auth: Auth
+    network: Network
+
+
+def access_to(config: ClientConfig, *, at_once: int | None = None) -> Access:
+    """Return the access that several clients share, with at most `at_once` requests in flight."""
+    from nftsync.provider.transport import network_of  # loads httpx, which is slow
+
+    auth = Auth(config.api_token, token_command=config.token_command, headers=config.headers)
+    return Access(RateLimiter(config.rate_limit, at_once=at_once), auth, network_of(config))
 
 
 class Client(AbstractContextManager["Client"]):

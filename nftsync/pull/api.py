@@ -21,7 +21,7 @@ from nftsync.text import quoted
 from nftsync.times import parse_duration
 
 if TYPE_CHECKING:
-    from nftsync.provider.access import Access
+    from nftsync.provider.client import Access
 
 
 def sync(

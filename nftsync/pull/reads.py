@@ -29,7 +29,7 @@ from nftsync.records import (
 from nftsync.threads import start_thread
 
 if TYPE_CHECKING:
-    from nftsync.provider.access import Access
+    from nftsync.provider.client import Access
 
 #: Limit of finished reads that wait for the writer, in entries: some tens of megabytes.
 _MOST_ENTRIES = 10_000

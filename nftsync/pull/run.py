@@ -50,7 +50,7 @@ from nftsync.terminal import interruptible, progress_bar
 from nftsync.times import format_time, now
 
 if TYPE_CHECKING:
-    from nftsync.provider.access import Access
+    from nftsync.provider.client import Access
 
 _Row = TypeVar("_Row")
 

@@ -17,7 +17,7 @@ from nftsync.store.database import BUSY_SECONDS
 from nftsync.text import counted
 
 if TYPE_CHECKING:
-    from nftsync.provider.access import Access
+    from nftsync.provider.client import Access
 
 #: Syncs all tracked wallets, until the event is set.
 RunSync: TypeAlias = Callable[[threading.Event], SyncResult]

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from nftsync.errors import NftsyncError, StoreError, SyncRunning
-from nftsync.provider.access import Access, access_to
+from nftsync.provider.client import Access, access_to
 from nftsync.provider.webhooks import merge_routes
 from nftsync.pull.api import client_config, removal_limits, sync_with
 from nftsync.pull.list_files import read_wallets_file

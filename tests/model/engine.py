@@ -27,7 +27,7 @@ import httpx
 
 from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider import client, transport  # noqa: F401 - else imported meanwhile
-from nftsync.provider.access import Access, access_to
+from nftsync.provider.client import Access, access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import Route, merge_routes, read_webhook
 from nftsync.pull.removal_guard import RemovalLimits

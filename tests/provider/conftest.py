@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nftsync.provider.access import GiveUpRule, RateLimiter, access_to
-from nftsync.provider.client import Client
+from nftsync.provider.access import GiveUpRule, RateLimiter
+from nftsync.provider.client import Client, access_to
 from nftsync.provider.config import ClientConfig
 from tests.kit.provider import MakeClient, Provider
 

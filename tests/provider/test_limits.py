@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 
 from nftsync.errors import AccessRefused, ReadError, Stopped
-from nftsync.provider.access import GiveUpRule, RateLimiter, Slots, access_to
-from nftsync.provider.client import Client, finish
+from nftsync.provider.access import GiveUpRule, RateLimiter, Slots
+from nftsync.provider.client import Client, access_to, finish
 from nftsync.provider.config import ClientConfig
 from nftsync.records import Effort
 from tests.kit.provider import Peer, balances, raw, reply, wallet

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nftsync.provider.access import access_to
+from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from nftsync.provider.access import access_to
-from nftsync.provider.client import Client
+from nftsync.provider.client import Client, access_to
 from nftsync.provider.config import ClientConfig, Paging
 from nftsync.pull.reads import AnyRead, Pool, Read, Task, WalletTask, read
 from nftsync.pull.run import SyncRequest, sync_wallets

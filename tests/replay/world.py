@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from nftsync.provider.access import access_to
+from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import Route, merge_routes, read_webhook
 from nftsync.pull.result import SyncResult

@@ -15,7 +15,7 @@ import pytest
 
 import nftsync
 from nftsync.errors import SettingsError, SyncRunning
-from nftsync.provider.access import access_to
+from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import NoWallets, SyncRequest, sync_wallets
