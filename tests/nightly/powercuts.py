@@ -33,6 +33,7 @@ import httpx
 import nftsync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from nftsync.store.mirror import Mirror
 from nftsync.store.rules import check_rules
 from nftsync.store.schema import open_store
 from nftsync.times import now
@@ -196,7 +197,8 @@ def table(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> st
         if reply.at < at and reply.request.startswith(b"POST /webhooks ")
     }
     try:
-        open_store(database).close()
+        with Mirror(database) as mirror:
+            mirror.index_tokens()  # an interrupted run leaves this to the next one
         stored = {row[0] for row in query(database, "SELECT webhook_id FROM webhooks")}
         if answered - stored:
             return f"{len(answered - stored)} of {len(answered)} webhooks answered 200 are lost"
