@@ -364,7 +364,7 @@ class Settings:
     )
     removal_rows: int = _key(
         _COUNT,
-        "At most this many removals are never held for review, unless they affect 20 or more wallets",
+        "Fewer removals than this are never held for review, unless they affect 20 or more wallets",
         100,
     )
     ipfs_gateway: str = _key(

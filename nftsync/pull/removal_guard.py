@@ -39,7 +39,7 @@ class RemovalLimits:
 
     Attributes:
         share: the share of the holdings of a group or the whole database, from 0 to 1.
-        rows: this many balances, from fewer than 20 wallets, may always be removed.
+        rows: fewer balances than this, from fewer than 20 wallets, may always be removed.
     """
 
     share: float = 0.5
@@ -110,8 +110,8 @@ def decide(
     if not (emptied or renamed):
         return decision
     emptied |= history.emptied() | _common_names(history.renames(renamed))
-    most = max(limits.rows, limits.share * history.tokens())
-    return msgspec.structs.replace(decision, metadata=len(emptied) > most)
+    many = len(emptied) >= limits.rows and len(emptied) > limits.share * history.tokens()
+    return msgspec.structs.replace(decision, metadata=many)
 
 
 def _common_names(renames: Iterable[Rename]) -> set[str]:
@@ -128,7 +128,7 @@ def _common_names(renames: Iterable[Rename]) -> set[str]:
 
 
 def _are_many(limits: RemovalLimits, rows: int, wallets: int) -> bool:
-    return rows > limits.rows or wallets >= _MANY_WALLETS
+    return rows >= limits.rows or wallets >= _MANY_WALLETS
 
 
 # Balances --------------------------------------------------------------------------------------

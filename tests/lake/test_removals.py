@@ -31,7 +31,7 @@ def full(lying: Provider, lake: Path, sync: Sync, shared: Path) -> int:
     def make(folder: Path) -> None:
         assert sync(lying.url, WALLETS, to=folder / "lake").code == 0
 
-    shutil.copytree(made_once(shared, "editions", make) / "lake", lake)
+    shutil.copytree(made_once(shared, "editions of a lake", make) / "lake", lake)
     return len(held(lake))
 
 
