@@ -43,24 +43,24 @@ _ALL = 100_000
 
 WALLET = TableColumn("wallet", "wallet_id", "id", name="wallet_label")
 TOKEN = TableColumn("name", "token_id", "id", name="name")
-_ON_CHAIN_ID = TableColumn("on-chain id", "blockchain_token_id", "id")
+_ON_CHAIN_ID = TableColumn("on-chain id", "blockchain_token_id", "id", optional=True)
 _HELD = (
     TOKEN,
     TableColumn("amount", "amount", "number"),
-    TableColumn("collection", "contract_address", "id", name="collection"),
-    TableColumn("held since", "held_since", "time"),
+    TableColumn("collection", "contract_address", "id", name="collection", within="name"),
+    TableColumn("held since", "held_since", "day"),
 )
-#: Columns of the tables, most important first.
-HOLDING = (WALLET, *_HELD, TableColumn("edition", "edition"), _ON_CHAIN_ID)
-_CERTAINTY = TableColumn("certainty", "certainty")
+#: Columns of the tables, most important first; those of `frames.brief`.
+HOLDING = (WALLET, *_HELD, TableColumn("edition", "edition", optional=True), _ON_CHAIN_ID)
+_CERTAINTY = TableColumn("certainty", "certainty", "state")
 _CHANGE = (
     TableColumn("observed", "observed_at", "time"),
     WALLET,
     TOKEN,
     TableColumn("before", "old_amount", "number"),
     TableColumn("after", "new_amount", "number"),
-    TableColumn("seen by", "seen_by"),
-    TableColumn("change", "change_id", "number"),
+    TableColumn("seen by", "seen_by", optional=True),
+    TableColumn("change", "change_id", "number", optional=True),
 )
 _FOUND = (
     TableColumn("kind", "kind"),
@@ -75,7 +75,7 @@ _READ = (
     TableColumn("last read", "last_read_at", "time"),
     TableColumn("reads", "reads", "number"),
     TableColumn("run", "run_id", "number"),
-    TableColumn("run status", "run_status"),
+    TableColumn("run status", "run_status", "state"),
     TableColumn("run began", "run_started_at", "time"),
     TableColumn("run ended", "run_finished_at", "time"),
     TableColumn("SHA-256 of the response", "body_sha256", "key"),
@@ -290,8 +290,8 @@ def _show_evidence(proof: Evidence, view: View) -> None:
 
 _COLLECTION = (
     TableColumn("name", "name"),
-    TableColumn("contract", "contract", "key"),
-    TableColumn("named by", "name_source"),
+    TableColumn("contract", "contract", "ref"),
+    TableColumn("name source", "name_source"),
     TableColumn("tokens", "tokens", "number"),
     TableColumn("held", "held", "number"),
     TableColumn("holders", "holders", "number"),

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 #: Columns of the table of webhooks.
 _SHOWN = (
     TableColumn("received", "received_at", "time"),
-    TableColumn("state", "state"),
+    TableColumn("state", "state", "state"),
     TableColumn("type", "resource_type"),
     TableColumn("object", "resource_id", "id"),
-    TableColumn("action", "action"),
-    TableColumn("attempts", "attempts", "number"),
-    TableColumn("deliveries", "deliveries", "number"),
-    TableColumn("next attempt", "next_attempt_at", "time"),
-    TableColumn("webhook", "webhook_id", "key"),
+    TableColumn("action", "action", optional=True),
+    TableColumn("attempts", "attempts", "number", optional=True),
+    TableColumn("deliveries", "deliveries", "number", optional=True),
+    TableColumn("next attempt", "next_attempt_at", "time", optional=True),
+    TableColumn("webhook", "webhook_id", "ref"),
     TableColumn("last error", "last_error", "message"),
 )
 #: Numbers of rows shown without --limit or --json.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _RUN = (
     TableColumn("run", "run_id", "number"),
-    TableColumn("status", "status"),
+    TableColumn("status", "status", "state"),
     TableColumn("ended", "finished_at", "time"),
     TableColumn("wallets", "wallets_ok", "number"),
     TableColumn("failed", "wallets_failed", "number"),

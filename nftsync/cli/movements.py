@@ -30,6 +30,7 @@ _TRANSFER = (
     TableColumn("to", "to_wallet_id", "id", name="to_label"),
     TOKEN,
     TableColumn("amount", "amount", "number"),
+    TableColumn("kind", "kind", "state", optional=True),
 )
 _ENTRIES = ("opening", "initial", "received", "sent", "closing")
 #: By value of `--by`: the column that names the groups, and the column of the table.

@@ -35,12 +35,12 @@ _Wallets: TypeAlias = Mapping[str, tuple[str | None, str]]
 #: Columns of the table of wallets.
 _WALLET = (
     TableColumn("label", "label"),
-    TableColumn("wallet", "wallet_id", "key"),
+    TableColumn("wallet", "wallet_id", "ref"),
     TableColumn("group", "wallet_group"),
-    TableColumn("status", "status"),
+    TableColumn("status", "status", "state"),
     TableColumn("last read", "synced_at", "time"),
-    TableColumn("known since", "first_seen_at", "time"),
-    TableColumn("tracked", "read"),
+    TableColumn("known since", "first_seen_at", "day", optional=True),
+    TableColumn("tracked", "read", optional=True),
     TableColumn("error", "error", "message"),
 )
 _YES_NO = ("no", "yes")

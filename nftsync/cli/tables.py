@@ -5,30 +5,43 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from shutil import get_terminal_size
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import click
 
 from nftsync.cli import options
+from nftsync.cli.cells import colored, cut_middle, isolated, length, listed, wrapped_lines
 from nftsync.cli.output import print_json_rows, say_truncated
 from nftsync.text import MISSING, short_id, visible
 
-#: Kinds of values. In a terminal an `id` is cut to its two ends, a `time` to seconds in UTC, and a
-#: `text` to whole words. A `key` (input of other commands) and a `number` are never cut. A
-#: `message`, the last column, is wrapped.
-Kind: TypeAlias = Literal["text", "id", "key", "time", "number", "message"]
+#: Kinds of values. In a terminal an `id` is cut to its two ends, a `time` to seconds or minutes in
+#: UTC, a `day` to the date, and a `text` in its middle. A `ref` (an id that other commands take) is
+#: cut only if the row would need another line. A `key` and a `number` are never cut. A `state` is
+#: colored. A `message`, the last column, is wrapped.
+Kind: TypeAlias = Literal["text", "id", "ref", "key", "time", "day", "number", "state", "message"]
 _Row: TypeAlias = Mapping[str, Any]
 _Rows = TypeVar("_Rows", bound=Sequence[Any])
 
 _GAP, _BETWEEN = 2, "  "
 _INDENT = 4
-#: Widths to which texts are cut: the widest that needs the fewest lines.
-_NARROWEST, _NARROWEST_MESSAGE = 14, 16
-_CUTS = (60, 48, 36, 28, 20, _NARROWEST)
+#: Widths of a short id and of times to the minute, and the least width of a message.
+_SHORT_ID, _MINUTES, _NARROWEST_MESSAGE = 13, 16, 30
+#: What to cut to fit a row in a line, the least first: widths of refs, times and texts.
+_CUTS = (
+    (60, 19, 60),
+    (60, _MINUTES, 60),
+    (60, _MINUTES, 36),
+    *((_SHORT_ID, _MINUTES, most) for most in (60, 48, 36, 28, 20)),
+)
+_NARROWEST = (_SHORT_ID, _MINUTES, 14)
+#: Least number of rows for which columns with one value are left out.
+_SOME_ROWS = 3
 #: Longest cell of a complete table for which other rows are padded.
 _PADDED = 80
+#: Longest value below a table.
+_QUOTED = 40
 #: Longest number that is not cut; 63 bits have 19 digits.
 _DIGITS = 24
 
@@ -37,13 +50,16 @@ class TableColumn(NamedTuple):
     """Column of a table.
 
     `key` names the values in a row. `name` names labels to show instead of ids; complete tables
-    have a column for each.
+    have a column for each. A terminal shows an `optional` column only if the row then fits in a
+    line. It omits a column whose values all begin those of the column `within`.
     """
 
     heading: str
     key: str
     kind: Kind = "text"
     name: str | None = None
+    optional: bool = False
+    within: str | None = None
 
 
 wide_option = options.flag("--wide", "Show ids, times and texts in full, however wide the table.")
@@ -111,20 +127,26 @@ def _terminal_width() -> int | None:
 def table_lines(
     pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], width: int | None
 ) -> Iterator[list[str]]:
-    """Yield the headings, then the lines of each page of rows.
+    """Yield the headings, then the lines of each page of rows, then what the table left out.
 
     The first page decides the widths. Without a `width`, each row is one complete line.
     """
-    utc = [x._replace(heading=f"{x.heading} (UTC)") if x.kind == "time" else x for x in columns]
-    shown = utc if width is not None else [*chain(*map(_whole, utc))]
+    shown = columns if width is not None else [*chain(*map(_whole, columns))]
     texts = [_writer(column, width) for column in shown]
     written = ([[text(row) for text in texts] for row in page] for page in pages)
-    first = next(written, [])
+    first, second = next(written, []), next(written, [])
     layout = _Layout(shown, first, width)
+    below: list[str] = []
+    if width is not None:
+        if not second:
+            below = layout.omit(first)
+        below += layout.fit(width)
     yield layout.head()
-    for page in chain([first], written):
+    for page in chain([first, second], written):
         if page:
             yield [line for cells in page for line in layout.lines(cells)]
+    if width is not None and below:
+        yield wrapped_lines(" ".join(below), width)
 
 
 def _whole(column: TableColumn) -> Iterator[TableColumn]:
@@ -136,7 +158,7 @@ def _whole(column: TableColumn) -> Iterator[TableColumn]:
 
 
 def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
-    _, key, kind, name = column
+    _, key, kind, name, *_ = column
     # A key wider than the terminal would be broken.
     longest = {"id": 0, "number": _DIGITS, "key": (width or 0) - _INDENT}.get(kind)
 
@@ -146,8 +168,8 @@ def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
         shown = MISSING if value is None else visible(str(value)) or MISSING
         if width is None or label is not None:
             return shown
-        if kind == "time":
-            return shown[:19].replace("T", " ")
+        if kind in {"time", "day"}:
+            return shown[: 19 if kind == "time" else 10].replace("T", " ")
         return shown if longest is None or len(shown) <= longest else short_id(shown)
 
     return text
@@ -158,56 +180,116 @@ class _Layout:
         self, columns: Sequence[TableColumn], first: Sequence[Sequence[str]], width: int | None
     ) -> None:
         self._columns = columns
+        self._fitted = width is not None
+        in_utc = {"time"} if self._fitted else {"time", "day"}
+        self._headings = [
+            f"{column.heading} (UTC)" if column.kind in in_utc else column.heading
+            for column in columns
+        ]
         # Names are cut as texts; ids are short already.
         self._kinds = ["text" if column.name else column.kind for column in columns]
         self._widths = [
-            max([_length(column.heading), *(_length(row[place]) for row in first)])
-            for place, column in enumerate(columns)
+            max([length(heading), *(length(row[place]) for row in first)])
+            for place, heading in enumerate(self._headings)
         ]
-        if width is None:
+        if not self._fitted:
             self._widths = [min(natural, _PADDED) for natural in self._widths]
-        self._bands = [[*range(len(columns))]]
-        self._cuts = width is not None
-        if width is not None:
-            self._fit(width)
+        self._places = [*range(len(columns))]
+        self._bands = [self._places]
 
-    def _fit(self, width: int) -> None:
-        """Use as few lines per row as possible, and cut as little as possible."""
-        natural = self._widths
-        fewest = len(self._packed(_NARROWEST, width))
-        cuts = (min(cut, width - _INDENT) for cut in _CUTS)
-        most = next(cut for cut in cuts if len(self._packed(cut, width)) == fewest)
-        self._bands = self._packed(most, width)
-        widths = self._widths = self._cut(most)
-        for number, band in enumerate(self._bands):
-            room = (
-                width - bool(number) * _INDENT + _GAP - sum(widths[place] + _GAP for place in band)
+    def omit(self, rows: Sequence[Sequence[str]]) -> list[str]:
+        """Leave out columns that are empty or the same in all rows; return sentences about them."""
+        if len(rows) < _SOME_ROWS:
+            return []
+        headings = [column.heading for column in self._columns]
+        same, empty, inside = {}, {}, {}
+        for place, column in enumerate(self._columns):
+            values = {row[place] for row in rows}
+            whole = None if column.within is None else headings.index(column.within)
+            if column.kind in {"key", "ref"} or (column.kind == "number" and not column.optional):
+                continue
+            if values == {MISSING}:
+                empty[place] = column.heading
+            elif len(values) == 1:
+                value = cut_middle(values.pop(), _QUOTED)
+                unit = " UTC" if column.kind == "time" else ""
+                same[place] = f"{column.heading} {isolated(value)}{unit}"
+            elif whole is not None and all(row[whole].startswith(row[place]) for row in rows):
+                inside[place] = f"Each {column.within} begins with its {column.heading}."
+        left = [place for place in self._places if place not in {*same, *empty, *inside}]
+        if not left:
+            return []
+        self._places = left
+        return [
+            *([f"All rows: {', '.join(same.values())}."] if same else []),
+            *([f"No row has {listed([*empty.values()])}."] if empty else []),
+            *inside.values(),
+        ]
+
+    def fit(self, width: int) -> list[str]:
+        """Use as few lines per row as possible, and cut as little as possible.
+
+        Return a sentence about the optional columns that the table leaves out for that.
+        """
+        optional = [place for place in self._places if self._columns[place].optional]
+        choices = [
+            [place for place in self._places if place not in optional[kept:]]
+            for kept in range(len(optional), -1, -1)
+        ]
+        for places, cuts in (*product(choices, _CUTS), *product(choices, [_NARROWEST])):
+            bands = self._packed(places, cuts, width)
+            if sum(self._kinds[band[0]] != "message" for band in bands) == 1:
+                break
+        else:
+            places = self._places
+            cuts = min(
+                (*_CUTS[2:], _NARROWEST), key=lambda cuts: len(self._packed(places, cuts, width))
             )
-            wanting = sorted(band, key=lambda place: natural[place] - widths[place])
-            for so_far, place in enumerate(wanting):
-                share = max(room, 0) // (len(wanting) - so_far)
-                more = min(natural[place] - widths[place], share)
-                widths[place] += more
-                room -= more
+            bands = self._packed(places, cuts, width)
+        self._bands, natural, self._widths = bands, self._widths, self._cut(cuts, width)
+        for number, band in enumerate(bands):
+            self._widen(band, natural, width - bool(number) * _INDENT)
+        hidden = [self._columns[place].heading for place in self._places if place not in places]
+        return [f"More columns with --wide: {', '.join(hidden)}."] if hidden else []
 
-    def _cut(self, most: int) -> list[int]:
-        limits = {"text": most, "message": max(most, _NARROWEST_MESSAGE)}
-        kinds = zip(self._widths, self._kinds, strict=True)
-        return [min(width, limits.get(kind, width)) for width, kind in kinds]
+    def _cut(self, cuts: tuple[int, int, int], width: int) -> list[int]:
+        ref, time, text = cuts
+        message = max(text, _NARROWEST_MESSAGE)
+        most = {"ref": ref, "time": time, "text": text, "message": message}
+        columns = zip(self._widths, self._kinds, self._headings, strict=True)
+        return [
+            min(natural, width - _INDENT, max(most.get(kind, natural), length(heading)))
+            for natural, kind, heading in columns
+        ]
 
-    def _packed(self, most: int, width: int) -> list[list[int]]:
+    def _packed(
+        self, places: Sequence[int], cuts: tuple[int, int, int], width: int
+    ) -> list[list[int]]:
         bands: list[list[int]] = [[]]
         room = width
-        for place, needed in enumerate(self._cut(most)):
-            if needed > room and bands[-1]:
+        widths = self._cut(cuts, width)
+        for place in places:
+            if widths[place] > room and bands[-1]:
                 bands.append([])
                 room = width - _INDENT
             bands[-1].append(place)
-            room -= needed + _GAP
+            room -= widths[place] + _GAP
         return bands
 
+    def _widen(self, band: Sequence[int], natural: Sequence[int], width: int) -> None:
+        """Give the room that is left to the cut texts of a line."""
+        widths = self._widths
+        room = width + _GAP - sum(widths[place] + _GAP for place in band)
+        texts = [place for place in band if self._kinds[place] in {"text", "message"}]
+        wanting = sorted(texts, key=lambda place: natural[place] - widths[place])
+        for so_far, place in enumerate(wanting):
+            share = max(room, 0) // (len(wanting) - so_far)
+            more = min(natural[place] - widths[place], share)
+            widths[place] += more
+            room -= more
+
     def head(self) -> list[str]:
-        lines = [*self.lines([column.heading for column in self._columns])]
+        lines = [*self.lines(self._headings)]
         ends = (sum(self._widths[place] + _GAP for place in band) for band in self._bands)
         return [*lines, "─" * (max(ends) - _GAP)]
 
@@ -217,48 +299,33 @@ class _Layout:
                 self._kinds[place] == "message" and cells[place] == MISSING for place in band
             ):
                 continue
-            indent = " " * (bool(number) * _INDENT)
-            parts: list[str] = []
-            below: list[str] = []
+            indent = bool(number) * _INDENT
+            line, below = " " * indent, []
             for place in band:
                 text, width, kind = cells[place], self._widths[place], self._kinds[place]
-                length = len(text) if text.isascii() else _length(text)
-                if length > width and self._cuts:
-                    if kind == "text":
-                        text = _words(text, width)
-                    elif kind == "message":
-                        before = " " * _length(indent + _BETWEEN.join([*parts, ""]))
-                        text, *more = _message(text, width)
-                        below = [before + line for line in more]
-                    length = _length(text)
-                space = " " * (width - length)
-                parts.append(space + text if kind == "number" else text + space)
-            yield (indent + _BETWEEN.join(parts)).rstrip()
+                if kind == "message" and self._fitted and length(text) > width:
+                    text, *more = wrapped_lines(text, width)
+                    below = [" " * indent + isolated(part) for part in more]
+                line += self._cell(text, width, kind) + _BETWEEN
+                indent += width + _GAP
+            yield line.rstrip()
             yield from below
 
-
-def _length(text: str) -> int:
-    if text.replace("…", "").replace(MISSING, "").isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def _message(text: str, width: int) -> list[str]:
-    from rich.console import Console
-    from rich.text import Text
-
-    return [str(line).rstrip() for line in Text(text).wrap(Console(), width)]
+    def _cell(self, text: str, width: int, kind: str) -> str:
+        size = len(text) if text.isascii() else length(text)
+        if size > width and self._fitted:
+            if kind in _SHORTENED:
+                text = _SHORTENED[kind](text, width)
+            size = length(text)
+        space = " " * (width - size)
+        shown = colored(text) if kind == "state" else text
+        shown = isolated(shown) if self._fitted else shown
+        return space + shown if kind == "number" else shown + space
 
 
-def _words(text: str, width: int) -> str:
-    """Return the first words, or the two ends of a long first word."""
-    from rich.cells import set_cell_size
-
-    begun = set_cell_size(text, width - 1).rstrip()
-    words = begun if text[len(begun) :].startswith(" ") else begun.rpartition(" ")[0]
-    if words.strip():
-        return f"{words.rstrip()}…"
-    tail = text.split(" ", 1)[0][-4:]
-    return f"{set_cell_size(text, width - 1 - _length(tail)).rstrip()}…{tail}"
+#: By kind: how to shorten a text that is too wide.
+_SHORTENED: dict[str, Callable[[str, int], str]] = {
+    "text": cut_middle,
+    "ref": lambda text, _: short_id(text),
+    "time": lambda text, _: text[:_MINUTES],
+}
