@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli import options
+from nftsync.cli.cells import colored
 from nftsync.cli.output import (
     one_line,
     open_existing,
@@ -21,7 +22,7 @@ from nftsync.cli.output import (
     utc_times,
     wallet_name,
 )
-from nftsync.cli.tables import TableColumn, View, print_table, view_options
+from nftsync.cli.tables import TableColumn, View, print_table, view_options, wrapped
 from nftsync.text import counted, lasting
 
 if TYPE_CHECKING:
@@ -136,9 +137,10 @@ def _ago(seconds: float | None) -> str:
 
 @click.command()
 @click.argument("wallet", required=False, metavar="[WALLET]")
+@click.option("--all", "everything", is_flag=True, help="Also show the settings with defaults.")
 @options.with_settings("database", "wallets_file", *options.PROVIDER)
-def check(settings: Settings, wallet: str | None) -> int:
-    """Show each setting with its source, and test the setup.
+def check(settings: Settings, wallet: str | None, *, everything: bool) -> int:
+    """Show the settings that are set, with their sources, and test the setup.
 
     Reads the balances of one wallet, without storing them: WALLET (an id or a label), the first in
     the wallets file, or the first tracked one. Secrets are not shown. Exits with 1 if a check
@@ -149,14 +151,25 @@ def check(settings: Settings, wallet: str | None) -> int:
       nftsync check
       nftsync check 8d1cc10a-7fbf-42e7-b58d-5110899866aa --base-url https://api.example.com
       nftsync check Treasury
+      nftsync check --all                 also the defaults
     """
     from nftsync.store.wallets import ids_from
 
     wallet_id = None if wallet is None else ids_from(settings.database, wallet)[0]
-    print_table([describe(settings)], _SETTING)
+    rows = describe(settings)
+    shown = [
+        row
+        for row in rows
+        if everything or row["setting"] == "database" or row["source"] != "default"
+    ]
+    print_table([shown], _SETTING)
+    if more := len(rows) - len(shown):
+        click.echo(f"{counted(more, 'other setting')} not set. Show all: nftsync check --all")
+    click.echo()
     failed = 0
     for verdict, subject, message in _checks(settings, wallet_id):
-        click.echo(f"{verdict:<8} {subject}: {one_line(utc_times(message))}")
+        space = " " * (8 - len(verdict))
+        click.echo(wrapped(f"{colored(verdict)}{space} {subject}: {one_line(utc_times(message))}"))
         failed += verdict == "FAILED"
     return 1 if failed else 0
 

@@ -1,4 +1,4 @@
-"""A short form of any frame for display: one line per row, names first, short ids and times."""
+"""A short form of any frame for display: eight columns, names first, short ids and times."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ from nftsync.columnar.filters import shown
 from nftsync.errors import InputError
 from nftsync.text import MISSING, cut_line, short_id, visible
 
+#: The number of columns, and those to prefer: the columns of `nftsync holdings`.
+_MOST_COLUMNS = 8
+PREFERRED = (
+    "wallet_label",
+    "name",
+    "amount",
+    "collection",
+    "held_since",
+    "edition_id",
+    "total_edition",
+    "blockchain_token_id",
+)
 _FIRST = ("wallet_label", "label", "collection", "name")
 #: A column, and the column that it may repeat.
 _DUPLICATE_OF = {"contract_address": "contract"}
@@ -26,8 +38,16 @@ _ID = re.compile(
 _ID_COLUMN = re.compile("contract(?:_.+)?|.+_id", re.DOTALL)
 
 
-def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
-    """Return a short form of a frame for display, with one line per row.
+def brief(
+    frame: pd.DataFrame,
+    *,
+    width: int = 48,
+    all: bool = False,  # noqa: A002 - the name that users read
+) -> pd.DataFrame:
+    """Return a short form of a frame for display, with one line per row and at most eight columns.
+
+    A frame with more columns keeps those of `nftsync holdings`, and then its first others, but no
+    id beside a name.
 
     Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more if two would
     look the same. Times are in UTC, to the second. Text is one line of at most `width` characters,
@@ -39,6 +59,7 @@ def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
     Args:
         frame: any DataFrame; it does not change.
         width: the maximum length of a text, from 8 to 1,000 characters.
+        all: keep all columns.
 
     Returns:
         A frame with the same rows, for display only.
@@ -58,6 +79,8 @@ def brief(frame: pd.DataFrame, *, width: int = 48) -> pd.DataFrame:
     for column in (*columns, *levels):
         column.cut(short, width)
     order = _order(names, columns)
+    if not all and len(order) > _MOST_COLUMNS:
+        order = _preferred(order, names)[:_MOST_COLUMNS]
     result = pd.DataFrame(
         {number: columns[place].finished() for number, place in enumerate(order)},
         index=range(len(frame)),
@@ -196,6 +219,18 @@ def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
         if place not in empty and not _repeats(columns[place], name, place_of, columns)
     ]
     return list(dict.fromkeys([*(at for at in first if at is not None and at in shown), *shown]))
+
+
+def _preferred(order: Sequence[int], names: Sequence[Hashable]) -> list[int]:
+    """Return positions of columns, the preferred first, and ids that stand beside a name last."""
+    rank: dict[Hashable, int] = {name: place for place, name in enumerate(PREFERRED)}
+    others = len(rank)
+    shown = {names[place] for place in order}
+    for name, ids in IDS_NAMED.items():
+        # Ids replace a name that is missing.
+        last = others + 1 if name in shown else rank.get(name, others)
+        rank |= {each: min(last, rank.get(each, last)) for each in ids}
+    return sorted(order, key=lambda place: rank.get(names[place], others))
 
 
 def _repeats(

@@ -100,7 +100,9 @@ def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> N
         return
     head = frame.head(most)
     lengths = head.select_dtypes("timedelta")
-    rows = brief(head.assign(**{name: lengths[name].map(_age) for name in lengths}), width=_WIDTH)
+    rows = brief(
+        head.assign(**{name: lengths[name].map(_age) for name in lengths}), width=_WIDTH, all=True
+    )
     named = [ids for names, ids in IDS_NAMED.items() if names in rows.columns]
     rows = rows.drop(columns=chain(*named), errors="ignore")
     shown = [_texts(rows[name]) for name in rows.columns]

@@ -47,6 +47,18 @@ def test_all_is_well_and_nothing_is_stored(site, command, tmp_path, monkeypatch)
     assert not new.exists()
 
 
+def test_settings_that_are_not_set_are_counted_or_shown_on_request(command, monkeypatch):
+    monkeypatch.setenv("NFTSYNC_TIMEOUT", "7")
+    few, everything = command("check").out, command("check", "--all").out
+    for shown in (few, everything):
+        assert re.search(r"^timeout +environment NFTSYNC_TIMEOUT +7$", shown, re.MULTILINE)
+        assert re.search(r"^database +default +/", shown, re.MULTILINE)
+    more = sum(" default " in line for line in everything.splitlines()) - 1
+    assert f"\n{more} other settings not set. Show all: nftsync check --all\n" in few
+    assert "retries" not in few
+    assert re.search(r"^retries +default +5$", everything, re.MULTILINE)
+
+
 def test_what_is_missing_is_said_with_what_to_do(command, tmp_path):
     done = command("check")
     verdicts = lines_of(done)

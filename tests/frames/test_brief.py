@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
+from nftsync.frames._brief import PREFERRED
 from tests.kit.database import at, wallet_id
 
 TREASURY = "8d1cc10a-7fbf-42e7-b58d-5110899866aa"
@@ -23,7 +24,7 @@ ADDRESS = "0x8f4f" + "0" * 32 + "8e63"
 
 
 def test_holdings_and_what_moved_for_eyes(small_database: Path) -> None:
-    shown = frames.brief(frames.holdings(small_database))
+    shown = frames.brief(frames.holdings(small_database), all=True)
     first = [name for name in ("wallet_label", "collection", "name") if name in shown.columns]
     assert list(shown.columns[: len(first)]) == first
     assert {"amount_float", "description", "image"}.isdisjoint(shown.columns)
@@ -34,9 +35,26 @@ def test_holdings_and_what_moved_for_eyes(small_database: Path) -> None:
     assert shown["wallet_group"].tolist() == ["cold", "cold", "–", "–"]
     # No name: the id stands there.
     assert shown["wallet_label"].iloc[2] == shown["wallet_id"].iloc[2]
-    diff = frames.brief(frames.diff(small_database, at(0)))
+    diff = frames.brief(frames.diff(small_database, at(0)), all=True)
     assert diff["after"].iloc[-1] == "–"
     assert diff["after_text"].iloc[-1] == "1.5"  # which `after` does not say
+
+
+def test_a_wide_frame_keeps_the_columns_of_the_holdings_command(small_database: Path) -> None:
+    from nftsync.cli.holdings import HOLDING
+
+    keys = [key for column in HOLDING for key in (column.key, column.name)]
+    keys += ["edition_id", "total_edition"]
+    held = frames.holdings(small_database)
+    shown = frames.brief(held.assign(collection="Salt", edition_id=1, total_edition=2))
+    assert list(shown.columns) == [*PREFERRED]
+    assert set(PREFERRED) <= set(keys)
+    assert set(frames.brief(held, all=True)) > set(frames.brief(held))
+    nameless = frames.brief(held.assign(wallet_label=None, name=None))
+    assert list(nameless.columns[:3]) == ["wallet_id", "token_id", "amount"]
+    wide = pd.DataFrame({f"x{place}": [place] for place in range(20)} | {"name": ["a"]})
+    assert list(frames.brief(wide).columns) == ["name", *wide.columns[:7]]
+    assert list(frames.brief(wide, all=True).columns) == ["name", *wide.columns[:20]]
 
 
 def test_ids_are_their_two_ends_the_same_in_each_column() -> None:
