@@ -11,7 +11,8 @@ import click
 
 from nftsync.text import MISSING
 
-_ISOLATE, _END_OF_ISOLATE = "\u2068", "\u2069"
+#: The left-to-right mark keeps the order where a terminal drops an isolate at the start of a line.
+_ISOLATE, _END_OF_ISOLATE = "\u2068", "\u2069\u200e"
 _JOINER = "\u200d"
 #: Bidirectional classes of characters that are written from right to left.
 _RIGHT_TO_LEFT = {"R", "AL"}

@@ -50,7 +50,7 @@ _HELD = (
     TableColumn("collection", "contract_address", "id", name="collection", within="name"),
     TableColumn("held since", "held_since", "day"),
 )
-#: Columns of the tables, most important first; those of `frames.brief`.
+#: Columns of the tables, most important first, as in `frames.brief`.
 HOLDING = (WALLET, *_HELD, TableColumn("edition", "edition", optional=True), _ON_CHAIN_ID)
 _CERTAINTY = TableColumn("certainty", "certainty", "state")
 _CHANGE = (

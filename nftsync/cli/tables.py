@@ -50,8 +50,8 @@ class TableColumn(NamedTuple):
     """Column of a table.
 
     `key` names the values in a row. `name` names labels to show instead of ids; complete tables
-    have a column for each. A terminal shows an `optional` column only if the row then fits in a
-    line. It omits a column whose values all begin those of the column `within`.
+    have a column for each. A terminal shows an `optional` column only if each row then fits in a
+    line, and a column only if some value is not the start of that in the column `within`.
     """
 
     heading: str
@@ -198,7 +198,7 @@ class _Layout:
         self._bands = [self._places]
 
     def omit(self, rows: Sequence[Sequence[str]]) -> list[str]:
-        """Leave out columns that are empty or the same in all rows; return sentences about them."""
+        """Leave out columns that say nothing; return sentences about them."""
         if len(rows) < _SOME_ROWS:
             return []
         headings = [column.heading for column in self._columns]
@@ -227,14 +227,11 @@ class _Layout:
         ]
 
     def fit(self, width: int) -> list[str]:
-        """Use as few lines per row as possible, and cut as little as possible.
-
-        Return a sentence about the optional columns that the table leaves out for that.
-        """
+        """Use few lines per row, and cut little; return a sentence about columns left out."""
         optional = [place for place in self._places if self._columns[place].optional]
         choices = [
-            [place for place in self._places if place not in optional[kept:]]
-            for kept in range(len(optional), -1, -1)
+            [place for place in self._places if place not in optional[count:]]
+            for count in range(len(optional), -1, -1)
         ]
         for places, cuts in (*product(choices, _CUTS), *product(choices, [_NARROWEST])):
             bands = self._packed(places, cuts, width)

@@ -16,7 +16,7 @@ from nftsync.columnar.filters import shown
 from nftsync.errors import InputError
 from nftsync.text import MISSING, cut_line, short_id, visible
 
-#: The number of columns, and those to prefer: the columns of `nftsync holdings`.
+#: The number of columns, and the columns to prefer, which `nftsync holdings` shows.
 _MOST_COLUMNS = 8
 PREFERRED = (
     "wallet_label",
@@ -46,8 +46,7 @@ def brief(
 ) -> pd.DataFrame:
     """Return a short form of a frame for display, with one line per row and at most eight columns.
 
-    A frame with more columns keeps those of `nftsync holdings`, and then its first others, but no
-    id beside a name.
+    Of more columns, it keeps the ones of `nftsync holdings`, and then the first others.
 
     Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more if two would
     look the same. Times are in UTC, to the second. Text is one line of at most `width` characters,
@@ -222,14 +221,14 @@ def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
 
 
 def _preferred(order: Sequence[int], names: Sequence[Hashable]) -> list[int]:
-    """Return positions of columns, the preferred first, and ids that stand beside a name last."""
+    """Return positions of columns, the preferred first, and ids beside a name last."""
     rank: dict[Hashable, int] = {name: place for place, name in enumerate(PREFERRED)}
     others = len(rank)
     shown = {names[place] for place in order}
     for name, ids in IDS_NAMED.items():
         # Ids replace a name that is missing.
         last = others + 1 if name in shown else rank.get(name, others)
-        rank |= {each: min(last, rank.get(each, last)) for each in ids}
+        rank |= {column: min(last, rank.get(column, last)) for column in ids}
     return sorted(order, key=lambda place: rank.get(names[place], others))
 
 
