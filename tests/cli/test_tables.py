@@ -143,7 +143,7 @@ def test_a_right_to_left_name_keeps_the_order_of_its_row():
     rows = held("حدائق الضوء #29", "Salt 2")
     for width in (60, 80, 120):
         text = "\n".join(chain(*table_lines([rows], HELD, width)))
-        assert "\u2068حدائق الضوء #29\u2069 " in text
+        assert "\u2068حدائق الضوء #29\u2069" in text
         assert text.count("\u2068") == text.count("\u2069") == 1
         line = next(line for line in text.splitlines() if "حدائق" in line)
         other = next(line for line in text.splitlines() if "Salt 2" in line)
