@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import unicodedata
-from collections.abc import Sequence
 
 import click
 
@@ -78,9 +77,3 @@ def colored(state: str) -> str:
     if color is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return state
     return state if os.environ.get("TERM") == "dumb" else click.style(state, fg=color)
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return words as `a group, an edition or an error`."""
-    nouns = [f"{'an' if word[0] in 'aeiou' else 'a'} {word}" for word in words]
-    return " or ".join(filter(None, [", ".join(nouns[:-1]), nouns[-1]]))

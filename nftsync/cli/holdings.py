@@ -66,9 +66,9 @@ _FOUND = (
     TableColumn("kind", "kind"),
     TableColumn("name", "name"),
     TableColumn("id", "id", "key"),
-    TableColumn("collection", "collection"),
-    TableColumn("holders", "holders", "number"),
-    TableColumn("tokens", "tokens", "number"),
+    TableColumn("collection", "collection", within="name"),
+    TableColumn("holders", "holders", "number", optional=True),
+    TableColumn("tokens", "tokens", "number", optional=True),
 )
 _READ = (
     TableColumn("first read", "first_read_at", "time"),

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import click
 
 from nftsync.cli import options
-from nftsync.cli.cells import colored, cut_middle, isolated, length, listed, wrapped_lines
+from nftsync.cli.cells import colored, cut_middle, isolated, length, wrapped_lines
 from nftsync.cli.output import print_json_rows, say_truncated
 from nftsync.text import MISSING, short_id, visible
 
@@ -214,7 +214,9 @@ class _Layout:
                 value = cut_middle(values.pop(), _QUOTED)
                 unit = " UTC" if column.kind == "time" else ""
                 same[place] = f"{column.heading} {isolated(value)}{unit}"
-            elif whole is not None and all(row[whole].startswith(row[place]) for row in rows):
+            elif whole is not None and all(
+                row[place] == MISSING or row[whole].startswith(row[place]) for row in rows
+            ):
                 inside[place] = f"Each {column.within} begins with its {column.heading}."
         left = [place for place in self._places if place not in {*same, *empty, *inside}]
         if not left:
@@ -222,7 +224,7 @@ class _Layout:
         self._places = left
         return [
             *([f"All rows: {', '.join(same.values())}."] if same else []),
-            *([f"No row has {listed([*empty.values()])}."] if empty else []),
+            *([_no_row_has([*empty.values()])] if empty else []),
             *inside.values(),
         ]
 
@@ -318,6 +320,12 @@ class _Layout:
         shown = colored(text) if kind == "state" else text
         shown = isolated(shown) if self._fitted else shown
         return space + shown if kind == "number" else shown + space
+
+
+def _no_row_has(headings: Sequence[str]) -> str:
+    if len(headings) > 1:
+        return f"No row has: {', '.join(headings)}."
+    return f"No row has {'an' if headings[0][0] in 'aeiou' else 'a'} {headings[0]}."
 
 
 #: By kind: how to shorten a text that is too wide.

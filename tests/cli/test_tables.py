@@ -118,7 +118,7 @@ def test_a_column_that_is_empty_or_the_same_in_all_rows_is_told_below():
     assert head[0].split() == ["name", "amount", "webhook"]
     assert rows[1].split()[:3] == ["Salt", "2", "1"]
     assert " ".join(below) == (
-        "All rows: wallet Treasury, since 2026-01-31 12:00:00 UTC. No row has an edition or an "
+        "All rows: wallet Treasury, since 2026-01-31 12:00:00 UTC. No row has: edition, "
         "error. Each name begins with its collection."
     )
     head, _, below = table_lines([held("Salt 1", "Salt 2", "Minted", wallet="A")], HELD, 60)
