@@ -44,7 +44,7 @@ _COMMANDS = {
     "snapshot": ("export", "Copy the database while it is in use."),
     "backup": ("export", "Write a dated copy of the database, and prune old copies."),
     "lake": ("lake", "Sync on a Dask cluster into Delta Lake."),
-    "check": ("status", "Show each setting with its source, and test the setup."),
+    "check": ("status", "Show the settings that are set, and test the setup."),
     "notebook": ("demo", "Open the notebooks in JupyterLab."),
     "sandbox": ("demo", "Run a local provider with generated data."),
 }

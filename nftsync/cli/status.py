@@ -140,7 +140,7 @@ def _ago(seconds: float | None) -> str:
 @click.option("--all", "everything", is_flag=True, help="Also show the settings with defaults.")
 @options.with_settings("database", "wallets_file", *options.PROVIDER)
 def check(settings: Settings, wallet: str | None, *, everything: bool) -> int:
-    """Show the settings that are set, with their sources, and test the setup.
+    """Show the settings that are set, and test the setup.
 
     Reads the balances of one wallet, without storing them: WALLET (an id or a label), the first in
     the wallets file, or the first tracked one. Secrets are not shown. Exits with 1 if a check
