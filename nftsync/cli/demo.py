@@ -61,7 +61,7 @@ def demo(database: str | None) -> None:
     print_table([rows.to_dict("records")], _TRANSFER)
     click.echo(f"\nHoldings ({len(result.holdings):,}; one from each of {_SHOWN} wallets):")
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
-    print_table(holdings_of(sample), HOLDING)
+    print_table(holdings_of(sample), [column for column in HOLDING if not column.optional])
     shown = one_line(str(path))
     run, file = program(), shlex.quote(shown)
     click.echo(

@@ -181,6 +181,7 @@ class _Layout:
     ) -> None:
         self._columns = columns
         self._fitted = width is not None
+        self._isolates = self._fitted or sys.stdout.isatty()
         in_utc = {"time"} if self._fitted else {"time", "day"}
         self._headings = [
             f"{column.heading} (UTC)" if column.kind in in_utc else column.heading
@@ -318,7 +319,7 @@ class _Layout:
             size = length(text)
         space = " " * (width - size)
         shown = colored(text) if kind == "state" else text
-        shown = isolated(shown) if self._fitted else shown
+        shown = isolated(shown) if self._isolates else shown
         return space + shown if kind == "number" else shown + space
 
 
