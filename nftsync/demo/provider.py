@@ -21,7 +21,7 @@ from nftsync.sandbox.world import World
 from nftsync.store.database import connect_reader, explained
 from nftsync.store.schema import open_store
 
-#: SQLite's application_id in the demo's databases, which may be replaced.
+#: SQLite's application_id that marks a demo's database, which a new demo may replace.
 _MARK = 0x6E667464
 
 

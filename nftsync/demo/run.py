@@ -74,7 +74,7 @@ def live_changes(sandbox: Sandbox, url: str) -> Iterator[tuple[list[str], str | 
     yield sandbox.edit_metadata(renamed, new_metadata), None
 
 
-#: Seconds between changes, so that charts show some time.
+#: Seconds between changes, so that charts span some time.
 _PAUSE = 0.12
 #: Seconds to wait for a change's webhooks.
 _TIMEOUT = 60.0

@@ -30,7 +30,7 @@ _HOUR = 6
 #: Duration of a wallet's read.
 _READ_TIME = timedelta(milliseconds=12)
 
-#: Weeks in which the initial world's last wallets are first read, with an unknown start date.
+#: Weeks of the first reads of two initial wallets; the start of their holdings is unknown.
 _JOINED_IN = (15, 38)
 #: Weeks in which an empty wallet is added and first read.
 _OPENED_IN = (4, 11, 19, 26, 34, 43)
@@ -107,8 +107,7 @@ def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None
 class Market:
     """Mints and trades at the provider.
 
-    `wallets` has the known wallets in order of their first read; `reads` counts reads of all of
-    them.
+    `wallets` has the known wallets in order of their first read; `reads` counts the weekly reads.
     """
 
     reads = _WEEKS

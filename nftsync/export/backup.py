@@ -34,7 +34,7 @@ def write_snapshot(
     """Copy a database at one moment, while other programs write to it.
 
     The copy is one file, readable only by its owner. In it, running webhooks are pending, and
-    running syncs are interrupted. An earlier version is not upgraded.
+    running syncs are interrupted. A database of an earlier version is not upgraded.
 
     Args:
         database: the source.
@@ -57,7 +57,7 @@ def write_snapshot(
             bar.update(total - remaining - bar.n)
 
         with closing(bar), closing(sqlite3.connect(partial, isolation_level=None)) as target:
-            # The open read transaction keeps the moment, so commits do not restart the copy.
+            # The open read transaction fixes the snapshot, so commits do not restart the copy.
             source.execute("BEGIN DEFERRED")
             source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
             source.backup(target, pages=PAGES_PER_STEP, progress=show)

@@ -1,4 +1,4 @@
-"""Write CSV and Parquet; `workbook` writes Excel."""
+"""Writers of CSV and Parquet; `workbook` writes Excel."""
 
 from __future__ import annotations
 

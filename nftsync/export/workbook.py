@@ -25,13 +25,13 @@ _MOST_ROWS, _MOST_COLUMNS = 1_048_576, 16_384
 _MOST_CHARACTERS = 32_767  # of UTF-16
 _MOST_NAME = 31
 _NOT_IN_NAME = str.maketrans("[]:*?/\\", "_______")
-#: Earlier dates are off by a day, as Excel counts 29 February 1900.
+#: Earlier dates would be off by a day: Excel's 1900 has a 29 February.
 _FIRST_DAY = datetime(1900, 3, 1)  # noqa: DTZ001 - cells have no zone
 _WIDTHS = {"time": 25, "duration": 14}
 _WIDEST = 48
 #: Kinds of text cells.
 _TEXTS = {"text", "amount"}
-#: Rows that determine the widths of columns.
+#: Number of rows that determine the widths of columns.
 _ROWS_FOR_WIDTH = 200
 
 
@@ -45,7 +45,7 @@ class Sheet(NamedTuple):
 
 @contextmanager
 def workbook(file: BinaryIO, folder: Path) -> Iterator[Book]:
-    """Open a workbook for sheets, and write it to a file at the end.
+    """Yield a workbook to fill, and write it to a file after the block.
 
     Temporary rows go to `folder`.
     """
@@ -67,7 +67,7 @@ class _UntilClosed:
         self._file = file
 
     def __getattr__(self, name: str) -> Any:
-        # A closed file reports an end beyond all data.
+        # On a closed file, each method returns a position beyond all data.
         return (lambda *_: 1 << 40) if self._file.closed else getattr(self._file, name)
 
 
@@ -76,7 +76,7 @@ class Book:
 
     def __init__(self, book: Workbook) -> None:
         self._book = book
-        # The format also keeps later input as text.
+        # The format also keeps what users type there as text.
         self._text = book.add_format({"num_format": "@"})
         bold = {"num_format": "@", "bold": True}
         self._head = book.add_format({**bold, "bg_color": "#E8EBF0", "bottom": 1})
@@ -100,7 +100,7 @@ class Book:
         *,
         above: Sequence[str] = (),
     ) -> Sheet:
-        """Fill an empty sheet with a table; lines above it start with a title.
+        """Fill an empty sheet with a table below the lines `above`, the first of them a title.
 
         Raises:
             InputError: too many rows or columns.

@@ -184,7 +184,7 @@ def _removals(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
 def renumber(
     connection: sqlite3.Connection, table: str, column: str, first: int, last_old: int
 ) -> None:
-    """Replace numbers above `last_old` by numbers from `first` on, which are this bucket's own."""
+    """Replace numbers above `last_old` by this bucket's own, from `first` on."""
     # Negative numbers first, so that no number is used twice.
     connection.execute(
         f"UPDATE {table} SET {column} = -({column} + ?) WHERE {column} > ?",

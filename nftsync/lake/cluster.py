@@ -120,7 +120,7 @@ def _stop_if(interrupted: threading.Event) -> None:
 
 
 def within(seconds: float, call: Callable[[], _T], check: Callable[[], object]) -> _T:
-    """Return the result of a Dask call, which alone might wait forever and ignore signals.
+    """Return the result of a Dask call, which without this might wait forever and ignore signals.
 
     `check` is called every 0.3 s; its error ends the wait.
 
@@ -153,7 +153,7 @@ def connected(
     """
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(_DASK))
-        for name in ("distributed", "distributed.client"):  # nftsync reports their errors itself
+        for name in ("distributed", "distributed.client"):  # nftsync reports their errors
             log = logging.getLogger(name)
             stack.callback(log.setLevel, log.level)
             log.setLevel(logging.CRITICAL + 1)
@@ -193,7 +193,7 @@ async def _connect_and_close(scheduler: str) -> None:
 def _client_of(scheduler: str, interrupted: threading.Event) -> Client:
     def connect() -> Client:
         asyncio.run(_connect_and_close(scheduler))
-        # As the default client, a failed one would remain Dask's scheduler for a while.
+        # Not the default: Dask would keep a failed client as its default for a while.
         return Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
 
     try:
@@ -242,7 +242,7 @@ class SharedRateLimit(WorkerPlugin):
     def __init__(
         self, name: str, lake: str, config: ClientConfig, required: Sequence[str] | None
     ) -> None:
-        """Prepare the plugin. Workers must have the `required` settings; None: `config` has all."""
+        """Prepare the plugin. Workers must have `required` settings; None: `config` is complete."""
         self.name, self.lake = name, lake
         self._config, self._required = config, required
 

@@ -1,7 +1,7 @@
 """Compaction of a lake into few files, and deletion of files that no kept run needs.
 
 Compaction can stop at any point. It first writes new table versions beside the pinned ones. One
-change of the ledger then pins the new versions and expires old runs. Only then it deletes files.
+change of the ledger then pins the new versions and expires old runs. Only then are files deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nftsync.times import now, shifted
 
 #: Attempts per table in case of write conflicts.
 _MOST_ATTEMPTS = 5
-#: Attempt of a compaction's writes, so that none counts as a run's.
+#: The attempt number of a compaction's writes, which no run uses.
 _ATTEMPT = -1
 
 
@@ -32,10 +32,8 @@ class Compacted(msgspec.Struct, kw_only=True):
 
     Attributes:
         lake: its folder or address.
-        tables: the number of tables.
-        files_before: the number of data files before.
-        files_after: the number of data files after.
-        bytes_freed: the difference in size, in bytes.
+        files_before, files_after: numbers of data files.
+        bytes_freed: the difference in size.
         runs_kept: runs that can still be read.
         runs_let_go: expired runs.
     """

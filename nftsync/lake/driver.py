@@ -116,7 +116,7 @@ class Driver:
         return self._write_all(spec, reports)
 
     def approve(self, wallets: list[str] | None) -> SyncResult:
-        """Apply the removals held for review of some wallets; None: all."""
+        """Apply some wallets' removals held for review; None: all."""
 
         def apply_held(spec: RunSpec) -> SyncResult:
             function = partial(read_held, wallets)

@@ -1,4 +1,4 @@
-"""Lakes in local folders: private, synced to disk before they count, repaired after a power cut.
+"""Lakes in local folders: private files, synced to disk, and repaired after a power cut.
 
 Delta does not sync its files, so a power cut may damage log entries or data files. nftsync syncs
 versions before the ledger pins them, and ledger entries before they are used. So a power cut
@@ -49,7 +49,7 @@ def private_files() -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder for a block; the lock ends with the process."""
+    """Lock a folder for a block; a killed process leaves no lock."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # a file system without locks
@@ -103,7 +103,7 @@ class TableLog:
         return next((version for version, path in checkpoints if _can_read(path)), -1)
 
     def mend(self, floor: int) -> None:
-        """Set aside the entries after version `floor` from the first damaged one."""
+        """Set aside the first damaged entry after version `floor`, and all later entries."""
         until = max([floor, *self.versions()])
         cut = next((v for v in range(floor + 1, until + 1) if self.actions(v) is None), until + 1)
         self.set_aside(cut, floor)
@@ -158,7 +158,7 @@ def sync_table(table: Path, since: int, until: int) -> None:
     folders |= {table, table.parent}
     with ThreadPoolExecutor(_SYNCS_AT_ONCE) as threads:
         list(threads.map(sync_to_disk, files))
-        # Folders after the files that they name.
+        # Folders come after the files in them.
         list(threads.map(sync_to_disk, folders))
 
 

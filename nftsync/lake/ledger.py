@@ -1,10 +1,10 @@
 """Ledger of a lake: its runs, the active run and its driver, and the versions that runs pinned.
 
-The ledger is a small Delta table, and every change rewrites it. Of two simultaneous changes, Delta
-refuses one, which is repeated on the new rows.
+The ledger is a small Delta table, and every change rewrites it. Delta refuses one of two
+simultaneous changes; its driver repeats it on the new rows.
 
-A driver sends heartbeats. Another driver takes over if its row does not change within the takeover
-timeout. No two machines' clocks are compared.
+A driver sends heartbeats, which change its run's row. Another driver takes over if it sees the row
+unchanged for the takeover timeout. So machines never compare clocks.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from nftsync.times import now
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-#: Leaves no row behind, so an interrupted run before a compaction can still be resumed.
+#: A compaction leaves no row, so an interrupted run before it can still be resumed.
 _COMPACT = "compact"
-#: Cannot be resumed.
+#: An import cannot be resumed.
 _IMPORT = "import"
 
 #: Heartbeats within the takeover timeout: one alone could be late by chance.
@@ -120,7 +120,7 @@ class Ledger:
 
         Args:
             plan: the digest of the request.
-            buckets: of a new lake; None: 64, or the number of an existing lake.
+            buckets: number for a new lake; None: 64, or an existing lake's number.
             timeout: the takeover timeout in seconds.
             kind: `sync`, `approval` or `compact`.
             provider: the provider's normalized address.
@@ -242,9 +242,9 @@ class Ledger:
     def _find_dead_driver(
         self, timeout: float, interrupted: threading.Event | None = None
     ) -> tuple[str | None, int] | None:
-        """Watch a run for the takeover timeout.
+        """Watch the active run, if any, for the takeover timeout.
 
-        Returns the driver and its heartbeat if that stayed the last; None if no run is running.
+        Returns its driver and last heartbeat if there was no new one; None without an active run.
         """
         last_beat: tuple[str | None, int] | None = None
         until = time.monotonic() + timeout

@@ -31,7 +31,6 @@ class LakeRun(msgspec.Struct, kw_only=True):
     Attributes:
         driver: the random name of its driver.
         beat: the number of heartbeats.
-        buckets: the lake's number of buckets.
         plan: the SHA-256 of the request; empty: all tracked wallets.
         provider: the provider's normalized address; empty: unknown.
         start: the version of each table that the run starts from.

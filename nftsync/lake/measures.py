@@ -1,8 +1,9 @@
 """Analyses of a lake's holdings, computed per bucket on Dask.
 
 Each returns a small pandas DataFrame, equal to the result of the same function in `nftsync.frames`,
-with the same parameters and errors. The first parameter is a lake, or a Dask DataFrame with the
-needed columns of `holdings`. Dask uses the connected cluster, or this machine.
+with the same parameters and errors. The first parameter is a lake or, except for `collections`, a
+Dask DataFrame with the needed columns of `holdings`. Dask uses the connected cluster, or this
+machine.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _number(number: int) -> pd.DataFrame:
 
 
 def _slim(part: pd.DataFrame, number: pd.DataFrame, left_out: list[str], by: str) -> pd.DataFrame:
-    """Return a partition's holdings with amounts as text, because Arrow lacks such integers.
+    """Return a partition's holdings with amounts as text, as Arrow's integers are too short.
 
     Rows with equal `by` get the same group number, for the shuffle.
     """
@@ -240,9 +241,9 @@ def _shared_of(merged: pd.DataFrame) -> Overlap:
 
 
 def _contracts(part: pd.DataFrame, first: int) -> pd.DataFrame:
-    """Return the contracts of a partition's tokens: the number of tokens, and their times."""
+    """Count a partition's tokens by contract, with their first and last times."""
     group, addresses = contract_groups(text_column(part, "contract_address"))
-    addresses = addresses.take(pa.array(np.unique(group)))  # the last may be of no row
+    addresses = addresses.take(pa.array(np.unique(group)))  # the last address may have no row
     times = part.groupby(group)[["first_seen_at", "updated_at"]]
     rows = np.unique(group, return_index=True)[1]
     return pd.DataFrame(

@@ -154,7 +154,7 @@ def _read_of(spec: RunSpec, row: Sequence[Any], sequence: int) -> WalletRead:
     content = tuple(row[_CONTENT])
     if row[_LIST_FIELDS] is not None:
         content = compose(listed_fields(row[_LIST_FIELDS]))
-    # Without content, a list may have named only the id.
+    # Empty content counts only if the metadata was emptied: a list may have named only the id.
     emptied = row[_FIRST_SEEN] < spec.applied_at and row[_CHANGED] > spec.greatest_sequence
     shown = content if emptied or any(value is not None for value in content) else None
     return WalletRead(

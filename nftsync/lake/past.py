@@ -1,4 +1,4 @@
-"""Input of the removal guard in a lake: buckets' reports and the changes of the last 24 hours."""
+"""The last 24 hours of a lake, for the removal guard: stored changes and the run's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GuardInput(msgspec.Struct, kw_only=True):
         waiting: the removals that reads showed.
         changes: other changes of this run.
         first_reads: holdings that first reads showed.
-        last_reads: the previous read of each of these wallets.
+        last_reads: the time of the previous read of each wallet with changes or removals.
         listed: the number of balances of tracked wallets, by group.
     """
 
@@ -53,7 +53,7 @@ def guard_input(
 ) -> GuardInput:
     """Return a bucket's report after its reads.
 
-    `last` are its greatest change number and state number before them, `waiting` the removals.
+    `last` is the result of `last_numbers` before the reads; `waiting` has their removals.
     """
     changes = changes_since(connection, last[0] + 1)
     first_reads = changes_since(connection, last[0] + 1, baseline=True)
@@ -110,7 +110,7 @@ class LakeHistory:
             yield from self._lake.rows(name, self._run.start[name], where, columns)
 
     def count_losses(self) -> tuple[int, int]:
-        """Count all changes, and their wallets."""
+        """Count all changes, which include the losses, and their wallets."""
         changes = self.changes()
         return len(changes), len({change.wallet for change in changes})
 
@@ -140,7 +140,7 @@ class LakeHistory:
                 yield FirstRead(new.wallet, new.token, new.after, self._run.started_at)
 
     def last_read(self, wallet: str, at: str) -> str | None:
-        """Return a wallet's previous read; unknown (None) for stored changes."""
+        """Return the time of a wallet's previous read; None (unknown) for stored changes."""
         return None if at else self._last_reads.get(wallet)
 
     def new_wallets(self) -> Collection[str]:
@@ -148,7 +148,7 @@ class LakeHistory:
         return self._new_wallets.keys()
 
     def count_balances(self, more: Counter[Part]) -> Counter[Part]:
-        """Count the balances of each part; new wallets count their first read."""
+        """Count the balances of each part; new wallets have their first read's."""
         counts = Counter({Part(x, is_new=False): count for x, count in self._listed.items()})
         for part, count in more.items():
             counts[Part(part.group, is_new=False)] += count

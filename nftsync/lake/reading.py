@@ -156,7 +156,7 @@ def _read(
         result = SyncRun(mirror, pool, run, recorder, [stopped], False).run()
     changes = guard_input(mirror.connection, last, recorder.removals)
     if not any(spec.start.values()):
-        changes.changes = changes.first_reads = []  # the first run sees all wallets at once
+        changes.changes = changes.first_reads = []  # a first run has nothing to compare with
     return replace(
         recorder.report(mirror),
         wallets=len(run.plan),
@@ -202,10 +202,10 @@ class Recorder(RemovalGuard):
         self._batches += 1
 
     def report(self, mirror: Mirror) -> ReadReport:
-        """Return a report with the recorded reads' bounds, and the numbers of their mirror."""
+        """Return a report with bounds and checksum of the recorded reads."""
         (balances,) = mirror.connection.execute("SELECT count(*) FROM balance_rows").fetchone()
         return ReadReport(
-            changes=balances + 2 * self.entries,  # each may be added and removed
+            changes=balances + 2 * self.entries,  # an entry may be added and removed again
             states=len(self._lengths),
             greatest_sequence=mirror.numbers.take(),
             checksum=self.checksum,

@@ -79,10 +79,10 @@ _QUERY = re.compile(r"(https?://)(?:[^/@\s]*@)?([^\s?]*)\?\S*")
 
 
 def checked_address(url: str) -> str:
-    """Return a lake's address unchanged.
+    """Check a lake's address, and return it unchanged.
 
     Raises:
-        InputError: it names no bucket, or contains credentials.
+        InputError: it is invalid, names no bucket, or contains credentials.
     """
     if "://" not in url:
         return url

@@ -192,8 +192,8 @@ _WEBHOOK = {
 _RESOURCE = {**_texts("resource_type", "resource_id", "body", "fetched_at"), "sequence": _NUMBER}
 
 #: Tables by name, each after the tables that it refers to. A bucket of wallets has the rows of
-#: `wallets` to `past_states`. Its `known_tokens` are copies of `tokens` rows that its wallets hold
-#: or held, so it needs no other bucket.
+#: `wallets` to `past_states`. Its `known_tokens` are copies of the tokens that its wallets hold or
+#: held, so it needs no other bucket.
 TABLES: dict[str, Table] = {
     "wallets": _whole_table("wallets", _WALLET, "wallet_id"),
     "known_tokens": _TOKENS._replace(key=BUCKET),
@@ -315,8 +315,8 @@ def mirror_of(
 ) -> Iterator[Mirror]:
     """Copy a bucket, and whole tables without a key, into a temporary mirror for a block.
 
-    The tables in `names` are in the order of `TABLES`; without a version, a table has no rows.
-    `only` has conditions in SQL by table. New reads get numbers above `greatest_sequence`.
+    Give `names` in the order of `TABLES`; a table without a version stays empty. `only` has
+    conditions in SQL by table. New reads get numbers above `greatest_sequence`.
     """
     with TemporaryDirectory(prefix="nftsync-", dir=_scratch()) as folder:
         path = Path(folder, "bucket.db")

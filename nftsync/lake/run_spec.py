@@ -94,9 +94,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         url: the lake.
         driver: the driver's unique name.
-        run_id: the run.
         attempt: incremented when writing restarts.
-        buckets: the lake's number of buckets.
         planned: read only the named wallets.
         start: the version of each table that the run starts from.
         base: the version of each table that a step's writes start from.

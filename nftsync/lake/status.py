@@ -117,15 +117,7 @@ def _groups_of(pin: Pinned, bucket: int) -> list[WalletGroup]:
 
 
 class TableSize(msgspec.Struct):
-    """Size of a table at the version that is read.
-
-    Attributes:
-        name: the table.
-        version: the pinned version.
-        rows: the number of rows.
-        files: the number of files.
-        bytes: their total size.
-    """
+    """Size of a table at its pinned version: numbers of rows and files, and the files' bytes."""
 
     name: str
     version: int
@@ -139,7 +131,6 @@ class LakeStatus(msgspec.Struct):
 
     Attributes:
         lake: its folder or address.
-        buckets: its number of buckets.
         run: the last finished run.
         freshness: the rows of `freshness`, without ages.
         removals_held: counts of the removals held for review.

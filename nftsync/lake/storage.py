@@ -1,8 +1,8 @@
 """Delta tables of a lake, with writes that take effect once.
 
-Each write names its transaction (run, step, bucket, attempt) and starts from a recorded version. If
-another writer has committed since, Delta refuses it: another worker has made the same write, or a
-write conflict is raised.
+Each write names its transaction (run, step, bucket, attempt) and starts from a recorded version.
+Delta refuses it if another writer has committed since. It is then skipped if a worker has made the
+same write; otherwise, it raises a write conflict.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WRITER = WriterProperties(compression="ZSTD", max_row_group_size=100_000)
 _STAGED_WRITER = WriterProperties(compression="ZSTD", max_row_group_size=100)
 #: Commits of other buckets that one write may have to check.
 _MOST_COMMITS = 100_000
-#: Hours.
+#: Limit of a write's duration, in hours.
 _LONGEST_WRITE = 24
 _READER = {
     # Read sequentially to limit memory.
@@ -79,9 +79,6 @@ class Commit(NamedTuple):
     """Identity of a write, and the versions that it starts from.
 
     Attributes:
-        run_id: the run.
-        step: the step of the run.
-        bucket: the bucket.
         attempt: the run's attempt at writing.
         base: the version of each table that writes start from; the newest for other tables.
     """
@@ -135,7 +132,7 @@ def _threaded(batches: Iterable[pa.RecordBatch], errors: list[Exception]) -> Ite
 
 
 def added_in(run_id: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add a column with the run that adds the rows to a log."""
+    """Add the column of the run to rows for a log."""
     field = pa.field(ADDED_IN, pa.int64())
     for batch in batches:
         yield batch.append_column(field, pa.array([run_id] * batch.num_rows, pa.int64()))
@@ -243,7 +240,7 @@ class Lake:
             WriteConflict: another run's worker has written there since the base version.
         """
         table = self.open(name, commit.base.get(name))
-        # Checked in a version not older than `table`: Delta refuses conflicts with later commits.
+        # Checks all commits up to `table`'s version, as Delta refuses conflicts with later ones.
         if self.table(name).transaction_version(commit.name) is not None:
             return False
         errors: list[Exception] = []
@@ -386,6 +383,6 @@ class Lake:
         return {f"{name}/{path}": size for path, size in zip(paths, sizes, strict=True)}
 
     def drop_staged(self, until: int) -> None:
-        """Delete the staged rows of all runs up to one."""
+        """Delete the staged rows of runs up to `until`."""
         with suppress(CommitFailedError):  # a late worker has written; a later run repeats this
             self.open("staged").delete(f"run_id <= {until}")

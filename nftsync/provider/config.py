@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-#: Added to errors that a server that expects TLS may cause.
+#: Added to errors whose cause may be a server with TLS.
 HTTPS_HINT = "; base_url starts with http: does the server expect https?"
 
 

@@ -79,7 +79,7 @@ class ImageAddress(NamedTuple):
 
 
 class _Refused(Exception):
-    """Carries why an address is not shown."""
+    """Reason why an address is not shown."""
 
 
 def image_address(

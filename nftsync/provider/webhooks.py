@@ -101,7 +101,7 @@ _changes = msgspec.json.Decoder(_Changes)
 
 
 class _UnusableError(Exception):
-    """Carries the reason as its text."""
+    """Reason why a body is unusable, as its text."""
 
 
 def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable:

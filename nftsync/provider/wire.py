@@ -194,7 +194,7 @@ def decode_token(body: bytes, token_id: str) -> Content:
     shown = _value(fields.get("id", _NULL), _text)
     if isinstance(shown, str) and shown.lower() != token_id:
         raise UnusableResponse(f"$.id: the response is the record of another token, {shown[:80]!r}")
-    # The document promises only the metadata; an id identifies a token as well.
+    # The document guarantees only the metadata, but an id also identifies a token.
     if not isinstance(shown, str) and bytes(fields.get("metadata", _NULL))[:1] != b"{":
         raise UnusableResponse("$: no id and no metadata, so this is not a token record")
     content = _loose_content(msgspec.Raw(text), token_id)
@@ -213,7 +213,7 @@ def check_object(body: bytes) -> bytes:
 
 
 class _NeedsLooseReadError(Exception):
-    """A record has the id of another token."""
+    """A record has the id of another token, which the loose pass reports."""
 
 
 def _entries(

@@ -1,4 +1,4 @@
-"""`nftsync.sync`, and the client configuration from settings."""
+"""`nftsync.sync`: a sync of wallets, configured by settings and arguments."""
 
 from __future__ import annotations
 

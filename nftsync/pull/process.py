@@ -45,11 +45,11 @@ _FRAME_SECONDS = 0.05
 _LARGEST_FRAME = 1024**3
 #: Seconds that a stopping child has to send its last reads.
 _STOP_SECONDS = 1.0
-#: How often a child is replaced.
+#: Limit of a child's replacements.
 _MAX_REPLACEMENTS = 2
 #: The child sends a frame at least this often, in seconds, while the parent takes frames.
 _HEARTBEAT = 1.0
-#: The default timeout is an attempt's, limited to the first number, plus the second.
+#: The heartbeat timeout: an attempt's timeout, at most `_LONGEST_ATTEMPT`, plus `_MARGIN`.
 _LONGEST_ATTEMPT, _MARGIN = 60.0, 10.0
 #: Terminals and systemd signal the whole process group; only the parent handles these.
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -150,9 +150,9 @@ class Process(Reader[Task, Read]):
         return reads
 
     def _kill_if_stopped(self) -> None:
-        """Kill a child that was stopped and not continued.
+        """Kill a child without a heartbeat, such as one stopped by a signal.
 
-        While this process is stopped, the clock runs, so each check counts at most one heartbeat.
+        This process may also have been stopped, so each check counts at most one heartbeat's time.
         """
         with self._lock:
             moment = time.monotonic()

@@ -88,8 +88,8 @@ def read(
 ) -> Generator[float, None, AnyRead]:
     """Read an object; a failed read is an outcome, not an exception.
 
-    Yields the seconds to wait before each retry; `Stopped` thrown in there ends it as a failed
-    read. The sequence number and start time belong to the last request.
+    Yields the seconds to wait before each retry; if the caller throws `Stopped` there, the result
+    is a failed read. The sequence number and start time belong to the last request.
 
     Raises:
         InputError: the path of an object cannot be sent.
@@ -138,7 +138,7 @@ _Read = TypeVar("_Read", bound=AnyRead)
 
 
 class Reader(ABC, Generic[_Task, _Read]):
-    """Reads of many tasks at once, for one thread that submits and takes."""
+    """Parallel reads, for one thread that submits tasks and takes reads."""
 
     def __init__(self) -> None:
         # Two conditions, so that a finished read wakes only the thread that takes.

@@ -138,8 +138,8 @@ def _are_many(limits: RemovalLimits, rows: int, wallets: int) -> bool:
 class _Balance:
     """A balance that changed within 24 hours.
 
-    `before` is the amount at the start, `after` the amount in the latest read, and `stored` the
-    amount in the database. `moved` is the net amount of transfers, by kind of amount.
+    `before` is the amount 24 hours ago, `after` the amount in the latest read, and `stored` the
+    amount in the database. `moved` has the net amount of transfers: numbers, and a count of others.
     """
 
     group: str | None

@@ -61,7 +61,7 @@ _TIMEOUT = 0.2
 #: After such a wait for reads, in seconds, the next transaction also indexes some new tokens.
 _LONG_WAIT = 0.02
 _INDEXED_AT_ONCE = 4_000
-#: How often a stale read is repeated.
+#: Limit of repeats of a stale read.
 _MOST_STALE = 3
 #: Tokens per query.
 _BATCH = 2_000
@@ -166,7 +166,7 @@ def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[Wa
 
 
 def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, Iterator[TokenTask]]:
-    """Return the number and tasks of a run's tokens that it has not read by id."""
+    """Return the number and the tasks of tokens that a run has yet to read by id."""
     rows = over_keys(
         connection,
         "SELECT DISTINCT b.token_no FROM json_each(?1) k"
@@ -228,7 +228,8 @@ def sync_wallets(
     """
     with explained(database), sync_lock(database), ExitStack() as stack:
         mirror = stack.enter_context(Mirror(database))
-        signalled = stack.enter_context(interruptible())  # from here on, each run is ended
+        # From here on, a signal ends the run in order.
+        signalled = stack.enter_context(interruptible())
         run = begin(mirror, request)
         reader = open_reader(config, mirror.numbers, concurrency, access, tasks=len(run.plan))
         stack.enter_context(closing(reader))
@@ -236,13 +237,13 @@ def sync_wallets(
         guard = stack.enter_context(closing(RemovalGuard(limits)))
         interruptions = [signalled] if stopped is None else [signalled, stopped]
         result = SyncRun(mirror, reader, run, guard, interruptions, progress).run()
-        mirror.files.check()  # the data is lost if the file was moved
+        mirror.files.check()  # if the file was moved, the reads are lost
         return result
 
 
 @dataclass
 class SyncRun:
-    """Feeds a reader with a run's tasks, applies its reads, and counts the results.
+    """Loop of a run: feeds a reader with tasks, applies its reads, and counts the results.
 
     `_unfinished` maps submitted tasks without an outcome to their number of stale reads.
     """

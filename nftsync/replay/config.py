@@ -41,7 +41,7 @@ class Timing:
         late_check: interval between searches for webhooks deferred by a wrong clock.
         busy_sync: delay before a retry of a sync that another sync blocked.
         failed_sync: delay before a retry of a failed sync.
-        sync_check: longest delay of webhooks that came too early for the next sync.
+        sync_check: longest delay of webhooks that wait for a route's `at_most_every`.
         busy: longest wait for the database's lock.
         decide: longest wait of reads with removals for a joint decision.
     """
@@ -73,8 +73,8 @@ class ReplayConfig:
         run_sync: syncs all tracked wallets.
         organization_id: webhooks for others are quarantined; None: no check.
         concurrency: concurrent reads.
-        max_objects: most objects in work.
-        max_unknown: most unknown wallets and tokens to read that one object names.
+        max_objects: limit of objects in progress.
+        max_unknown: limit of unknown wallets and tokens to read per object that names them.
     """
 
     client: ClientConfig

@@ -1,7 +1,7 @@
 """Work of a replay: claims under a lease, jobs and their reads, triggered syncs, outages.
 
 A lease keeps two workers from processing the same webhooks. A read serves every waiting job whose
-webhooks were claimed before the read started, by their sequence numbers.
+webhooks were claimed before the read started, as sequence numbers show.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = logging.getLogger("nftsync.replay")
 
 #: Retries of a read that a newer one made stale.
 _MAX_STALE = 3
-#: Most jobs that wait for a sync in memory; a sync may take an hour.
+#: Limit of the jobs in memory that wait for a sync; a sync may take an hour.
 _MAX_WAITING = 10_000
 #: Refused objects in a row after which the provider counts as down; it may refuse a single object.
 _REFUSALS = 3
@@ -87,7 +87,7 @@ class LeasedRun:
     """
 
     def __init__(self, mirror: Mirror, config: ReplayConfig, on_lost: Callable[[], None]) -> None:
-        """Start without a lease; `on_lost` runs when another worker takes it."""
+        """Start without a lease; `on_lost` is called when a lease was lost."""
         self.counts: Counter[str] = Counter()
         self.guard = RemovalGuard(config.limits)
         self.settlements: list[Settlement] = []
@@ -102,7 +102,7 @@ class LeasedRun:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Take or renew the lease in a transaction."""
+        """Open a transaction that takes or renews the lease."""
         with self._mirror.transaction() as transaction:
             connection, at = transaction.connection, now()
             if self._run is None:
@@ -241,7 +241,7 @@ class LeasedRun:
         return [*((read, None) for read in aside), *done]
 
     def release(self, transaction: Transaction, entries: int) -> list[tuple[AnyRead, Applied]]:
-        """Apply reads of about `entries` list entries after the decision on removals."""
+        """Apply waiting reads, of about `entries` list entries, after the removal guard decided."""
         _, run = self._current
         released = self.guard.release(transaction, run.run_id, entries)
         applied = self._counted(transaction, released)
@@ -280,7 +280,7 @@ def _unknown_wallets(connection: sqlite3.Connection, reads: Sequence[AnyRead]) -
 
 
 class Work:
-    """Jobs in work and their reads, for one thread."""
+    """Jobs in progress, and their reads; for one thread."""
 
     def __init__(self) -> None:
         self._jobs: set[Job] = set()
@@ -316,7 +316,7 @@ class Work:
         return tasks
 
     def withdraw(self, tasks: Iterable[AnyTask]) -> None:
-        """Request submitted reads again that did not start."""
+        """Request again the submitted reads that did not start, if jobs wait for them."""
         for task in tasks:
             subject = subject_of(task)
             self._in_flight.pop(subject, None)
@@ -439,7 +439,7 @@ class TriggeredSync:
 
 
 class CircuitBreaker:
-    """Pauses reads while the provider is down, and defers single objects that it refuses.
+    """Breaker that pauses reads while the provider is down, and defers objects that it refuses.
 
     After a pause, one object tests the provider. An outage uses up no attempts.
 

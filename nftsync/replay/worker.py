@@ -102,7 +102,7 @@ class Worker:
     # A step, and the end ---------------------------------------------------------------------
 
     def step(self, due: str | None = None) -> bool:
-        """Claim webhooks due by `due` (default: now), and apply reads; return whether any."""
+        """Claim webhooks due by `due` (default: now), and apply reads; return whether any came."""
         if time.monotonic() >= self._renew_at:
             self._renew_at = time.monotonic() + self.timing.renew
             self._lease.renew()
@@ -195,7 +195,7 @@ class Worker:
             if tasks:
                 self._work.add(job, tasks)
             elif job.recheck or (route is not None and route.kind != "sync"):
-                self._settle(job, "done")  # an untracked wallet
+                self._settle(job, "done")  # untracked, or a recheck without a read
             elif route is None:
                 error = f"no route for the type {job.key.resource_type[:80]!r}"
                 self._settle(job, "unrouted", error)
@@ -341,7 +341,7 @@ class Worker:
             self._settle(job, "done")
 
     def _release(self, job: Job, error: str | None = None, wait: float | None = None) -> None:
-        """Return a job's webhooks to pending, due in `wait` seconds or when they were."""
+        """Return a job's webhooks to pending, due in `wait` seconds or as before."""
         due_at = None if wait is None else _in_seconds(wait)
         recheck_at = _in_seconds(wait or 0.0) if job.recheck else None
         self._settle(job, "pending", error, due_at=due_at, recheck_at=recheck_at)
@@ -399,7 +399,7 @@ def replay_once(
                 if idle and not worker.busy:
                     break
                 if idle and not worker.awaits_reads:
-                    stopped.wait(config.timing.read_timeout)  # for a sync
+                    stopped.wait(config.timing.read_timeout)  # a requested sync is running
             worker.interrupted = stopped.is_set()
     outcome = {
         "seconds": round(time.monotonic() - began, 3),
@@ -422,7 +422,7 @@ def replay_continuously(
     Args:
         database: created or migrated if needed.
         config: the configuration.
-        stopped: set it, and then `wake`, to stop; the other webhooks are released.
+        stopped: set it, and then `wake`, to stop; unprocessed webhooks are released.
         wake: set when webhooks were stored in this process.
         on_progress: called with the increase of the counts.
         on_damaged: called with SQLite's report of damage, perhaps repeatedly.

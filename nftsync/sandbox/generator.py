@@ -1,4 +1,4 @@
-"""Generate worlds: the same arguments give the same bytes on every machine."""
+"""Generator of worlds: the same arguments give the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _SITE = "https://example.com"
 def generate(*, wallets: int = 50, nfts: int = 20, seed: int = 0, image_base: str = "") -> World:
     """Generate a world with `nfts` NFTs in each wallet.
 
-    `image_base` is the base URL of the server of its pictures.
+    `image_base` is the base URL of its pictures.
     """
     maker = _Generator(Random(f"generate {seed}"), image_base)  # noqa: S311 - to be repeatable
     world = World(seed=seed, organization_id=maker.organization)

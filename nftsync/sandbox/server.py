@@ -240,7 +240,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
     Edits of `sandbox` send webhooks, and edits of `world` do not.
 
     Args:
-        world: the world, or a function that builds it for a base URL, unless the state has one.
+        world: the world, or a function that builds it for a base URL; unused if `state` has one.
         host: address to listen on.
         port: 0: any free port.
         state: a file for the world, the configuration and undelivered webhooks; None: no file.

@@ -48,7 +48,7 @@ _ATTEMPT_SECONDS = 3.0
 _AT_ONCE = 16
 #: Seconds between queries for due attempts; a query takes some 50 µs.
 _POLL_SECONDS = 0.005
-#: Shorter than receivers keep idle connections, as a connection that is closing costs an attempt.
+#: Shorter than receivers keep connections: a request on a closing connection costs an attempt.
 _IDLE_SECONDS = 2.0
 
 #: Key/value updates as unchanged JSON text, or None.
@@ -139,7 +139,7 @@ class Sandbox:
     def mint(
         self, wallet_id: str, amount: int | str, metadata: Mapping[str, object]
     ) -> tuple[str, list[str]]:
-        """Mint a token, queue `nft`/`Token` and `nft`/`Wallet`, and return its id and theirs."""
+        """Mint a token, queue `nft`/`Token` and `nft`/`Wallet`; return its id and the webhooks'."""
         with self._state.transaction():
             token = self.world.mint(wallet_id, amount, metadata)
             made = self.emit("nft", "Token", token, "create")
@@ -161,7 +161,7 @@ class Sandbox:
     ) -> list[str]:
         """Queue one webhook, without an edit; return its id if the configuration allows it.
 
-        `resource_id` is any UUID, sent as written; other texts are free.
+        `resource_id` is any UUID, sent as written; the other texts may be anything.
         """
         normalize_uuid(resource_id, "resource id")
         config, run = self.config, self._state.run
@@ -240,7 +240,7 @@ class Sandbox:
 
 
 class Sender:
-    """Sends a sandbox's due webhooks in a thread until `close`.
+    """Thread that sends a sandbox's due webhooks until `close`.
 
     The thread calls `on_broken` once with an unexpected exception that ends it; None: only log.
     """

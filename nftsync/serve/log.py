@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("nftsync.log")
 
 _MAX_LINES_A_SECOND = 10
-#: Most buffered bytes for stderr; later lines are dropped.
+#: Limit of the buffer for stderr, in bytes; further lines are dropped.
 _MAX_BUFFERED = 256 * 1024
 #: Longest wait for the buffer at the end of the process, in seconds.
 _LAST_SECONDS = 1.0
@@ -33,7 +33,7 @@ def unblock_stderr() -> None:
     """Make writes to `sys.stderr` nonblocking until the process ends."""
     try:
         descriptor = sys.stderr.fileno()
-    except (AttributeError, io.UnsupportedOperation):  # it is closed, or in memory
+    except (AttributeError, io.UnsupportedOperation):  # stderr is closed, or in memory
         return
     pipe = _Unblocked(descriptor)
     encoding, errors = sys.stderr.encoding, sys.stderr.errors
@@ -57,23 +57,23 @@ def log_lines(level: int = logging.INFO, stream: TextIO | None = None) -> loggin
     )
     on_terminal = handler.stream is not None and handler.stream.isatty()  # it may be closed
     handler.setFormatter(_PlainFormatter() if on_terminal else formatter)
-    # Limited, because any sender can cause them: refused webhooks (with `remote`), and waitress's
-    # reports of invalid requests.
+    # Any sender can cause refused webhooks (with `remote`) and waitress's reports of invalid
+    # requests, so both are limited.
     handler.addFilter(_Bounded(lambda record: hasattr(record, "remote")))
     handler.addFilter(_Bounded(lambda record: record.name.startswith("waitress")))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level)
-    # They would log each follow-up read with its URL.
+    # httpx would log each follow-up read with its URL.
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # Its warning, that all threads are busy, is normal while the disk is slow.
+    # The warning that all threads are busy is normal while the disk is slow.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     return handler
 
 
 class _PlainFormatter(logging.Formatter):
-    """Lines such as `12:00:05Z WARNING refused a webhook: reason wrong`, without zero values."""
+    """Plain lines, such as `12:00:05Z WARNING refused a webhook: reason wrong`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%SZ")
@@ -113,7 +113,7 @@ class _Bounded(logging.Filter):
 
 
 class _Unblocked(io.RawIOBase):
-    """Standard error, written by a thread that holds no lock that Python needs to exit."""
+    """Standard error, written by a thread without the locks that Python takes at exit."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

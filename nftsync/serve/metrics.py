@@ -47,7 +47,7 @@ _CHANGES = """
 
 
 class Freshness(Collector):
-    """Metrics of the mirror, read at each collection; none while the database is unreadable.
+    """Metrics of the mirror, read at each collection; if it is unreadable, only its log's size.
 
     Args:
         database: the database.
@@ -76,7 +76,7 @@ class Freshness(Collector):
             metrics += [
                 _gauge(
                     "nftsync_removals_held",
-                    "Removals held for review: more than the limit for 24 hours.",
+                    "Removals held for review, because they exceed the limit for 24 hours.",
                     removals.balances + removals.emptied,
                 ),
                 _gauge(
@@ -131,7 +131,7 @@ def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     yield wallets
     yield _gauge(
         "nftsync_stalest_wallet_age_seconds",
-        "Age of the last read of the least recently read tracked wallet.",
+        "Longest time since a tracked wallet was read.",
         _age(connection, _STALEST, moment),
     )
 

@@ -1,4 +1,4 @@
-"""Replays and full syncs from settings, and the schedule of full syncs.
+"""Schedule of full syncs, and the configuration of replays and full syncs from settings.
 
 Full syncs find changes that webhooks missed.
 """
@@ -30,8 +30,7 @@ from nftsync.times import format_time
 
 _log = logging.getLogger("nftsync.sync")
 
-#: Shortest wait between syncs, and after a failed one; doubled by each further failure, up to the
-#: interval.
+#: Shortest wait between syncs. Each failure in a row doubles it, up to the interval.
 _LEAST_WAIT = timedelta(seconds=30)
 
 

@@ -2,7 +2,7 @@
 
 A wallet has the digest and ETag of its last response only while the database agrees with that
 response, so unchanged responses can be skipped. When a read changes a token, all other wallets that
-list the token lose both. So does a wallet whose read lost against a later read of a token.
+list the token lose both. A wallet has neither if a later read of a token contradicts its list.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Batch:
         if ok:
             self._state(read, wallet, listed, any(balances))
             wallet.digest = read.digest if agreed else None
-        else:  # an incomplete read confirms less than the response of the digest
+        else:  # the digest's response was complete, and this read is not
             wallet.digest = None
             if not applied.changed_nothing:  # the current state ends, without a successor
                 wallet.state_id = None

@@ -1,7 +1,7 @@
-"""Contracts of tokens, and their names.
+"""Contract addresses in one spelling, and the names of collections.
 
-A label precedes a name from the collections file, which precedes a name guessed from the names of
-the contract's tokens.
+A label is preferred to a name from the collections file, and that to a name guessed from the names
+of the contract's tokens.
 """
 
 from __future__ import annotations

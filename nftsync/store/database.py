@@ -482,7 +482,7 @@ class Checkpoints:
 
     def _move_most(self) -> None:
         _checkpoint(self._connection)
-        self._warn(_checkpoint(self._connection))  # pages added during the first
+        self._warn(_checkpoint(self._connection))  # for the pages that the first one missed
 
     def _warn(self, left: int) -> None:
         if left < self._long_log:

@@ -1,4 +1,4 @@
-"""SQL conditions: by wallet, contract and period."""
+"""Filters by wallet, contract and period, as SQL conditions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Filters:
             )
             values.append(msgspec.json.encode(self.wallet_ids).decode())
         if self.contract is not None:
-            # A wallet has few rows; the plus stops SQLite from looking up each of its tokens.
+            # A wallet has few rows; the plus stops SQLite from searching by token instead.
             plus = "+" if conditions else ""
             of_contract = is_contract(self.contract)
             conditions.append(f"{plus}{token} IN (SELECT {token} FROM tokens WHERE {of_contract})")
@@ -70,18 +70,17 @@ def find_filters(
     since: str | None = None,
     until: str | None = None,
 ) -> Filters:
-    """Look up the wallets and the contract that filters name.
+    """Build filters from the names of wallets, groups and a contract.
 
     Args:
         wallet: one wallet or several, by id or label; None is all.
-        group: one group of wallets or several; None is all. With `wallet`, wallets of both.
+        group: one group of wallets or several; None is all. With `wallet`, only wallets in both.
         contract: an address, or the name of a collection; None is all.
         since: a time in the stored form, or None.
         until: a time in the stored form, or None.
 
     Raises:
-        InputError: the database has no such wallet label, group or contract, or several. Or `since`
-            is after `until`.
+        InputError: a label, group or contract is unknown or ambiguous, or `since` is after `until`.
     """
     if since is not None and until is not None and since > until:
         raise InputError(f"since ({since}) is after until ({until}); swap them")
@@ -101,7 +100,7 @@ def is_contract(contract: str) -> str:
 
 #: Addresses that an error lists.
 _LISTED = 5
-#: Whether a token has or had an address; contracts are stored some time after their tokens.
+#: Whether a token has or had this address; its contract may not be stored yet.
 _IS_TOKENS = """
     SELECT EXISTS (SELECT 1 FROM tokens WHERE contract_address = ?1) OR EXISTS (
         SELECT 1 FROM token_change_rows WHERE before ->> 'contract_address' = ?1)

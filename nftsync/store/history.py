@@ -47,7 +47,7 @@ def first_row(
         The lowest key of rows from that time on; above all keys if there are none.
     """
     low, high = database.execute(
-        # Two queries: SQLite looks both ends up in its tree, but scans for both in one.
+        # Two queries, because SQLite scans the table if one query asks for both ends.
         f"SELECT (SELECT min({key}) FROM {table}), (SELECT max({key}) FROM {table})"
     ).fetchone()
     if low is None:
@@ -143,7 +143,7 @@ def first_change(
 
 
 class Part(NamedTuple):
-    """The wallets of a group that were first read within 24 hours, or the others."""
+    """A group's new wallets, first read within 24 hours, or its other wallets."""
 
     group: str | None
     is_new: bool
@@ -203,7 +203,7 @@ class LastDay:
         self._counted_at = -_COUNTED_FOR
 
     def begin(self, connection: sqlite3.Connection, at: str) -> None:
-        """Find the first change; `connection` is in no transaction, as counting takes a second."""
+        """Find the first change of the day; call it outside transactions, as it is slow."""
         self._connection = connection
         self.at = at
         self._first = first_change(connection, at)
@@ -305,7 +305,7 @@ class LastDay:
 def changes_since(
     connection: sqlite3.Connection, first: int, *, baseline: bool = False
 ) -> list[Change]:
-    """Return changes from `first` on, oldest first: of first reads, or all others."""
+    """Return changes from number `first` on, oldest first: of first reads, or all others."""
     rows = connection.execute(
         "SELECT w.wallet_id, w.wallet_group, t.token_id, c.old_amount, c.new_amount, c.observed_at"
         " FROM balance_change_rows c JOIN wallets w USING (wallet_no)"

@@ -1,7 +1,7 @@
 """The inbox: storing webhooks, claiming them by object, and settling them.
 
 The receiver stores webhooks as `pending` or `quarantined`; replay sets all other states. A claim
-takes all due webhooks of an object, unless some of that object are running. So a webhook that
+takes all due webhooks of an object, unless the object has running webhooks. So a webhook that
 arrives during a read waits for the next read.
 """
 
@@ -47,9 +47,9 @@ class Delivery(NamedTuple):
 def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: str) -> list[Stored]:
     """Put webhooks into the inbox, inside the caller's write transaction.
 
-    A webhook with a stored id and body counts as a further delivery. A stored id with another body,
-    and an unusable webhook, go into quarantine under an id made from the body, so that they do not
-    occupy the id.
+    A webhook with a stored id and body counts as a further delivery. A webhook that is unusable, or
+    has a stored id and another body, is quarantined. Its new id, made from the body, leaves the
+    sent id free.
 
     Args:
         deliveries: the webhooks, in the order of arrival.
@@ -96,7 +96,7 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     return results
 
 
-#: All states except `done`, whose ever growing number would take ever longer to count.
+#: All states except `done`, as counting done webhooks would take ever longer.
 UNFINISHED_STATES = tuple(state for state in STATES if state != "done")
 
 
@@ -114,7 +114,7 @@ def webhooks_by_state(
 
 # The queue --------------------------------------------------------------------------------------
 
-#: Counted attempts before a webhook is dead; the last is about two hours after the first.
+#: Counted attempts before a webhook is dead; the last is about 2.5 hours after the first.
 MOST_ATTEMPTS = 8
 #: Seconds after the first failed attempt, times four after each further one; and the maximum.
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 5.0, 3_600.0
@@ -122,9 +122,10 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = 5.0, 3_600.0
 #: Rows of the queue that one search for objects reads.
 _LOOKED_AT = 4_000
 
-#: Longer than any backoff. At time ?2, with ?3 this much later, the webhook `q` has a due time that
-#: only a wrong clock of the worker or the receiver can have set.
+#: Longer than any backoff.
 _LONGEST_WAIT = timedelta(hours=2)
+#: Only a wrong clock of the worker or the receiver can have set the due time of the webhook `q`.
+#: The current time is ?2, and ?3 is `_LONGEST_WAIT` later.
 _WRONGLY_LATE = (
     "(q.next_attempt_at > ?3 OR (q.received_at > ?2 AND q.next_attempt_at = q.received_at))"
 )
@@ -141,7 +142,7 @@ _RUNNING = (
     f" AND r.resource_type = q.resource_type AND r.{_ACTIVE} AND r.state = 'running'"
 )
 
-#: The webhook `q` names an object (it does not if written by hand), which has no running webhooks.
+#: The object of the webhook `q` has no running webhooks. A webhook written by hand may lack one.
 _IDLE = f"q.resource_type IS NOT NULL AND q.resource_id IS NOT NULL AND NOT EXISTS ({_RUNNING})"
 
 
@@ -175,7 +176,7 @@ class Settlement(NamedTuple):
         error: the reason; None keeps the last error of released webhooks.
         due_at: the new due time of released webhooks; None keeps the old one.
         recheck: this settles a recheck, so no webhooks are running.
-        look_again_at: the time of the recheck, or None.
+        look_again_at: the time of the next recheck of the webhook `webhook_id`, or None.
     """
 
     key: ObjectKey
@@ -193,12 +194,12 @@ class Settlement(NamedTuple):
 def due_objects(
     connection: sqlite3.Connection, due: str, at: str, count: int, *, late: bool = True
 ) -> list[ObjectKey]:
-    """Return objects with due and without running webhooks, the longest due first.
+    """Return objects with due webhooks and no running ones, the longest due first.
 
     Args:
         due: webhooks due by this time.
         count: maximum number of objects.
-        late: include webhooks whose due time a wrong clock set; the search reads all webhooks that
+        late: include webhooks with a due time from a wrong clock; this also reads all webhooks that
             are not due.
     """
     keys: dict[ObjectKey, None] = {}
@@ -288,7 +289,7 @@ def claim(
 
 
 def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> None:
-    # Under the id that the receiver gives a quarantined webhook.
+    # The receiver gives a quarantined webhook the same id.
     over_keys(
         connection,
         "UPDATE OR IGNORE webhooks SET webhook_id = 'q-' || body_sha256"
@@ -353,8 +354,8 @@ def acknowledge(
         most: maximum number of webhooks, and of settlements.
 
     Returns:
-        The number of webhooks by new state, and the remaining settlements. Repeat none of the
-        others: their objects may have been claimed again.
+        The number of webhooks by new state, and the remaining settlements. Pass only these to the
+        next call: the other objects may have been claimed again.
     """
     step = settlements[:most]
     connection.executemany(

@@ -265,7 +265,7 @@ def _sequence_numbers(connection: sqlite3.Connection) -> SequenceNumbers:
 def sequence_numbers(connection: sqlite3.Connection) -> tuple[SequenceNumbers, bool]:
     """Return the sequence numbers of a database, and whether their offset is new.
 
-    The caller stores a new offset. So a clock behind the greatest stored number freezes no wallet.
+    The caller stores a new offset. It keeps a clock set back from making all reads stale.
     """
     offset, greatest = connection.execute(
         "SELECT sequence_offset, greatest_sequence FROM mirror_state"

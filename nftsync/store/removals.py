@@ -1,4 +1,4 @@
-"""The tables of the removal guard: removals per wallet, and reads held for review.
+"""Removals in reads, and the table of removals held for review.
 
 A removal is a missing balance, emptied metadata, or an amount below half of its last value or of
 its value 24 hours ago. A replaced name also counts, because a faulty provider may give all tokens

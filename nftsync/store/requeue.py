@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STEP_BYTES = 8_000_000
 _STEP = 1_000
 
-#: Reset a webhook as if new; a worker that still processes it finds its lease gone.
+#: Resets a webhook as if it were new.
 _AFRESH = (
     "state = 'pending', attempts = 0, next_attempt_at = ?2, last_error = NULL,"
     " finished_at = NULL, lease_no = NULL, look_again_at = NULL"
@@ -77,7 +77,7 @@ def normalize_webhook_id(value: str) -> str:
 
 
 def numbers_of_ids(connection: sqlite3.Connection, webhook_ids: Iterable[str]) -> array[int]:
-    """Return the numbers of webhooks, in the order of their ids, without duplicates.
+    """Return the numbers of webhooks, in the given order, without duplicates.
 
     Raises:
         InputError: a webhook is not in the inbox.
@@ -106,7 +106,7 @@ def numbers_in_state(connection: sqlite3.Connection, state: str) -> array[int]:
 def prunable(
     connection: sqlite3.Connection, before: str, state: str = "done"
 ) -> list[tuple[int, int]]:
-    """Return the webhooks with a body and a state from before a time, the oldest first.
+    """Return the webhooks that have a body and were settled before a time, oldest first.
 
     Args:
         before: the time, in the stored form.

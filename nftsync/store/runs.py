@@ -4,8 +4,7 @@ A run's row has its plan, its counts and its status, so an interrupted run can b
 
 A lease is a worker's right to its claimed webhooks. Its number is the fencing token: claimed
 webhooks are `running` under that number, and only a worker whose number is in `leases` may
-acknowledge them. The next worker to claim removes expired leases and returns their webhooks to
-`pending`.
+acknowledge them. Any worker removes expired leases, and returns their webhooks to `pending`.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def start_run(
 
 
 def reopen(connection: sqlite3.Connection, run: Run) -> None:
-    """Mark a run as running again that was interrupted or taken for dead."""
+    """Mark a run that was interrupted, or taken for dead, as running again."""
     connection.execute(
         "UPDATE sync_runs SET status = 'running', finished_at = NULL, error = NULL"
         " WHERE run_id = ?",
@@ -124,7 +123,7 @@ def reopen(connection: sqlite3.Connection, run: Run) -> None:
 
 
 def last_full_sync_began(connection: sqlite3.Connection, since: str) -> str | None:
-    """Return the start of the last successful sync of all tracked wallets after a time."""
+    """Return the start, if after `since`, of the last full sync that ended `ok` or `partial`."""
     row = connection.execute(
         "SELECT started_at FROM sync_runs WHERE reads_all AND started_at > ?"
         " AND status IN ('ok', 'partial') ORDER BY started_at DESC LIMIT 1",
@@ -134,7 +133,7 @@ def last_full_sync_began(connection: sqlite3.Connection, since: str) -> str | No
 
 
 def all_read_since_webhook(connection: sqlite3.Connection, webhook_id: str) -> bool:
-    """Return whether a sync of all tracked wallets has succeeded since a webhook arrived."""
+    """Return whether a full sync that began after a webhook arrived ended `ok` or `partial`."""
     (received_at,) = connection.execute(
         "SELECT received_at FROM webhooks WHERE webhook_id = ?", (webhook_id,)
     ).fetchone()
@@ -206,7 +205,7 @@ _LASTS = timedelta(seconds=20)
 #: Maximum rows that one transaction marks; about 50 ms.
 ROWS_AT_ONCE = 4_000
 
-#: Expired at the current time ?1, or expiring after ?2, later than any lease: set by a wrong clock.
+#: Leases that expired before ?1, the current time, or expire after ?2, set by a wrong clock.
 _EXPIRED = "(expires_at < ?1 OR expires_at > ?2)"
 
 #: Running webhooks whose lease has ended.

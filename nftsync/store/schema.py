@@ -1,4 +1,4 @@
-"""The schema, and its migrations with sqlite-utils from the SQL files in `migrations`."""
+"""The database's schema, and its migrations from SQL files, run by sqlite-utils."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
             f"{name} was made by an earlier version of nftsync{without}; nftsync reads a temporary"
             " copy that it upgrades. To upgrade the file itself: `nftsync migrate`, or a sync",
             EarlierDatabase,
-            stacklevel=1,  # Python shows each text once per line, so once per database
+            stacklevel=1,  # Python shows a warning once per line and text, so once per database
         )
         yield copy
 

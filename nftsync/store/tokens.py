@@ -85,7 +85,7 @@ _ADDRESS = CONTENT_COLUMNS.index("contract_address")
 
 
 class Token(msgspec.Struct):
-    """A token's row; `stored` is the content in the full-text index."""
+    """A token's row; `stored` is its content before the batch."""
 
     no: int
     sequence: int
@@ -318,7 +318,7 @@ class TokenBatch:
             if read.sequence < self._list_sequence(token):
                 return False
             self._keep(token, source)
-            if merged == token.content:  # the next detail read may make them differ
+            if merged == token.content:  # the next detail read may change that
                 self.stale.append((read.sequence, token.no))
                 return agreed
             self._change(token, merged, read)

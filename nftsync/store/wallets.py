@@ -32,7 +32,7 @@ _KNOWN = (
     " w.body_sha256, w.sequence, w.status, w.tracked"
 )
 
-#: Read before ?2 (a time or NULL), or with a wrong clock, after the current time ?3.
+#: Not read since ?2 (NULL: any time). A read after ?3, the current time, had a wrong clock.
 _READ_BEFORE = "(?2 IS NULL OR synced_at IS NULL OR synced_at < ?2 OR synced_at > ?3)"
 
 
@@ -72,7 +72,7 @@ class KnownWallet(NamedTuple):
 def register(
     connection: sqlite3.Connection, wallets: Sequence[WalletLine], at: str, *, track: bool = False
 ) -> int:
-    """Add new wallets, and set the labels and groups that lines have.
+    """Add new wallets, and set the labels and groups that lines name.
 
     Args:
         track: track untracked wallets again.
@@ -182,7 +182,7 @@ def has_all_tracked(connection: sqlite3.Connection, numbers: array[int]) -> bool
 def numbers_of(
     connection: sqlite3.Connection, wallet_ids: Iterable[str], *, read_before: str | None = None
 ) -> array[int]:
-    """Return the numbers of wallets, in the order of their ids, without duplicates."""
+    """Return the numbers of wallets, in the given order, without duplicates."""
     rows = over_keys(
         connection,
         "SELECT w.wallet_no FROM json_each(?1) k"
