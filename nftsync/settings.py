@@ -359,6 +359,7 @@ class Settings:
         in_environment=False,
     )
     collections_file: Path | None = _key(_path, "CSV of collection names")
+    hidden_file: Path | None = _key(_path, "CSV of contracts and tokens to hide as spam")
     removal_limit: float = _key(
         _SHARE, "Share of holdings that may be removed within 24 hours without review", 0.5
     )

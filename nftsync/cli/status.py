@@ -257,7 +257,11 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
 
 def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:
     from nftsync.errors import NftsyncError
-    from nftsync.pull.list_files import read_collections_file, read_wallets_file
+    from nftsync.pull.list_files import (
+        read_collections_file,
+        read_hidden_file,
+        read_wallets_file,
+    )
     from nftsync.reports.status import Check
 
     first = None
@@ -270,12 +274,15 @@ def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:
             yield Check("ok", "wallets file", f"{settings.wallets_file}: {len(lines):,} wallets")
         except NftsyncError as error:
             yield Check("FAILED", "wallets file", str(error))
-    if settings.collections_file is not None:
-        try:
-            names = read_collections_file(settings.collections_file)
-            yield Check("ok", "collections file", f"{settings.collections_file}: {len(names):,}")
-        except NftsyncError as error:
-            yield Check("FAILED", "collections file", str(error))
+    for name, path, read in (
+        ("collections file", settings.collections_file, read_collections_file),
+        ("hidden file", settings.hidden_file, read_hidden_file),
+    ):
+        if path is not None:
+            try:
+                yield Check("ok", name, f"{path}: {len(read(path)):,}")
+            except NftsyncError as error:
+                yield Check("FAILED", name, str(error))
     return first
 
 

@@ -14,11 +14,13 @@ from nftsync.columnar.amounts import AmountKind, amount_columns
 from nftsync.columnar.balances import read_balances, read_confirmations
 from nftsync.columnar.columns import frame_of, moments, text, times
 from nftsync.columnar.filters import Moment, shown, stored_time, wallet_numbers
+from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
 from nftsync.columnar.tokens import CONTRACT_COLUMNS, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
 from nftsync.store.filters import Filters, is_contract
+from nftsync.store.wallets import WalletIds
 from nftsync.text import counted
 
 #: All columns in order; an amount has three.
@@ -37,10 +39,13 @@ def read_holdings(
     as_of: Moment | None = None,
     amounts: AmountKind = None,
     needs: Collection[str] | None = None,
+    exclude: WalletIds = (),
+    hidden: bool = True,
 ) -> pd.DataFrame:
     """Read `frames.holdings`, or only the columns in `needs`, which takes less time.
 
-    A name in `needs` that `holdings` does not have reads all columns.
+    A name in `needs` that `holdings` does not have reads all columns. Wallets in `exclude` are left
+    out.
     """
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
@@ -60,9 +65,15 @@ def read_holdings(
         narrow = ids is not None or (contract is not None and moment is None)
         wanted = np.unique(balances.tokens) if narrow else None
         tokens = read_tokens(source, content, wanted=wanted, as_of=moment)
+        left_out = hidden_rows(source, balances.tokens, include=hidden)
+        excluded = wallet_numbers(source, exclude)
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
     rows = (holder >= 0) & (token >= 0) & tokens.in_contract(contract, balances.tokens)
+    rows &= ~np.isin(balances.wallets, excluded)
+    left_out = rows & left_out
+    rows &= ~left_out
+    hidden_holdings = left_out & balances.amounts.nonzero()
     if not rows.all():
         balances, holder, token = balances.rows(rows), holder[rows], token[rows]
     by_holder, by_token = pa.array(holder), pa.array(token)
@@ -97,7 +108,7 @@ def read_holdings(
         finished_columns["confirmed_before"] = times(confirmations.before[holder])
         finished_columns["confirmed_after"] = times(confirmations.after[holder])
         finished_columns["certainty"] = text(confirmations.certainty.take(by_holder))
-    return frame_of(finished_columns)
+    return marked(frame_of(finished_columns), hidden_holdings)
 
 
 _FIRST = """

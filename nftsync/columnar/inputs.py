@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from nftsync.columnar.columns import TEXT, coded, first_rows
 from nftsync.columnar.filters import filters_of
+from nftsync.columnar.hidden import HIDDEN
 from nftsync.columnar.holdings import read_holdings
 from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.columnar.tokens import collections_of, contract_groups, contract_keys
 from nftsync.errors import InputError
 from nftsync.exact_sum import is_zero
-from nftsync.store.wallets import Labelled, WalletIds, given_wallets, ids_in, ids_named
+from nftsync.store.wallets import Labelled, WalletIds, given_wallets, ids_named
 
 #: The input of an analysis: a frame, or a database to read it from.
 FrameOrDb: TypeAlias = "pd.DataFrame | Store"
@@ -36,6 +37,7 @@ def load_holdings(
     *,
     needs: Sequence[str] = ("wallet_id", "token_id", "amount"),
     wants: Sequence[str] = (),
+    hidden: bool = False,
     **filters: Any,
 ) -> pd.DataFrame:
     """Return holdings from a frame or a database, without zero balances and excluded wallets.
@@ -48,6 +50,7 @@ def load_holdings(
         exclude: wallets to leave out, by id, or by label if the frame has `wallet_label`.
         needs: required columns, besides `wallet_id` and `amount`.
         wants: columns to use if present.
+        hidden: include hidden tokens, for a database only.
         filters: `wallet`, `group` and `contract`, for a database only.
 
     Returns:
@@ -57,19 +60,24 @@ def load_holdings(
     needs = list(dict.fromkeys((*needs, "wallet_id", "amount")))
     if isinstance(holdings, pd.DataFrame):
         frame = holdings
-        for name, value in filters.items():
+        for name, value in {**filters, HIDDEN: hidden or None}.items():
             if value is not None:
                 raise InputError(
-                    f"{name}= filters a database only; select rows of a frame instead:"
-                    " holdings[holdings[...] == ...]"
+                    f"{name}= filters a database only; use it in frames.holdings, or select rows of"
+                    " the frame: holdings[holdings[...] == ...]"
                 )
         left_out = set(ids_named(given_wallets(exclude), lambda: labeled_wallets(frame)))
     else:
+        left_out = set()
         with reading(holdings) as source:
-            left_out = set(ids_in(source.cursor, exclude))
-            columns = {*needs, *wants, "amount_text"}
-            resolved = filters_of(source, **filters)
-            frame = read_holdings(source, resolved, needs=columns, amounts="exact")
+            frame = read_holdings(
+                source,
+                filters_of(source, **filters),
+                amounts="exact",
+                needs={*needs, *wants, "amount_text"},
+                exclude=exclude,
+                hidden=hidden,
+            )
     require_columns(frame, needs)
     for name in {"wallet_id", *needs}.intersection(_IDS):
         if frame[name].isna().any():

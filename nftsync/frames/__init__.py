@@ -17,6 +17,8 @@ Shared parameters:
   unless it is `0x` and 40 hex digits. With `as_of` or `at`, the token's contract at that time
   counts.
 - `exclude`: one wallet or several to leave out, by id or label, such as burn addresses.
+- `hidden`: include hidden tokens. By default they are left out, by their current contract or id,
+  and `frame.attrs["hidden"]` is the number of rows or holdings left out, if any.
 - `since`, `until`, `start`, `end`: the first and last time, both included.
 - `as_of`, `at`: a past time; the function returns the state known then. None is now.
 - `amounts`: the type of amount columns. By default, they are `Int64` if the sum of all their values

@@ -13,6 +13,7 @@ from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
 from nftsync.columnar.balances import STEPS, change_log, change_span
 from nftsync.columnar.columns import TEXT, Rows, Times, frame_of, moments, text, times
 from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
+from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.errors import InputError
@@ -98,6 +99,7 @@ def diff(
     group: GroupNames | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Compare the states at two times: a row per wallet and token whose amount differs.
@@ -146,6 +148,8 @@ def diff(
         wanted = np.unique(window.tokens[selected])
         tokens = read_tokens(source, NAMING, wanted=wanted, as_of=later)
         selected &= tokens.in_contract(filters.contract, window.tokens)
+        left_out = selected & hidden_rows(source, window.tokens, include=hidden)
+        selected &= ~left_out
         rows = np.lexsort((window.tokens, window.wallets, window.changed_at))
         rows = rows[selected[rows]]
         window = window.rows(rows)
@@ -153,7 +157,7 @@ def diff(
         counterparties = wallet_columns(source, counterparty[rows], "counterparty")
     both = {"before": window.before.exact(zeros=False), "after": window.after.exact(zeros=False)}
     exact = amount_columns(both, amounts)
-    return frame_of(
+    frame = frame_of(
         {
             **wallet_names,
             **tokens.named(window.tokens),
@@ -166,3 +170,4 @@ def diff(
             "changed_at": times(window.changed_at),
         }
     )
+    return marked(frame, left_out)

@@ -23,6 +23,7 @@ from nftsync.columnar.columns import (
     taken,
     text,
 )
+from nftsync.columnar.hidden import HIDDEN, marked
 from nftsync.columnar.inputs import (
     FrameOrDb,
     contract_names,
@@ -75,6 +76,7 @@ def editions(
     group: GroupNames | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Return which editions of each series are held, and the gaps between them.
@@ -107,9 +109,10 @@ def editions(
         Source: `name`, `editionId` and `totalEdition` of the provider's document, section
         "TokenMetadata", which does not specify the first number.
     """
-    filters: Any = {"wallet": wallet, "group": group, "contract": contract}
+    filters: Any = {"wallet": wallet, "group": group, "contract": contract, "hidden": hidden}
     frame = load_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **filters)
-    return _frame(frame[frame[["edition_id", "total_edition"]].notna().any(axis=1)], amounts)
+    of_series = frame[frame[["edition_id", "total_edition"]].notna().any(axis=1)]
+    return marked(_frame(of_series, amounts), frame.attrs.get(HIDDEN, 0))
 
 
 def _frame(rows: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from nftsync.columnar.amounts import AmountKind
+from nftsync.columnar.hidden import HIDDEN, marked
 from nftsync.columnar.holders import check_grouping, concentration_frame, overlap_frame, overlap_of
 from nftsync.columnar.inputs import FrameOrDb, load_holdings
 from nftsync.store.wallets import GroupNames, WalletIds
@@ -23,6 +24,7 @@ def concentration(
     group: GroupNames | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Measure how unevenly the holders of each group share its amount.
@@ -60,9 +62,9 @@ def concentration(
     """
     check_grouping(by)
     needs = ("wallet_id", "token_id", "amount", by)
-    filters: Any = {"wallet": wallet, "group": group, "contract": contract}
+    filters: Any = {"wallet": wallet, "group": group, "contract": contract, "hidden": hidden}
     frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",), **filters)
-    return concentration_frame(frame, by, amounts)
+    return marked(concentration_frame(frame, by, amounts), frame.attrs.get(HIDDEN, 0))
 
 
 def overlap(
@@ -72,6 +74,7 @@ def overlap(
     group: GroupNames | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
 ) -> pd.DataFrame:
     """Count the common holders of each pair of contracts.
 
@@ -90,6 +93,6 @@ def overlap(
           (the same wallets)
     """
     needs = ("wallet_id", "contract_address", "amount")
-    filters: Any = {"wallet": wallet, "group": group, "contract": contract}
+    filters: Any = {"wallet": wallet, "group": group, "contract": contract, "hidden": hidden}
     frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",), **filters)
-    return overlap_frame(overlap_of(frame))
+    return marked(overlap_frame(overlap_of(frame)), frame.attrs.get(HIDDEN, 0))

@@ -12,6 +12,7 @@ from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
 from nftsync.columnar.balances import BalanceColumns, change_span, read_balances
 from nftsync.columnar.columns import INTEGER, TEXT, ages, frame_of, times
 from nftsync.columnar.filters import Moment, filters_of, stored_time, wallet_numbers
+from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import Source, Store, reading
 from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.store.wallets import GroupNames, WalletIds
@@ -35,6 +36,7 @@ def holding_ages(
     group: GroupNames | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Return the age of each holding: a row per wallet and token that it holds.
@@ -61,11 +63,13 @@ def holding_ages(
         selected = balances.amounts.nonzero()
         selected &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)
-        balances = balances.rows(selected & tokens.in_contract(filters.contract, balances.tokens))
+        selected &= tokens.in_contract(filters.contract, balances.tokens)
+        left_out = selected & hidden_rows(source, balances.tokens, include=hidden)
+        balances = balances.rows(selected & ~left_out)
         censored = _censored(source, balances, moment)
         wallet_names = wallet_columns(source, balances.wallets)
     age = ages(balances.held_since, now() if moment is None else moment)
-    return frame_of(
+    frame = frame_of(
         {
             **wallet_names,
             **tokens.named(balances.tokens),
@@ -76,6 +80,7 @@ def holding_ages(
             "censored": censored,
         }
     )
+    return marked(frame, left_out)
 
 
 def _censored(source: Source, balances: BalanceColumns, at: str | None) -> npt.NDArray[np.bool_]:

@@ -13,7 +13,17 @@ import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Amounts, Exact, amount_columns
 from nftsync.columnar.balances import STEPS, change_log, change_span
-from nftsync.columnar.columns import TEXT, Rows, coded, frame_of, moments, run_starts, text, times
+from nftsync.columnar.columns import (
+    TEXT,
+    Rows,
+    coded,
+    frame_of,
+    moments,
+    numbered_together,
+    run_starts,
+    text,
+    times,
+)
 from nftsync.columnar.filters import (
     Moment,
     filters_of,
@@ -24,6 +34,7 @@ from nftsync.columnar.filters import (
     ticks_of,
     wallet_numbers,
 )
+from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.inputs import ADDRESSES
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import contract_columns, contract_groups
@@ -98,6 +109,7 @@ def holdings_over_time(
     group: GroupNames | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Return the number of holdings and their amount at each time, from the change feed.
@@ -134,6 +146,10 @@ def holdings_over_time(
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         excluded = wallet_numbers(source, exclude)
         wallets, tokens, steps = read_steps(source, until, filters, excluded)
+        left_out = hidden_rows(source, tokens, include=hidden)
+        pairs = numbered_together(wallets[left_out], tokens[left_out])
+        hidden_holdings = int(pairs.max(initial=-1)) + 1
+        wallets, tokens, steps = wallets[~left_out], tokens[~left_out], steps.rows(~left_out)
         ends = _last_read(source, until)
         names: dict[str, pa.Array] = {}
         if by is not None:
@@ -141,16 +157,16 @@ def holdings_over_time(
                 source, by, {"wallet": wallets, "token": tokens}
             )
     if not len(steps.at):
-        return _frame(steps, names, amounts)
+        return marked(_frame(steps, names, amounts), hidden_holdings)
     first = int(steps.at.min()) if begins is None else ticks_of(begins)
     if first > ends:
-        return _frame(steps.rows(np.arange(0)), names, amounts)
+        return marked(_frame(steps.rows(np.arange(0)), names, amounts), hidden_holdings)
     steps = _clipped(steps, first)
     if period is None:
         steps = steps.summed()
     else:
         steps = _by_period(steps, period, floored(first, period), ends)
-    return _frame(steps, names, amounts)
+    return marked(_frame(steps, names, amounts), hidden_holdings)
 
 
 def read_steps(

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from nftsync.columnar.columns import INTEGER, TEXT, coded, flags, frame_of, text
 from nftsync.columnar.filters import filters_of, one_of
+from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import EDITIONS, Numbers, Store, positions, reading
 from nftsync.columnar.tokens import CONTRACT_COLUMNS, Tokens, read_tokens
 from nftsync.exact_sum import NOT_EXACT
@@ -163,6 +164,7 @@ def quality(
     base_url: str | None = None,
     held_only: bool = False,
     contract: str | None = None,
+    hidden: bool = False,
 ) -> pd.DataFrame:
     """Return missing and broken metadata: a row per token and field, in the order of tokens.
 
@@ -172,6 +174,7 @@ def quality(
         base_url: the provider's address; images on it are valid, even with `http:`.
         held_only: only tokens that a wallet holds.
         contract: only tokens of this contract.
+        hidden: include hidden tokens.
 
     Returns:
         - `token_id` to `name`
@@ -205,6 +208,7 @@ def quality(
         if held_only:
             (numbers,) = source.columns(_HELD, [INTEGER])
         chosen = filters_of(source, contract=contract).contract
+        left_out = hidden_rows(source, tokens.numbers, include=hidden)
         listed, amounts = source.columns(_BAD_AMOUNTS, [INTEGER, TEXT])
     rows = positions(tokens.numbers, listed.to_numpy())
     bad = _problems(rows, "amount", "not 1 to 100 digits", amounts)
@@ -212,11 +216,13 @@ def quality(
     # The first problem of a token and field is the one to report.
     selected = np.isin(tokens.numbers, numbers) & tokens.in_contract(chosen, tokens.numbers)
     problems = problems[selected[problems["row"]]].drop_duplicates(["row", "field"])
+    is_hidden = left_out[problems["row"]]
+    problems = problems[~is_hidden]
     problems["field"] = pd.Categorical(problems["field"], [*_FIELDS, *_WITHOUT_COLUMN])
     problems = problems.sort_values(["row", "field"])
     value = problems["value"].str
     cut_off = pd.Series(np.where(value.len() > _SHOWN, "…", ""), problems.index, dtype="str")
-    return frame_of(
+    frame = frame_of(
         {
             **tokens.named(tokens.numbers[problems["row"]]),
             "field": problems["field"].astype("str").array,
@@ -224,6 +230,7 @@ def quality(
             "value": (value[:_SHOWN] + cut_off).array,
         }
     )
+    return marked(frame, is_hidden)
 
 
 def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:

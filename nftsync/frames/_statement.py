@@ -20,13 +20,14 @@ from nftsync.columnar.filters import (
     ticks_of,
     wallet_numbers,
 )
+from nftsync.columnar.hidden import hidden_rows
 from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.errors import InputError
 from nftsync.frames._over_time import BY, Steps, groups_of_steps, read_steps
 from nftsync.store.wallets import GroupNames, WalletIds
 
-#: The name of the last row.
-TOTAL = "total"
+#: The names of the row of hidden tokens, and of the last row.
+HIDDEN_ROW, TOTAL = "hidden", "total"
 #: The columns of a statement, in NFTs; the same names with `_amount` hold amounts.
 ENTRIES = ("opening", "initial", "received", "sent", "closing")
 
@@ -41,6 +42,7 @@ def statement(
     group: GroupNames | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Return the opening balance, the movements and the closing balance of each group.
@@ -55,6 +57,9 @@ def statement(
     add up to the last row, the total. `opening` and `closing` are the holdings of
     `holdings(as_of=start)` and `holdings(as_of=end)`, so the closing balance of a period is the
     opening balance of the next one.
+
+    Hidden tokens have a row of their own before the total, `hidden`. With `hidden=True`, they count
+    in their groups; the total is the same.
 
     An NFT is one holding; changes of its amount count in the amounts only. A transfer counts as
     sent and as received, also within a group.
@@ -82,6 +87,7 @@ def statement(
         excluded = wallet_numbers(source, exclude)
         wallets, tokens, steps = read_steps(source, closing, filters, excluded)
         numbers, names = groups_of_steps(source, by, {"wallet": wallets, "token": tokens})
+        numbers[hidden_rows(source, tokens, include=hidden)] = len(names[by])
     return _frame(steps, numbers, names, ticks_of(opening), amounts)
 
 
@@ -113,14 +119,16 @@ def _frame(
     } | {f"{name}_amount": sums_by_group(group, exact[name], len(distinct)) for name in ENTRIES}
     used = np.logical_or.reduce([column != 0 for column in sums.values()])
     order = np.flatnonzero(used)
-    order = order[np.lexsort((distinct[order], -sums["closing"][order]))]
+    is_hidden = distinct[order] == len(next(iter(names.values())))
+    order = order[np.lexsort((distinct[order], -sums["closing"][order], is_hidden))]
     rows = {name: np.append(column[order], column.sum()) for name, column in sums.items()}
     of_amounts = {name: Exact.of(rows[name]) for name in rows if name.endswith("_amount")}
     shown = pa.array(distinct[order])
     columns: dict[str, Any] = {}
     for place, (name, column) in enumerate(names.items()):
+        named = pa.concat_arrays([column, pa.array([None if place else HIDDEN_ROW], TEXT)])
         last = pa.array([None if place else TOTAL], TEXT)
-        columns[name] = text(pa.concat_arrays([column.take(shown), last]))
+        columns[name] = text(pa.concat_arrays([named.take(shown), last]))
     return frame_of(
         columns
         | {name: rows[name] for name in ENTRIES}

@@ -24,6 +24,7 @@ from nftsync.columnar.columns import (
 )
 from nftsync.columnar.filters import Moment, filters_of
 from nftsync.columnar.freshness import freshness_frame, wallet_groups
+from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.holdings import explain_empty, read_holdings
 from nftsync.columnar.source import Store, positions, reading
 from nftsync.columnar.tokens import (
@@ -47,6 +48,7 @@ def holdings(
     group: GroupNames | None = None,
     contract: str | None = None,
     as_of: Moment | None = None,
+    hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Return the balances of all wallets: a row per wallet and token, amounts of 0 included.
@@ -71,7 +73,7 @@ def holdings(
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
-        frame = read_holdings(source, filters, as_of=as_of, amounts=amounts)
+        frame = read_holdings(source, filters, as_of=as_of, amounts=amounts, hidden=hidden)
         reason = explain_empty(source, filters, as_of) if frame.empty else None
     if reason is not None:
         warnings.warn(reason, NftsyncWarning, stacklevel=2)
@@ -252,13 +254,17 @@ def _table(
 
 
 def collections(
-    db: Store = None, *, contract: str | None = None, amounts: AmountKind = None
+    db: Store = None,
+    *,
+    contract: str | None = None,
+    hidden: bool = False,
+    amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Return a row per contract, the contract with the most holders first.
 
-    Shared parameters: see `nftsync.frames`. Tokens without a contract share one row, whose address
-    is missing. `0x` and 40 hex digits in different case are one contract, with the first spelling
-    seen.
+    Shared parameters: see `nftsync.frames`. Hidden tokens count nowhere; `frame.attrs["hidden"]` is
+    the number of such tokens. Tokens without a contract share one row, whose address is missing.
+    `0x` and 40 hex digits in different case are one contract, with the first spelling seen.
 
     Returns:
         A row per contract:
@@ -283,20 +289,24 @@ def collections(
             parameters,
         )
         groups, contracts = contract_groups(addresses)
+        left_out = hidden_rows(source, numbers, include=hidden)
         named = named_contracts(source, contracts)
     count = len(contracts)
     place = positions(numbers, token_no.to_numpy())
     balances = Amounts(amount)
-    is_held = balances.nonzero() & (place >= 0)
+    is_held = balances.nonzero() & (place >= 0) & ~np.append(left_out, False)[place]
     place, wallets = place[is_held], wallet_no.to_numpy()[is_held]
     group = groups[place]
-    first, latest = (pd.Series(moments(column)).groupby(groups) for column in (first_seen, updated))
+    shown = groups[~left_out]
+    first, latest = (
+        pd.Series(moments(column)[~left_out]).groupby(shown) for column in (first_seen, updated)
+    )
     all_groups = range(count)
     sums = sums_by_group(group, balances.exact().objects()[is_held], count)
     frame = frame_of(
         {
             **named,
-            "tokens": np.bincount(groups, minlength=count),
+            "tokens": np.bincount(shown, minlength=count),
             "held": distinct_by_group(group, place, count),
             "holders": distinct_by_group(group, wallets, count),
             "amount": sums,
@@ -306,8 +316,10 @@ def collections(
     )
     rows = frame["tokens"] > 0
     if filters.contract is not None:
-        rows &= matches_contract(contracts, filters.contract)
-    return sort_contracts(frame[rows], amounts)
+        named_so = matches_contract(contracts, filters.contract)
+        rows &= named_so
+        left_out &= named_so[groups]
+    return marked(sort_contracts(frame[rows], amounts), left_out)
 
 
 def freshness(

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from nftsync.columnar.columns import TEXT, coded, flags, frame_of, numbered_together, text
 from nftsync.columnar.filters import filters_of
+from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import Store, reading
 from nftsync.columnar.tokens import NAMING, contract_groups, read_tokens
 
@@ -61,12 +62,13 @@ def _scalar(value: msgspec.Raw) -> str | None:
     return None if raw[:1] in b"[{" or raw == b"null" else raw.decode()
 
 
-def traits(db: Store = None, contract: str | None = None) -> pd.DataFrame:
+def traits(db: Store = None, contract: str | None = None, *, hidden: bool = False) -> pd.DataFrame:
     """Return the traits of tokens: a row per token and trait.
 
     Shared parameters: see `nftsync.frames`. Traits come from `attributes` in a token's metadata,
     either a list of objects with `trait_type` and `value` or an object that maps types to values.
-    Each trait counts once per token. To find the rarest traits, sort by `share`.
+    Each trait counts once per token; hidden tokens count nowhere. To find the rarest traits, sort
+    by `share`.
 
     Returns:
         A row per token and trait, in the order of contract, token and metadata:
@@ -80,10 +82,13 @@ def traits(db: Store = None, contract: str | None = None) -> pd.DataFrame:
     with reading(db) as source:
         wanted = filters_of(source, contract=contract).contract
         tokens = read_tokens(source, [*NAMING, "extra"])
+        left_out = hidden_rows(source, tokens.numbers, include=hidden)
     contracts, _ = contract_groups(tokens.content["contract_address"])
     extra = tokens.content["extra"]
     selected = flags(pc.match_substring(extra, '"attributes":'))
     selected &= tokens.in_contract(wanted, tokens.numbers)
+    hidden_tokens = selected & left_out
+    selected &= ~left_out
     places: list[int] = []
     pairs: list[Trait] = []
     for place in np.flatnonzero(selected).tolist():
@@ -94,13 +99,14 @@ def traits(db: Store = None, contract: str | None = None) -> pd.DataFrame:
     type_column, value_column = (pa.array([pair[n] for pair in pairs], TEXT) for n in (0, 1))
     same = numbered_together(contracts[token], coded(type_column)[0], coded(value_column)[0])
     counts = np.bincount(same)[same] if len(same) else same
-    totals = np.bincount(contracts)[contracts[token]] if len(token) else token
+    totals = np.bincount(contracts[~left_out])[contracts[token]] if len(token) else token
     order = np.argsort(contracts[token], kind="stable")
     rows = pa.array(order)
     named = tokens.named(tokens.numbers[token[order]])
-    return frame_of(
+    frame = frame_of(
         {name: named[name] for name in ("contract_address", "contract", "collection")}
         | {"token_id": named["token_id"], "name": named["name"]}
         | {"trait_type": text(type_column.take(rows)), "value": text(value_column.take(rows))}
         | {"tokens": counts[order], "share": counts[order] / np.maximum(totals[order], 1)}
     )
+    return marked(frame, hidden_tokens)

@@ -24,6 +24,7 @@ from nftsync.columnar.columns import (
     times,
 )
 from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
+from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import Numbers, Source, Store, reading
 from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.errors import NftsyncWarning
@@ -172,6 +173,7 @@ def transfers(
     group: GroupNames | None = None,
     contract: str | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Return the movements of NFTs, one row each, with the wallets on both sides.
@@ -220,6 +222,8 @@ def transfers(
         token_numbers = movements.tokens[rows]
         tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers[selected]))
         selected &= tokens.in_contract(filters.contract, token_numbers)
+        left_out = selected & hidden_rows(source, token_numbers, include=hidden)
+        selected &= ~left_out
         unusable = selected & (sides.senders < 0) & (sides.receivers < 0)
         if unusable.any():
             excluded = counted(int(np.count_nonzero(unusable)), "change")
@@ -236,7 +240,7 @@ def transfers(
     sizes = movements.sizes[rows]
     usable = pd.notna(sizes)
     sizes[usable] = np.abs(sizes[usable])
-    return frame_of(
+    frame = frame_of(
         {
             "observed_at": times(movements.at[rows]),
             "observed_after": times(sides.after),
@@ -248,6 +252,7 @@ def transfers(
             "webhook_id": text(sides.webhooks),
         }
     )
+    return marked(frame, left_out)
 
 
 def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[Movements, Numbers]:

@@ -12,7 +12,7 @@ from uuid import UUID
 from nftsync import settings as _settings
 from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.list_files import read_collections_file, read_wallets_file
+from nftsync.pull.list_files import read_collections_file, read_hidden_file, read_wallets_file
 from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import SyncRequest, sync_wallets
@@ -112,6 +112,8 @@ def sync_with(
         wallets = read_wallets_file(settings.wallets_file)
     if settings.collections_file is not None:
         request = request._replace(collections=read_collections_file(settings.collections_file))
+    if settings.hidden_file is not None:
+        request = request._replace(hidden=read_hidden_file(settings.hidden_file))
     return sync_wallets(
         settings.database,
         client_config(settings),

@@ -1,4 +1,4 @@
-"""Wallets and collections files: text, CSV, and CSV from Excel."""
+"""Wallets, collections and hidden files: text, CSV, and CSV from Excel."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from nftsync.errors import InputError
-from nftsync.records import normalize_uuid
+from nftsync.records import is_uuid, normalize_uuid
 from nftsync.store.contracts import contract_key
+from nftsync.store.hidden import Hidden
 from nftsync.store.wallets import WalletLine
+from nftsync.text import quoted
 
 #: The columns of a wallets file with their other names, as in the tables.
 _WALLET = {"wallet_id": (), "label": ("wallet_label",), "group": ("wallet_group",)}
 #: The columns of a collections file with their other names.
 _COLLECTION = {"contract_address": ("contract", "address"), "name": ("collection", "label")}
+#: The columns of a hidden file with their other names; it needs one of the first two.
+_HIDDEN = {"contract_address": ("contract", "address"), "token_id": ("token",), "reason": ()}
 
 
 class Row(NamedTuple):
@@ -48,14 +52,15 @@ class ListFile(NamedTuple):
         """The lines, with any kind of line end."""
         return re.split("\r\n|\r|\n", self.text)
 
-    def rows(self, columns: Mapping[str, Sequence[str]]) -> Iterator[Row] | None:
+    def rows(self, columns: Mapping[str, Sequence[str]], *, keys: int = 1) -> Iterator[Row] | None:
         """Parse a table whose first line names columns.
 
         The separator is a comma, semicolon or tab. Case and punctuation do not matter in headings:
         `Wallet ID` is `wallet_id`. Skips blank lines, empty columns, and lines that begin with `#`.
 
         Args:
-            columns: the columns with their other names; the first column is required.
+            columns: the columns with their other names.
+            keys: the table needs one of this number of first columns.
 
         Returns:
             The rows, or None if the first line names no column.
@@ -78,13 +83,16 @@ class ListFile(NamedTuple):
         if not best:
             return None
         names = [aliases.get(_key(name), name) for name in header]
-        self._check(header, names, columns)
+        self._check(header, names, columns, [*columns][:keys])
         return self._rows(records, names)
 
     def _check(
-        self, header: list[str], names: list[str], columns: Mapping[str, Sequence[str]]
+        self,
+        header: list[str],
+        names: list[str],
+        columns: Mapping[str, Sequence[str]],
+        keys: list[str],
     ) -> None:
-        first, *_ = columns
         here = f"the {self.kind} {self.name} has the columns {_listed(header)}"
         wrong = [
             shown
@@ -96,8 +104,8 @@ class ListFile(NamedTuple):
             raise InputError(
                 f"{here}. Allowed are {allowed}, each once. Rename or remove {_listed(wrong)}"
             )
-        if first not in names:
-            raise InputError(f"{here}; {first} is missing")
+        if set(keys).isdisjoint(names):
+            raise InputError(f"{here}; {' or '.join(keys)} is missing")
 
     def _rows(self, records: Iterator[tuple[int, list[str]]], names: list[str]) -> Iterator[Row]:
         first_line = 1
@@ -245,20 +253,51 @@ def read_collections_file(path: Path) -> dict[str, str]:
     Raises:
         InputError: the file or a line is unusable.
     """
-    file = read_list_file(path, "collections file")
-    rows = file.rows(_COLLECTION)
-    if rows is None:
-        raise InputError(
-            f"the first line of the collections file {file.name} must be headings:"
-            " contract_address,name"
-        )
+    name, rows = _table(path, "collections file", _COLLECTION)
     names: dict[str, str] = {}
     line = 0
     for line, cells in rows:
         if "contract_address" not in cells:
-            raise InputError(f"{file.name}, line {line}: a name without a contract_address")
+            raise InputError(f"{name}, line {line}: a name without a contract_address")
         if "name" in cells:
             names[contract_key(cells["contract_address"])] = cells["name"]
     if line and not names:
-        raise InputError(f"the collections file {file.name} names no collection")
+        raise InputError(f"the collections file {name} names no collection")
     return names
+
+
+def read_hidden_file(path: Path) -> dict[Hidden, str | None]:
+    """Return the entries of a CSV file with `contract_address` or `token_id`, and their reasons.
+
+    If a row has both, the token counts. A repeated entry's last line counts.
+
+    Raises:
+        InputError: the file or a line is unusable.
+    """
+    name, rows = _table(path, "hidden file", _HIDDEN, keys=2)
+    entries: dict[Hidden, str | None] = {}
+    for line, cells in rows:
+        address, token = cells.get("contract_address"), cells.get("token_id")
+        if token is not None:
+            if not is_uuid(token):
+                raise InputError(f"{name}, line {line}: {quoted(token)} is not a token id (a UUID)")
+            entry = Hidden(None, token.lower())
+        elif address is not None:
+            entry = Hidden(contract_key(address), None)
+        else:
+            raise InputError(f"{name}, line {line}: neither a contract_address nor a token_id")
+        entries[entry] = cells.get("reason")
+    return entries
+
+
+def _table(
+    path: Path, kind: str, columns: Mapping[str, Sequence[str]], keys: int = 1
+) -> tuple[str, Iterator[Row]]:
+    """Return the name and the rows of a file with headings; see `ListFile.rows`."""
+    file = read_list_file(path, kind)
+    rows = file.rows(columns, keys=keys)
+    if rows is None:
+        raise InputError(
+            f"the first line of the {kind} {file.name} must be headings: {','.join(columns)}"
+        )
+    return file.name, rows

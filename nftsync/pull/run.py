@@ -35,6 +35,7 @@ from nftsync.records import Applied, SequenceNumbers, WalletRead
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import explained, over_keys, sync_lock
+from nftsync.store.hidden import Reasons, entries_that_differ, store_file_entries
 from nftsync.store.history import approve_all
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.store.removals import HELD_BACK
@@ -72,8 +73,8 @@ _REGISTERED_AT_ONCE = 2_000
 class SyncRequest(NamedTuple):
     """Options of a sync; see `nftsync.sync`.
 
-    `limits` apply unless removals are allowed. `collections` maps addresses to names; None:
-    unchanged.
+    `limits` apply unless removals are allowed. `collections` maps addresses to names, and `hidden`
+    the entries of the hidden file to reasons; None: unchanged.
     """
 
     wallets: Sequence[WalletLine] | None = None
@@ -83,6 +84,7 @@ class SyncRequest(NamedTuple):
     allow_removals: bool = False
     limits: RemovalLimits = RemovalLimits()
     collections: Mapping[str, str] | None = None
+    hidden: Reasons | None = None
 
 
 class NoWallets(InputError):
@@ -93,6 +95,9 @@ def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
     """Start or resume a run; the caller holds the sync lock."""
     if request.collections is not None:
         name_collections(mirror, request.collections)
+    if request.hidden is not None:
+        differing = entries_that_differ(mirror.connection, request.hidden)
+        _in_batches(mirror, differing, store_file_entries)
     with mirror.transaction() as transaction:
         connection = transaction.connection
         cut_off = runs.find_cut_off_run(connection)

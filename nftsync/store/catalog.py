@@ -78,6 +78,7 @@ def count(unit: str, meaning: str, how: str) -> Column:
 LOGGED = "time at which nftsync stored the read; never decreases"
 SENT = "the clock when nftsync sent the request"
 LEDGER = "the run's own count"
+HIDDEN = "`nftsync hide`, or the hidden file"
 COMPARED = f"{MIRROR}compared with the read before"
 LAST_READ = "result of the last read: never, ok, incomplete or failed"
 
@@ -218,6 +219,19 @@ TABLES: dict[str, PublicTable] = {
         },
         order="rowid",
         rows="contracts",
+    ),
+    "hidden": PublicTable(
+        {
+            "contract": ours("the hidden contract, as in `contracts`; missing: a token", HIDDEN),
+            "token_id": ours("the hidden token; missing: a contract", HIDDEN, "UUID"),
+            "reason": ours("why it is hidden; missing: none is given", HIDDEN),
+            "source": ours(
+                "given (`nftsync hide`) or file (the hidden file)", "the entry's origin"
+            ),
+            "hidden_at": time("since when it is hidden", "the clock"),
+        },
+        order="rowid",
+        rows="hidden",
     ),
     "balances": PublicTable(
         {

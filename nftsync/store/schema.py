@@ -41,6 +41,7 @@ _MIGRATIONS = (
     "removal_guard",
     "sequence_numbers",
     "name_samples",
+    "hidden",
 )
 
 

@@ -26,6 +26,7 @@ APPLIED = [
     "removal_guard",
     "sequence_numbers",
     "name_samples",
+    "hidden",
 ]
 
 

@@ -1,0 +1,153 @@
+"""Hidden contracts and tokens: entries that a person gives, and entries of the hidden file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from nftsync.errors import InputError
+from nftsync.records import is_uuid
+from nftsync.store.contracts import contract_key, near_contracts
+from nftsync.store.filters import contract_named
+from nftsync.text import quoted
+from nftsync.times import now
+
+#: The origin of an entry: `nftsync hide`, or the hidden file.
+HiddenSource: TypeAlias = Literal["given", "file"]
+
+
+class Hidden(NamedTuple):
+    """A hidden contract (its address in one spelling) or a hidden token; the other is None."""
+
+    contract: str | None
+    token_id: str | None
+
+
+#: An entry and its reason.
+Reasons: TypeAlias = "Mapping[Hidden, str | None]"
+#: An entry of the hidden file, its reason, and whether to keep it.
+FileEntry: TypeAlias = "tuple[Hidden, str | None, bool]"
+
+_IS_ENTRY = "contract IS ? AND token_id IS ? AND source = ?"
+
+
+def hide(
+    connection: sqlite3.Connection, entries: Iterable[Hidden], reason: str | None, at: str
+) -> None:
+    """Store given entries, in a write transaction; an entry that exists keeps its time.
+
+    It also keeps its reason, if `reason` is None.
+    """
+    for entry in entries:
+        _store(connection, entry, reason, "given", at)
+
+
+def unhide(connection: sqlite3.Connection, entry: Hidden, source: HiddenSource = "given") -> bool:
+    """Remove an entry, in a write transaction; return whether there was one."""
+    removed = connection.execute(f"DELETE FROM hidden WHERE {_IS_ENTRY}", (*entry, source))
+    return removed.rowcount > 0
+
+
+def _store(
+    connection: sqlite3.Connection, entry: Hidden, reason: str | None, source: HiddenSource, at: str
+) -> None:
+    kept = "coalesce(?, reason)" if source == "given" else "?"
+    changed = connection.execute(
+        f"UPDATE hidden SET reason = {kept} WHERE {_IS_ENTRY}", (reason, *entry, source)
+    )
+    if not changed.rowcount:
+        connection.execute(
+            "INSERT INTO hidden (contract, token_id, reason, source, hidden_at)"
+            " VALUES (?, ?, ?, ?, ?)",
+            (*entry, reason, source, at),
+        )
+
+
+def entries_that_differ(connection: sqlite3.Connection, file: Reasons) -> list[FileEntry]:
+    """Return what the hidden file adds, changes or removes, for `store_file_entries`."""
+    rows = connection.execute(
+        "SELECT contract, token_id, reason FROM hidden WHERE source = 'file'"
+    ).fetchall()
+    before = {Hidden(contract, token_id): reason for contract, token_id, reason in rows}
+    new = [
+        (entry, reason, True)
+        for entry, reason in file.items()
+        if entry not in before or before[entry] != reason
+    ]
+    return new + [(entry, None, False) for entry in before if entry not in file]
+
+
+def store_file_entries(connection: sqlite3.Connection, entries: Iterable[FileEntry]) -> None:
+    """Store or remove entries of the hidden file, in a write transaction."""
+    for entry, reason, keep in entries:
+        if keep:
+            _store(connection, entry, reason, "file", now())
+        else:
+            unhide(connection, entry, "file")
+
+
+_KNOWN: Final = """
+    SELECT EXISTS (SELECT 1 FROM tokens WHERE token_id = ?2 OR contract = ?1)
+        OR EXISTS (SELECT 1 FROM hidden WHERE token_id = ?2 OR contract = ?1)
+"""
+
+
+def entry_named(connection: sqlite3.Connection, named: str) -> Hidden:
+    """Return the contract, by address or name, or the token, by id, that a caller names.
+
+    Raises:
+        InputError: neither the tokens nor the entries have it.
+    """
+    entry = Hidden(None, named.lower()) if is_uuid(named) else Hidden(contract_key(named), None)
+    if not connection.execute(_KNOWN, entry).fetchone()[0]:
+        if entry.contract is None:
+            raise InputError(
+                f"token {quoted(named)} is not in the database; find its id: `nftsync find NAME`"
+            )
+        entry = Hidden(contract_key(contract_named(connection, named)), None)
+    if not connection.execute(_KNOWN, entry).fetchone()[0]:
+        known = connection.execute("SELECT contract, contract_address, NULL FROM contracts")
+        raise InputError(
+            f"contract {quoted(named)} is not in the database{near_contracts(known, named)};"
+            " to list contracts: `nftsync collections`"
+        )
+    return entry
+
+
+#: The entries in their order, with the number of tokens and of holdings that each one hides.
+_LIST = """
+    WITH affected AS MATERIALIZED (
+        SELECT t.contract, token_id, t.name, (
+            SELECT count(*) FROM balance_rows b
+            WHERE b.token_no = t.token_no AND b.held_since IS NOT NULL) AS holdings
+        FROM hidden_tokens JOIN tokens t USING (token_no, token_id)
+    ), by_contract AS MATERIALIZED (
+        SELECT contract, count(*) AS tokens, sum(holdings) AS holdings
+        FROM affected WHERE contract IS NOT NULL GROUP BY contract
+    )
+    SELECT iif(h.contract IS NULL, t.name, c.name) AS name, h.contract, h.token_id,
+        coalesce(a.tokens, t.token_id IS NOT NULL) AS tokens,
+        coalesce(a.holdings, t.holdings, 0) AS holdings,
+        h.reason, h.source, h.hidden_at
+    FROM hidden h
+    LEFT JOIN by_contract a ON a.contract = h.contract
+    LEFT JOIN affected t ON t.token_id = h.token_id
+    LEFT JOIN contracts c ON c.contract = h.contract
+    ORDER BY h.hidden_at, h.rowid
+"""
+_LISTED: Final = (
+    "name",
+    "contract",
+    "token_id",
+    "tokens",
+    "holdings",
+    "reason",
+    "source",
+    "hidden_at",
+)
+
+
+def list_hidden(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """Return all entries, oldest first, with their names and the tokens and holdings they hide."""
+    return [dict(zip(_LISTED, row, strict=True)) for row in connection.execute(_LIST)]
