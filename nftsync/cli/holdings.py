@@ -17,6 +17,7 @@ from nftsync.cli.output import (
     print_json,
     print_json_rows,
     say,
+    say_hidden,
     say_truncated,
     utc_times,
     wallet_name,
@@ -37,6 +38,8 @@ filter_options = options.combined(
     options.text("--group", "NAME", "Only wallets of this group."),
     options.text("--contract", "ADDR", "Only NFTs of this contract, by address or name."),
 )
+
+hidden_option = options.flag("--hidden", "Include hidden NFTs (`nftsync hidden`).")
 
 #: Upper limit of `find --limit`, and its meaning of 0.
 _ALL = 100_000
@@ -86,6 +89,7 @@ _READ = (
 @options.with_settings("database")
 @filter_options
 @options.time("--as-of", "end", "Show holdings and metadata as known at this time:")
+@hidden_option
 @view_options("Print all holdings as JSON.")
 def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: Any) -> None:
     """Show which wallets hold which tokens.
@@ -116,6 +120,7 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: An
         shown = HOLDING if as_of is None else (*HOLDING, _CERTAINTY)
         print_table(holdings_of(frame[: view.limit or None]), shown, wide=view.wide)
         say_truncated(view.limit, len(frame), "holdings")
+    say_hidden(frame)
 
 
 def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
@@ -300,8 +305,9 @@ _COLLECTION = (
 
 @click.group(invoke_without_command=True)
 @options.with_settings("database")
+@hidden_option
 @view_options("Print all collections as JSON.")
-def collections(settings: Settings, *, view: View) -> None:
+def collections(settings: Settings, *, hidden: bool, view: View) -> None:
     """List the collections, or name one.
 
     \b
@@ -320,7 +326,7 @@ def collections(settings: Settings, *, view: View) -> None:
     """
     from nftsync import frames
 
-    frame = frames.collections(settings.database)
+    frame = frames.collections(settings.database, hidden=hidden)
     frame = frame[frame["contract"].notna()]
     frame = frame.assign(name=frame["collection"].where(frame["name_source"].notna(), None))
     columns = ("contract", "contract_address", "tokens", "held", "holders", "name", "name_source")
@@ -328,6 +334,7 @@ def collections(settings: Settings, *, view: View) -> None:
     view.show(rows, _COLLECTION, "collections")
     if not (rows or view.as_json):
         say("No collections yet. Read wallets and their tokens: `nftsync sync`")
+    say_hidden(frame, "token")
 
 
 @collections.command("label")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli import options
-from nftsync.cli.holdings import TOKEN, filter_options
+from nftsync.cli.holdings import TOKEN, filter_options, hidden_option
 from nftsync.cli.output import (
     frame_warnings,
     pages_of,
     print_json_rows,
     say,
+    say_hidden,
     say_truncated,
     utc_times,
 )
@@ -46,6 +47,7 @@ _GROUPS = {
 @options.time("--since", "start", "Only transfers observed since this time:")
 @options.time("--until", "end", "Only transfers observed until this time:")
 @filter_options
+@hidden_option
 @view_options("Print all transfers as JSON.", "Number of newest rows; 0 shows all.")
 def transfers(
     settings: Settings, *, since: str | None, until: str | None, view: View, **filters: Any
@@ -74,6 +76,7 @@ def transfers(
         newest = frame[-view.limit :] if view.limit else frame
         print_table(_pages(newest), _TRANSFER, wide=view.wide)
         say_truncated(view.limit, len(frame), "transfers", newest=True)
+    say_hidden(frame, "transfer")
 
 
 @click.command()
@@ -82,6 +85,7 @@ def transfers(
 @options.time("--to", "end", "Time of the closing balance (default: now):")
 @options.shown("--by", click.Choice(list(_GROUPS)), "group", "One row for each of these.")
 @filter_options
+@options.flag("--hidden", "Count hidden NFTs in their groups, without a row of their own.")
 @view_options("Print the statement as JSON.")
 def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
     """Print opening balance, movements and closing balance.
@@ -117,7 +121,10 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
 
 
 def _print_statement(frame: pd.DataFrame, heading: TableColumn, unit: str, view: View) -> None:
-    rows = len(frame) - 1
+    from nftsync.columnar.hidden import HIDDEN_ROW
+
+    last = 2 if HIDDEN_ROW in frame[heading.key].tolist()[-2:] else 1
+    rows = len(frame) - last
     limit = min(view.limit, rows) if view.limit else rows
     shown = frame.drop(index=range(limit, rows))
     columns = (heading, *(TableColumn(name, f"{name}{unit}", "number") for name in _ENTRIES))

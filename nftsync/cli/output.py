@@ -97,6 +97,14 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def say_hidden(frame: pd.DataFrame, noun: str = "holding") -> None:
+    """Print how many rows a frame leaves out as hidden, and how to see them."""
+    from nftsync.columnar.hidden import hidden_note
+
+    if note := hidden_note(frame, noun):
+        say(f"{note}. Include: --hidden")
+
+
 def say_truncated(limit: int, count: int, noun: str, *, newest: bool = False) -> None:
     """Print how many rows a table left out, and how to see them all."""
     if 0 < limit < count:

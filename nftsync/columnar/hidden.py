@@ -12,6 +12,8 @@ from nftsync.text import counted
 
 #: The key in a frame's `attrs` with the number of rows left out because their tokens are hidden.
 HIDDEN = "hidden"
+#: The name of a statement's row of hidden tokens.
+HIDDEN_ROW = "hidden"
 
 
 def hidden_rows(source: Source, tokens: Numbers, *, include: bool) -> npt.NDArray[np.bool_]:

@@ -20,14 +20,14 @@ from nftsync.columnar.filters import (
     ticks_of,
     wallet_numbers,
 )
-from nftsync.columnar.hidden import hidden_rows
+from nftsync.columnar.hidden import HIDDEN_ROW, hidden_rows
 from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.errors import InputError
 from nftsync.frames._over_time import BY, Steps, groups_of_steps, read_steps
 from nftsync.store.wallets import GroupNames, WalletIds
 
-#: The names of the row of hidden tokens, and of the last row.
-HIDDEN_ROW, TOTAL = "hidden", "total"
+#: The name of the last row.
+TOTAL = "total"
 #: The columns of a statement, in NFTs; the same names with `_amount` hold amounts.
 ENTRIES = ("opening", "initial", "received", "sent", "closing")
 

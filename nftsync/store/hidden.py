@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from nftsync.errors import InputError
@@ -43,8 +44,37 @@ def hide(
         _store(connection, entry, reason, "given", at)
 
 
-def unhide(connection: sqlite3.Connection, entry: Hidden, source: HiddenSource = "given") -> bool:
-    """Remove an entry, in a write transaction; return whether there was one."""
+def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path | None) -> None:
+    """Remove a given entry, in a write transaction, or an entry of a file that is no longer set.
+
+    Args:
+        named: how the caller names the entry.
+        file: the hidden file, if one is set.
+
+    Raises:
+        InputError: there is no such entry, or the hidden file has it.
+    """
+    given = _remove(connection, entry, "given")
+    in_file = any(connection.execute(f"SELECT 1 FROM hidden WHERE {_IS_ENTRY}", (*entry, "file")))
+    if in_file and file is not None:
+        raise InputError(
+            f"{quoted(named)} is in the hidden file {file}; remove its line, then run"
+            " `nftsync sync`"
+        )
+    if in_file:
+        _remove(connection, entry, "file")
+    elif not given:
+        query = "SELECT 1 FROM hidden_tokens WHERE token_id = ?"
+        by_contract = any(connection.execute(query, (entry.token_id,)))
+        raise InputError(
+            f"{quoted(named)} is hidden by its contract; unhide that one: `nftsync hidden`"
+            if by_contract
+            else f"{quoted(named)} is not hidden; to list hidden contracts and tokens:"
+            " `nftsync hidden`"
+        )
+
+
+def _remove(connection: sqlite3.Connection, entry: Hidden, source: HiddenSource) -> bool:
     removed = connection.execute(f"DELETE FROM hidden WHERE {_IS_ENTRY}", (*entry, source))
     return removed.rowcount > 0
 
@@ -84,7 +114,7 @@ def store_file_entries(connection: sqlite3.Connection, entries: Iterable[FileEnt
         if keep:
             _store(connection, entry, reason, "file", now())
         else:
-            unhide(connection, entry, "file")
+            _remove(connection, entry, "file")
 
 
 _KNOWN: Final = """
