@@ -6,6 +6,7 @@ which you can change. Figures need no internet access, are readable on light and
 show text from data literally. Without data, a figure says how to get some.
 
 `top` is the number of groups to show individually. `exclude` leaves out wallets, by id or label.
+`hidden=True` includes hidden tokens of a database; otherwise the subtitle gives their number.
 `names` maps addresses, ids or values to names; without it, charts use collections and labels.
 
 Plotly comes with `pip install 'nftsync[notebook]'` and loads with the first chart; without it,

@@ -12,6 +12,7 @@ import pandas as pd
 from nftsync.charts import _style
 from nftsync.columnar.amounts import sums_by_group
 from nftsync.columnar.filters import Moment, whole_number
+from nftsync.columnar.hidden import hidden_note
 from nftsync.columnar.inputs import ADDRESSES, FrameOrDb, groups_of, load_holdings, require_columns
 from nftsync.columnar.source import Numbers
 from nftsync.errors import InputError
@@ -173,6 +174,7 @@ def holdings_by_collection(
     *,
     top: SupportsIndex = 20,
     exclude: WalletIds = (),
+    hidden: bool = False,
     names: _style.Names = None,
 ) -> go.Figure:
     """Draw the distinct NFTs and the distinct holders of each collection, most NFTs first.
@@ -183,9 +185,9 @@ def holdings_by_collection(
     title = "Holdings by collection"
     number, renamed = whole_number("top", top, MAX_ROWS), _style.checked_names(names)
     needs = ("wallet_id", "token_id", "contract_address", "amount")
-    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
+    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",), hidden=hidden)
     if frame.empty:
-        return _style.empty_figure(title, no_holdings(holdings))
+        return _style.empty_figure(title, no_holdings(holdings, frame))
     groups = grouped(frame, "contract_address")
     sizes = distinct(groups.codes, tokens=frame["token_id"], wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
@@ -201,12 +203,16 @@ def holdings_by_collection(
         {"NFTs held": rows["tokens"].tolist(), "holders": rows["wallets"].tolist()},
         title,
         "NFTs held, and wallets that hold one",
-        subtitle=f"{counted(rows['tokens'].sum(), 'NFT')} of {counted(len(sizes), 'collection')}",
+        subtitle=_style.with_hidden(
+            f"{counted(rows['tokens'].sum(), 'NFT')} of {counted(len(sizes), 'collection')}", frame
+        ),
     )
 
 
-def no_holdings(holdings: object) -> str:
-    """Return the text of a figure without holdings."""
+def no_holdings(holdings: object, frame: pd.DataFrame) -> str:
+    """Return the text of a figure for a frame without holdings."""
+    if note := hidden_note(frame):
+        return f"{note}; hidden=True includes them."
     if isinstance(holdings, pd.DataFrame):
         return "This frame has no holdings."
     return "No holdings in this database yet; run nftsync sync."
@@ -216,7 +222,11 @@ _AGES = "Holdings by age"
 
 
 def holding_ages(
-    db: FrameOrDb = None, *, at: Moment | None = None, exclude: WalletIds = ()
+    db: FrameOrDb = None,
+    *,
+    at: Moment | None = None,
+    exclude: WalletIds = (),
+    hidden: bool = False,
 ) -> go.Figure:
     """Draw the number of holdings by age.
 
@@ -226,10 +236,11 @@ def holding_ages(
         db: a frame of `frames.holding_ages`, or a database.
         at: the time for which to compute ages; None is now. A date is its end. Database only.
         exclude: wallets to leave out. Database only.
+        hidden: include hidden tokens. Database only.
     """
-    frame = _load_ages(db, at, exclude)
+    frame = _load_ages(db, at, exclude, hidden=hidden)
     if frame.empty:
-        return _style.empty_figure(_AGES, no_holdings(db))
+        return _style.empty_figure(_AGES, no_holdings(db, frame))
     buckets = frame["bucket"].cat.categories.tolist()
     counts = frame.groupby(["censored", "bucket"], observed=False).size().unstack(fill_value=0)
     counts = counts.reindex([False, True], fill_value=0)
@@ -255,18 +266,24 @@ def holding_ages(
     return _style.figure(
         traces,
         _AGES,
-        subtitle=f"{counted(total, 'holding')}, {of_which} initial (in their wallet's first read)",
+        subtitle=_style.with_hidden(
+            f"{counted(total, 'holding')}, {of_which} initial (in their wallet's first read)", frame
+        ),
         x={"title": {"text": "held for"}, "type": "category", "showgrid": False},
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         barmode="stack",
     )
 
 
-def _load_ages(db: FrameOrDb, at: Moment | None, exclude: WalletIds) -> pd.DataFrame:
+def _load_ages(
+    db: FrameOrDb, at: Moment | None, exclude: WalletIds, *, hidden: bool
+) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
-        return read_ages(db, at=at, exclude=exclude)
-    if at is not None or given_wallets(exclude):
-        raise InputError("at= and exclude= need a database; use them in frames.holding_ages")
+        return read_ages(db, at=at, exclude=exclude, hidden=hidden)
+    if at is not None or given_wallets(exclude) or hidden:
+        raise InputError(
+            "at=, exclude= and hidden= need a database; use them in frames.holding_ages"
+        )
     require_columns(db, ("bucket", "censored"), "frames.holding_ages")
     if not isinstance(db["bucket"].dtype, pd.CategoricalDtype):
         raise InputError(

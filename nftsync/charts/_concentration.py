@@ -33,6 +33,7 @@ def holders(
     top: SupportsIndex = 20,
     measure: Literal["nfts", "amount"] = "nfts",
     exclude: WalletIds = (),
+    hidden: bool = False,
     names: _style.Names = None,
 ) -> go.Figure:
     """Draw the largest holders, one bar each; the last bar combines all other wallets.
@@ -48,9 +49,10 @@ def holders(
         exclude,
         needs=("wallet_id", "token_id", "amount"),
         wants=("wallet_label", "contract_address"),
+        hidden=hidden,
     )
     if frame.empty:
-        return _style.empty_figure(title, _bars.no_holdings(holdings))
+        return _style.empty_figure(title, _bars.no_holdings(holdings, frame))
     groups = _bars.grouped(frame, "wallet_id")
     sizes = _bars.distinct(groups.codes, tokens=frame["token_id"])
     if by_amount:
@@ -75,7 +77,10 @@ def holders(
         {measured: values.tolist()},
         title,
         f"{measured} (approximate; hover for the exact sum)" if rough else measured,
-        subtitle=f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
+        subtitle=_style.with_hidden(
+            f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
+            frame,
+        ),
         showlegend=False,
     )
 
@@ -90,6 +95,7 @@ def concentration(
     by: str = "contract_address",
     top: SupportsIndex = 5,
     exclude: WalletIds = (),
+    hidden: bool = False,
     names: _style.Names = None,
 ) -> go.Figure:
     """Draw Lorenz curves of the groups with the most holders, and the line of equality.
@@ -103,10 +109,10 @@ def concentration(
     if not isinstance(by, str):
         raise InputError(f"by={by!r} is not the name of a column")
     needs = ("wallet_id", "token_id", "amount", by)
-    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
+    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",), hidden=hidden)
     frame = frame[frame["amount"].notna()].reset_index(drop=True)
     if frame.empty:
-        return _style.empty_figure(_TITLE, _bars.no_holdings(holdings))
+        return _style.empty_figure(_TITLE, _bars.no_holdings(holdings, frame))
     groups = _bars.grouped(frame, by)
     sizes = _bars.distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
@@ -132,7 +138,7 @@ def concentration(
     return _style.figure(
         [equality, *curves],
         _TITLE,
-        subtitle=f"{of} {len(sizes):,} {noun}, most holders first",
+        subtitle=_style.with_hidden(f"{of} {len(sizes):,} {noun}, most holders first", frame),
         x={"title": {"text": "share of holders, smallest first (%)"}, "range": [0, 100]},
         y={"title": {"text": "share of the amount held (%)"}, "range": [0, 101]},
         height=520,
@@ -164,6 +170,7 @@ def overlap(
     *,
     top: SupportsIndex = 15,
     exclude: WalletIds = (),
+    hidden: bool = False,
     names: _style.Names = None,
 ) -> go.Figure:
     """Draw a heatmap of the common holders of each pair of collections, most holders first.
@@ -174,10 +181,10 @@ def overlap(
     """
     number, renamed = whole_number("top", top, _MOST), _style.checked_names(names)
     needs = ("wallet_id", "contract_address", "amount")
-    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",))
+    frame = load_holdings(holdings, exclude, needs=needs, wants=("collection",), hidden=hidden)
     frame = frame[frame["contract_address"].notna()].reset_index(drop=True)
     if frame.empty:
-        return _style.empty_figure(_OVERLAP_TITLE, _bars.no_holdings(holdings))
+        return _style.empty_figure(_OVERLAP_TITLE, _bars.no_holdings(holdings, frame))
     groups = _bars.grouped(frame, "contract_address")
     sizes = _bars.distinct(groups.codes, wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
@@ -190,7 +197,9 @@ def overlap(
     return _style.figure(
         [_heatmap(pairs, addresses, full)],
         _OVERLAP_TITLE,
-        subtitle=f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first",
+        subtitle=_style.with_hidden(
+            f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first", frame
+        ),
         x={**axis, "tickangle": -45},
         y={**axis, "autorange": "reversed"},
         height=side + 120,

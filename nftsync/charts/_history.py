@@ -21,6 +21,7 @@ from nftsync.columnar.filters import (
     ticks_of,
     whole_number,
 )
+from nftsync.columnar.hidden import hidden_note
 from nftsync.columnar.inputs import FrameOrDb, require_columns
 from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.errors import InputError
@@ -110,6 +111,7 @@ def holdings_over_time(
     top: SupportsIndex = 5,
     since: Moment | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
     names: _style.Names = None,
 ) -> go.Figure:
     """Draw the number of holdings over time, from the change feed.
@@ -125,16 +127,17 @@ def holdings_over_time(
         top: lines with the highest final counts, 1 to 5; one more line combines the others.
         since: the start of the time axis; a day is its start. Counts include earlier changes.
         exclude: wallets to leave out.
+        hidden: include hidden tokens.
         names: names of contracts or wallets.
     """
     number, renamed = whole_number("top", top, len(_style.PENS) - 1), _style.checked_names(names)
     chosen = None if by is None else one_of(by, "by", _BY)
     begin = None if since is None else _tick(db, since)
-    log = _movements(read_over_time(db, by, exclude=exclude))
+    log = _movements(read_over_time(db, by, exclude=exclude, hidden=hidden))
     about = wallets(db)
     log["step"] = log["arrived"] - log["left"]
     if log.empty:
-        return _style.empty_figure(_TITLE, _NO_HISTORY)
+        return _style.empty_figure(_TITLE, hidden_note(log) or _NO_HISTORY)
     if not log[["arrived", "left"]].any(axis=None):
         initial = counted(log["first_seen"].sum(), "initial holding")
         message = f"{initial}; no arrivals or departures since the first reads of wallets."
@@ -159,7 +162,9 @@ def holdings_over_time(
     return _style.figure(
         traces,
         _TITLE,
-        subtitle=f"as observed; initial holdings count from the beginning{thinned}",
+        subtitle=_style.with_hidden(
+            f"as observed; initial holdings count from the beginning{thinned}", log
+        ),
         x={"title": {"text": "time (UTC)"}, "type": "date"},
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         height=480,
@@ -238,6 +243,7 @@ def arrivals_and_departures(
     every: str | timedelta | None = None,
     since: Moment | None = None,
     exclude: WalletIds = (),
+    hidden: bool = False,
 ) -> go.Figure:
     """Draw the number of holdings that began and ended in each period.
 
@@ -255,15 +261,18 @@ def arrivals_and_departures(
             changes.
         since: the first time to include; a day is its start. Database only.
         exclude: wallets to leave out. Database only.
+        hidden: include hidden tokens. Database only.
     """
     chosen = None if every is None else microseconds_of(every)
-    log = _read_movements(db, exclude, since)
+    log = _read_movements(db, exclude, since, hidden=hidden)
     moves = log[(log["arrived"] > 0) | (log["left"] > 0)]
     if moves.empty:
         start_name = "the given time" if log.empty else "each wallet's first read"
         message = f"No arrivals or departures since {start_name}."
         none_yet = log.empty and since is None and not isinstance(db, pd.DataFrame)
-        return _style.empty_figure(_ARRIVALS_TITLE, _NO_HISTORY if none_yet else message)
+        return _style.empty_figure(
+            _ARRIVALS_TITLE, hidden_note(log) or (_NO_HISTORY if none_yet else message)
+        )
     at = moves["tick"].to_numpy()
     times = np.unique(at)
     first, last = int(times[0]), int(times[-1])
@@ -282,8 +291,11 @@ def arrivals_and_departures(
     return _style.figure(
         [arrivals, departures],
         _ARRIVALS_TITLE,
-        subtitle=f"{counted(arrived.sum(), 'arrival')} and {counted(left.sum(), 'departure')}"
-        + (excluded if first_seen else ""),
+        subtitle=_style.with_hidden(
+            f"{counted(arrived.sum(), 'arrival')} and {counted(left.sum(), 'departure')}"
+            + (excluded if first_seen else ""),
+            *((db, "movement") if isinstance(db, pd.DataFrame) else (log,)),
+        ),
         x={
             "title": {"text": f"time (UTC), one bar per {period_name}"},
             "type": "date",
@@ -296,12 +308,15 @@ def arrivals_and_departures(
     )
 
 
-def _read_movements(db: FrameOrDb, exclude: WalletIds, since: Moment | None) -> pd.DataFrame:
+def _read_movements(
+    db: FrameOrDb, exclude: WalletIds, since: Moment | None, *, hidden: bool
+) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
-        return _movements(read_over_time(db, start=since, exclude=exclude))
-    if since is not None or given_wallets(exclude):
+        return _movements(read_over_time(db, start=since, exclude=exclude, hidden=hidden))
+    if since is not None or given_wallets(exclude) or hidden:
         raise InputError(
-            "since= and exclude= need a database; use them in frames.diff or frames.transfers"
+            "since=, exclude= and hidden= need a database; use them in frames.diff or"
+            " frames.transfers"
         )
     if {"from_wallet_id", "to_wallet_id"} <= set(db.columns):
         require_columns(db, ("observed_at",), "frames.transfers")

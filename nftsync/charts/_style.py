@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from nftsync.columnar.hidden import hidden_note
 from nftsync.errors import InputError, NftsyncError
 from nftsync.text import cut_line, short_id
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
 #: The caller's names for contracts, wallets or other groups.
@@ -42,6 +44,11 @@ _ID = re.compile(r"0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", 
 def escaped(text: str, longest: int = _LONGEST) -> str:
     """Return text on one line that plotly shows literally; `…` marks a cut at `longest`."""
     return cut_line(text, longest).translate(_ENTITIES)
+
+
+def with_hidden(subtitle: str, frame: pd.DataFrame, noun: str = "holding") -> str:
+    """Return a subtitle with a second line on the rows that a frame leaves out as hidden."""
+    return "<br>".join(filter(None, (subtitle, hidden_note(frame, noun))))
 
 
 def group_labels(

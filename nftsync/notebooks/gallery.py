@@ -111,6 +111,7 @@ def gallery(
     title: str | None = None,
     page_size: int = 60,
     limit: int | None = None,
+    hidden: bool = False,
     hide_zero: bool = True,
     pictures_first: bool | None = None,
     ipfs_gateway: str | None = None,
@@ -131,6 +132,7 @@ def gallery(
         page_size: NFTs shown at a time, 1 to 500.
         limit: the most NFTs on the page, from the first. None: all in a file, 200,000 in a
             notebook.
+        hidden: include hidden tokens of a database.
         hide_zero: leave out rows with an amount of 0.
         pictures_first: show NFTs with a picture first; None: unless the frame was sorted, so that
             its index does not ascend.
@@ -160,7 +162,9 @@ def gallery(
         base_url = base_url or configured.provider
     one_of(images, "images", get_args(WhichImages))
     allowed = Images(ipfs_gateway, base_url, images).checked()
-    frame = holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings)
+    frame = (
+        holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings, hidden=hidden)
+    )
     rows = select_rows(frame, allowed, hide_zero=hide_zero, pictures_first=pictures_first)
     heading = _TITLE if title is None else clean(title, 200) or _TITLE
     return Gallery(rows, title=heading, page_size=page_size, limit=limit)
