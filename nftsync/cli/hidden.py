@@ -55,7 +55,7 @@ def hide(
     """Hide spam: contracts by address or name, and tokens by id.
 
     Holdings, transfers, measures, charts, galleries and reports leave hidden NFTs out, and say how
-    many. `--hidden` includes them. Statements show them in a line of their own. Tables, the change
+    many. `--hidden` includes them. Statements show them in a separate row. Tables, the change
     feed, exports, evidence and verify always contain them.
 
     --suggest lists two kinds of candidates. Some have a link or a word such as "claim" in the name,

@@ -85,7 +85,7 @@ def transfers(
 @options.time("--to", "end", "Time of the closing balance (default: now):")
 @options.shown("--by", click.Choice(list(_GROUPS)), "group", "One row for each of these.")
 @filter_options
-@options.flag("--hidden", "Count hidden NFTs in their groups, without a row of their own.")
+@options.flag("--hidden", "Count hidden NFTs in their groups, not in a separate row.")
 @view_options("Print the statement as JSON.")
 def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
     """Print opening balance, movements and closing balance.

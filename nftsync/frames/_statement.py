@@ -58,8 +58,8 @@ def statement(
     `holdings(as_of=start)` and `holdings(as_of=end)`, so the closing balance of a period is the
     opening balance of the next one.
 
-    Hidden tokens have a row of their own before the total, `hidden`. With `hidden=True`, they count
-    in their groups; the total is the same.
+    The row `hidden` before the total has the hidden tokens; with `hidden=True`, they count in their
+    groups.
 
     An NFT is one holding; changes of its amount count in the amounts only. A transfer counts as
     sent and as received, also within a group.

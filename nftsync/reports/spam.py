@@ -45,16 +45,16 @@ def suggest_hidden(database: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """
     from nftsync import frames
 
-    held = _keyed(frames.holdings(database))
-    held = held[held["held_since"].notna()]
+    holdings = _keyed(frames.holdings(database))
+    holdings = holdings[holdings["held_since"].notna()]
     received = frames.transfers(database)
     received = _keyed(received[received["kind"] == "received"])
     reasons: dict[str, list[str]] = {}
-    for key, reason in (*_texts(held), *_arrivals(held, received)):
+    for key, reason in (*_texts(holdings), *_arrivals(holdings, received)):
         reasons.setdefault(key, []).append(reason)
     rows = [
         _candidate(group, "; ".join(reasons[key]))
-        for key, group in held[held["key"].isin(reasons)].groupby("key", sort=False)
+        for key, group in holdings[holdings["key"].isin(reasons)].groupby("key", sort=False)
     ]
     return sorted(rows, key=lambda row: -row["holdings"])
 
@@ -78,9 +78,9 @@ def _candidate(group: pd.DataFrame, reason: str) -> dict[str, Any]:
     }
 
 
-def _texts(held: pd.DataFrame) -> Iterator[tuple[str, str]]:
+def _texts(holdings: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield the keys of tokens with a link or a claim in their texts, and an example."""
-    tokens = held.drop_duplicates("token_id")
+    tokens = holdings.drop_duplicates("token_id")
     signs = {
         (name, kind): tokens[name].str.contains(pattern, na=False)
         for name in ("name", "description")
@@ -89,19 +89,19 @@ def _texts(held: pd.DataFrame) -> Iterator[tuple[str, str]]:
     in_name = signs["name", "link"] | signs["name", "claim"]
     spam = in_name | (signs["description", "link"] & signs["description", "claim"])
     share = spam.groupby(tokens["key"]).mean()
-    found = tokens[spam & tokens["key"].map(share).ge(_SHARE_OF_TOKENS)]
-    for row in found.drop_duplicates("key").itertuples():
+    suspicious = tokens[spam & tokens["key"].map(share).ge(_SHARE_OF_TOKENS)]
+    for row in suspicious.drop_duplicates("key").itertuples():
         field = "name" if in_name[row.Index] else "description"
         kinds = [kind for kind in ("link", "claim") if signs[field, kind][row.Index]]
         text = cut_line(getattr(row, field), _LONGEST_QUOTE)
         yield row.key, f"{' and '.join(kinds)} in the {field}: {text}"
 
 
-def _arrivals(held: pd.DataFrame, received: pd.DataFrame) -> Iterator[tuple[str, str]]:
+def _arrivals(holdings: pd.DataFrame, received: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Yield the keys of what many wallets received at once, from an unknown sender."""
     import numpy as np
 
-    holders = held.groupby("key")["wallet_id"].nunique()
+    holders = holdings.groupby("key")["wallet_id"].nunique()
     first = received.groupby(["key", "to_wallet_id"])["observed_at"].min().sort_values()
     for key, times in first.groupby("key"):
         at = times.to_numpy("M8[us]")

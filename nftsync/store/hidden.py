@@ -45,16 +45,16 @@ def hide(
 
 
 def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path | None) -> None:
-    """Remove a given entry, in a write transaction, or an entry of a file that is no longer set.
+    """Remove an entry, in a write transaction.
 
     Args:
         named: how the caller names the entry.
-        file: the hidden file, if one is set.
+        file: the hidden file; None removes its entries, too.
 
     Raises:
         InputError: there is no such entry, or the hidden file has it.
     """
-    given = _remove(connection, entry, "given")
+    removed = _remove(connection, entry, "given")
     in_file = any(connection.execute(f"SELECT 1 FROM hidden WHERE {_IS_ENTRY}", (*entry, "file")))
     if in_file and file is not None:
         raise InputError(
@@ -63,7 +63,7 @@ def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path
         )
     if in_file:
         _remove(connection, entry, "file")
-    elif not given:
+    elif not removed:
         query = "SELECT 1 FROM hidden_tokens WHERE token_id = ?"
         by_contract = any(connection.execute(query, (entry.token_id,)))
         raise InputError(
@@ -75,16 +75,16 @@ def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path
 
 
 def _remove(connection: sqlite3.Connection, entry: Hidden, source: HiddenSource) -> bool:
-    removed = connection.execute(f"DELETE FROM hidden WHERE {_IS_ENTRY}", (*entry, source))
-    return removed.rowcount > 0
+    deleted = connection.execute(f"DELETE FROM hidden WHERE {_IS_ENTRY}", (*entry, source))
+    return deleted.rowcount > 0
 
 
 def _store(
     connection: sqlite3.Connection, entry: Hidden, reason: str | None, source: HiddenSource, at: str
 ) -> None:
-    kept = "coalesce(?, reason)" if source == "given" else "?"
+    new = "coalesce(?, reason)" if source == "given" else "?"
     changed = connection.execute(
-        f"UPDATE hidden SET reason = {kept} WHERE {_IS_ENTRY}", (reason, *entry, source)
+        f"UPDATE hidden SET reason = {new} WHERE {_IS_ENTRY}", (reason, *entry, source)
     )
     if not changed.rowcount:
         connection.execute(
@@ -137,9 +137,9 @@ def entry_named(connection: sqlite3.Connection, named: str) -> Hidden:
             )
         entry = Hidden(contract_key(contract_named(connection, named)), None)
     if not connection.execute(_KNOWN, entry).fetchone()[0]:
-        known = connection.execute("SELECT contract, contract_address, NULL FROM contracts")
+        contracts = connection.execute("SELECT contract, contract_address, NULL FROM contracts")
         raise InputError(
-            f"contract {quoted(named)} is not in the database{near_contracts(known, named)};"
+            f"contract {quoted(named)} is not in the database{near_contracts(contracts, named)};"
             " to list contracts: `nftsync collections`"
         )
     return entry
