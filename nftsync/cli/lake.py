@@ -329,7 +329,7 @@ def accept(
     review = find_held(url, names)
     extra: dict[str, Any] = {}
     if review.counts.since is not None and not dry_run:
-        if not confirmed(review.counts, "the lake", yes=yes):
+        if not confirmed(review.rows, review.counts, review.share, "the lake", yes=yes):
             return 1
         result = approve_in_lake(url, review.wallets, where, progress=False if as_json else None)
         if result.status != "ok":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +11,7 @@ from nftsync.cli import options
 from nftsync.cli.holdings import TOKEN, filter_options, hidden_option
 from nftsync.cli.output import (
     frame_warnings,
+    one_line,
     pages_of,
     print_json_rows,
     say,
@@ -84,6 +85,7 @@ def transfers(
 @options.time("--from", "end", "Time of the opening balance:", required=True)
 @options.time("--to", "end", "Time of the closing balance (default: now):")
 @options.shown("--by", click.Choice(list(_GROUPS)), "group", "One row for each of these.")
+@options.text("--prices", "FILE", "CSV: contract or token_id, date, price, currency, source.")
 @filter_options
 @options.flag("--hidden", "Count hidden NFTs in their groups, not in a separate row.")
 @view_options("Print the statement as JSON.")
@@ -97,10 +99,14 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
 
     For whole months, use month ends for both times.
 
+    --prices adds the value of both balances in each currency, at the newest price up to their
+    dates. A `contract` is an address or a collection's name.
+
     \b
     Examples:
       nftsync statement --from 2026-09-30 --to 2026-10-31
       nftsync statement --from 2026-09-30 --to 2026-10-31 --by wallet --group house
+      nftsync statement --from 2026-09-30 --to 2026-10-31 --prices prices.csv
       nftsync statement --from 2025-12-31 --by collection --json
     """
     from nftsync import frames
@@ -113,28 +119,48 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
         _print_json(frame)
         return
     click.echo(utc_times(f"From {start} to {end or 'now'}, in NFTs:\n"))
-    _print_statement(frame, heading, "", view)
+    _print_statement(frame, [heading, *_numbers("")], view)
     if any((frame[name] != frame[f"{name}_amount"]).any() for name in _ENTRIES):
         click.echo("\nIn amounts:\n")
-        _print_statement(frame, heading, "_amount", view)
+        _print_statement(frame, [heading, *_numbers("_amount")], view)
+    if values := _values(frame):
+        click.echo("\nValues, at the newest prices up to each date:\n")
+        values.sort(key=lambda name: name.partition("_value_")[2])
+        shown = [TableColumn(one_line(x.replace("_value_", " ", 1)), x, "number") for x in values]
+        unpriced = TableColumn("no price", "closing_unpriced", "number")
+        _print_statement(_with_texts(frame), [heading, *shown, unpriced], view)
     say_truncated(view.limit, len(frame) - 1, "rows")
 
 
-def _print_statement(frame: pd.DataFrame, heading: TableColumn, unit: str, view: View) -> None:
+def _numbers(unit: str) -> list[TableColumn]:
+    return [TableColumn(name, f"{name}{unit}", "number") for name in _ENTRIES]
+
+
+def _values(frame: pd.DataFrame) -> list[str]:
+    return [name for name in frame if "_value_" in name]
+
+
+def _print_statement(frame: pd.DataFrame, columns: Sequence[TableColumn], view: View) -> None:
     from nftsync.columnar.hidden import HIDDEN_ROW
 
-    last = 2 if HIDDEN_ROW in frame[heading.key].tolist()[-2:] else 1
+    last = 2 if HIDDEN_ROW in frame[columns[0].key].tolist()[-2:] else 1
     rows = len(frame) - last
     limit = min(view.limit, rows) if view.limit else rows
-    shown = frame.drop(index=range(limit, rows))
-    columns = (heading, *(TableColumn(name, f"{name}{unit}", "number") for name in _ENTRIES))
-    print_table(_pages(shown), columns, wide=view.wide)
+    print_table(_pages(frame.drop(index=range(limit, rows))), columns, wide=view.wide)
+
+
+def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return exact numbers as plain text; the values of a column have the same decimal places."""
+    amounts = [name for name in frame if name.endswith("amount")]
+    texts = {name: frame[name].astype(object).map(str, na_action="ignore") for name in amounts}
+    for name in _values(frame):
+        places = max(len(f"{value:f}".partition(".")[2]) for value in frame[name])
+        texts[name] = frame[name].map(f"{{:.{places}f}}".format)
+    return frame.assign(**texts)
 
 
 def _print_json(frame: pd.DataFrame) -> None:
-    amounts = [name for name in frame if name.endswith("amount")]
-    texts = {name: frame[name].astype(object).map(str, na_action="ignore") for name in amounts}
-    print_json_rows(_pages(frame.assign(**texts)))
+    print_json_rows(_pages(_with_texts(frame)))
 
 
 def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:

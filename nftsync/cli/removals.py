@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nftsync.cli import options
-from nftsync.cli.output import open_existing, print_json, say
-from nftsync.cli.tables import TableColumn, View, print_table, view_options
+from nftsync.cli.output import one_line, open_existing, print_json, say, utc_times
+from nftsync.cli.tables import TableColumn, View, print_table, view_options, wrapped
+from nftsync.store.contracts import contract_key
+from nftsync.text import counted, short_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Wallets per transaction.
 _AT_ONCE = 100
+#: Wallets and collections in the summary.
+_LARGEST = 3
 _NONE = "No removals are held for review."
 
 _ROW = (
@@ -56,7 +62,7 @@ def removals(settings: Settings, *, view: View) -> None:
     from nftsync.store.schema import reading
 
     with reading(settings.database) as connection:
-        rows, counts = list(held_rows(connection)), held(connection)
+        rows, counts = held_rows(connection), held(connection)
         share = share_held(connection, counts)
     print_held(rows, counts, share, view, "nftsync removals accept")
 
@@ -64,10 +70,29 @@ def removals(settings: Settings, *, view: View) -> None:
 def print_held(
     rows: list[dict[str, Any]], counts: Held, share: float, view: View, approve: str
 ) -> None:
-    """Print the removals, their share of all holdings, and how to approve them."""
+    """Print a summary of the removals, the removals, and how to approve them."""
+    if rows and not view.as_json:
+        click.echo("\n".join(_summary(rows, counts, share)) + "\n")
     view.show(rows, _ROW, "removals")
     if not view.as_json:
-        say(f"{counts.summary(share)}: {counts}. Approve them: {approve}" if rows else _NONE)
+        say(f"Approve the removals: {approve}" if rows else _NONE)
+
+
+def _summary(rows: list[dict[str, Any]], counts: Held, share: float) -> Iterator[str]:
+    """Yield lines with the removals' number, share, reads and time, and the largest parts."""
+    reads = len({(x["wallet_id"] or x["token_id"], x["run_id"], x["webhook_id"]) for x in rows})
+    seen = f"Seen by {counted(reads, 'read')} since {utc_times(str(counts.since))}."
+    yield wrapped(f"{counts.summary(share)}: {counts}. {seen}")
+    wallets = Counter((x["wallet_id"], x["wallet_label"]) for x in rows if x["wallet_id"])
+    contracts = Counter((contract_key(x["contract_address"] or ""), x["collection"]) for x in rows)
+    for noun, parts in (("wallet", wallets), ("collection", contracts)):
+        named = (
+            f"{one_line(name or short_id(key) or 'none')} ({count:,})"
+            for (key, name), count in parts.most_common(_LARGEST)
+        )
+        more = len(parts) - _LARGEST
+        others = f", and {counted(more, 'other')}" if more > 0 else ""
+        yield wrapped(f"By {noun}: {', '.join(named) or 'none'}{others}.")
 
 
 #: Flags of `removals accept`.
@@ -78,9 +103,14 @@ accept_options = options.combined(
 )
 
 
-def confirmed(counts: Held, where: str, *, yes: bool) -> bool:
-    """Ask on a terminal whether to apply removals, unless `yes`."""
-    if yes or not sys.stdin.isatty() or click.confirm(f"Remove {counts} from {where}?", err=True):
+def confirmed(
+    rows: list[dict[str, Any]], counts: Held, share: float, where: str, *, yes: bool
+) -> bool:
+    """Ask on a terminal whether to apply removals, after their summary, unless `yes`."""
+    if yes or not sys.stdin.isatty():
+        return True
+    say("\n".join(_summary(rows, counts, share)))
+    if click.confirm(f"Remove {counts} from {where}?", err=True):
         return True
     say("Nothing was changed.")
     return False
@@ -123,11 +153,10 @@ def accept(
         connection = mirror.connection
         wallets = ids_in(connection, names) if names else None
         counts = stored.held(connection, wallets)
-        rows: list[dict[str, Any]] = []
-        if as_json or dry_run:
-            rows = list(stored.held_rows(connection, wallets))
+        share = stored.share_held(connection, counts)
+        rows = stored.held_rows(connection, wallets)
         if not dry_run:
-            if counts.since is not None and not confirmed(counts, "the database", yes=yes):
+            if rows and not confirmed(rows, counts, share, "the database", yes=yes):
                 return 1
             _apply(mirror, stored.numbers_held(connection, wallets))
             if wallets is None:

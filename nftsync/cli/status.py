@@ -126,8 +126,8 @@ def _run(run: Mapping[str, Any] | None, at: str) -> str:
     if run is None:
         return "never"
     text = f"{run['status']}, {_ago(age_seconds(run['started_at'], at))} (run "
-    read = counted(run["wallets_ok"], "wallet")
-    text += f"{run['run_id']}: {read} ok, {run['wallets_failed']:,} failed)"
+    more = f", {run['wallets_failed']:,} incomplete or failed" if run["wallets_failed"] else ""
+    text += f"{run['run_id']}: {counted(run['wallets_ok'], 'wallet')} ok{more})"
     return text if run["error"] is None else f"{text}: {run['error']}"
 
 

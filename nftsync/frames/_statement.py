@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from decimal import Decimal, localcontext
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,16 @@ from nftsync.columnar.filters import (
     wallet_numbers,
 )
 from nftsync.columnar.hidden import HIDDEN_ROW, hidden_rows
-from nftsync.columnar.source import Numbers, Store, reading
+from nftsync.columnar.prices import Prices, day_of, latest_prices
+from nftsync.columnar.source import Numbers, Source, Store, positions, reading
+from nftsync.columnar.tokens import contract_keys
 from nftsync.errors import InputError
 from nftsync.frames._over_time import BY, Steps, groups_of_steps, read_steps
+from nftsync.frames._value import DIGITS, price_table, warn_unpriced
 from nftsync.store.wallets import GroupNames, WalletIds
+from nftsync.times import now
 
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
 #: The name of the last row.
 TOTAL = "total"
 #: The columns of a statement, in NFTs; the same names with `_amount` hold amounts.
@@ -43,6 +49,7 @@ def statement(
     contract: str | None = None,
     exclude: WalletIds = (),
     hidden: bool = False,
+    prices: Prices | None = None,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Return the opening balance, the movements and the closing balance of each group.
@@ -64,6 +71,9 @@ def statement(
     An NFT is one holding; changes of its amount count in the amounts only. A transfer counts as
     sent and as received, also within a group.
 
+    `prices` is a table or CSV file as for `frames.value`. Each balance has the latest prices up to
+    its date, by today's contracts. A warning gives the number of holdings without a price.
+
     Returns:
         A row per group, the largest closing balance first, and a row `total`:
 
@@ -73,14 +83,17 @@ def statement(
         - the same columns with `_amount`, in exact amounts
         - `unknown_amounts`: closing holdings with an amount that is not a whole number; they count
           as 0 in the amounts
+        - with `prices`: `opening_value_CURRENCY` and `closing_value_CURRENCY` for each currency in
+          them (`Decimal`, exact), and `opening_unpriced` and `closing_unpriced`: holdings without a
+          price
 
     Raises:
-        InputError: `start` is missing.
+        InputError: `start` is missing, or a price is unusable.
     """
     one_of(by, "by", BY)
     if start is None:
         raise InputError("a statement needs the time of its opening balance: statement(db, start)")
-    with reading(db) as source:
+    with reading(db) as source, localcontext(prec=DIGITS):
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         opening = stored_time(source, start, "end")
         _, closing = stored_span(source, start, end, "end")
@@ -88,14 +101,44 @@ def statement(
         wallets, tokens, steps = read_steps(source, closing, filters, excluded)
         numbers, names = groups_of_steps(source, by, {"wallet": wallets, "token": tokens})
         numbers[hidden_rows(source, tokens, include=hidden)] = len(names[by])
-    return _frame(steps, numbers, names, ticks_of(opening), amounts)
+        inside = steps.at > ticks_of(opening)
+        values: dict[str, npt.NDArray[Any]] = {}
+        if prices is not None:
+            ends = {"opening": (opening, ~inside), "closing": (closing or now(), inside | True)}
+            values = _values(source, prices, tokens, steps, ends)
+        return _frame(steps, numbers, names, inside, values, amounts)
+
+
+def _values(
+    source: Source, prices: Prices, tokens: Numbers, steps: Steps, ends: dict[str, tuple[str, Mask]]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the values and unpriced holdings of each step at each end: its time and its steps."""
+    table = price_table(source, prices)
+    wanted = np.unique(tokens)
+    numbers, (ids, addresses) = source.numbered("token", ["token_id", "contract_address"], wanted)
+    known = pd.DataFrame({"token_id": ids, "contract": contract_keys(addresses)})
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for end, (time, counted) in ends.items():
+        priced = latest_prices(known, table, day_of(time)).iloc[positions(numbers, tokens)]
+        price, currency = (priced[x].to_numpy(dtype=object) for x in ("price", "currency"))
+        for one in sorted(set(table["currency"])):
+            rows = counted & (currency == one)
+            column = columns[f"{end}_value_{one}"] = np.full(len(tokens), Decimal(0))
+            column[rows] = price[rows] * steps.amount[rows]
+        unpriced = columns[f"{end}_unpriced"] = steps.holdings * (counted & pd.isna(price))
+        warn_unpriced(unpriced.sum(), steps.holdings[counted].sum(), day_of(time), stacklevel=4)
+    return columns
 
 
 def _frame(
-    steps: Steps, groups: Numbers, names: dict[str, pa.Array], opening: int, amounts: AmountKind
+    steps: Steps,
+    groups: Numbers,
+    names: dict[str, pa.Array],
+    inside: Mask,
+    values: dict[str, npt.NDArray[Any]],
+    amounts: AmountKind,
 ) -> pd.DataFrame:
     distinct, group = np.unique(groups, return_inverse=True)
-    inside = steps.at > opening
     counts = {
         "opening": np.where(inside, 0, steps.holdings),
         "initial": np.where(inside, steps.first_seen, 0),
@@ -113,25 +156,28 @@ def _frame(
         "sent": np.where(later, np.maximum(-steps.amount, 0), 0),
         "closing": steps.amount,
     }
+    exact = {f"{name}_amount": exact[name] for name in ENTRIES} | values
     sums: dict[str, npt.NDArray[Any]] = {
         name: np.bincount(group, values, len(distinct)).astype(np.int64)
         for name, values in counts.items()
-    } | {f"{name}_amount": sums_by_group(group, exact[name], len(distinct)) for name in ENTRIES}
+    } | {name: sums_by_group(group, values, len(distinct)) for name, values in exact.items()}
     used = np.logical_or.reduce([column != 0 for column in sums.values()])
     order = np.flatnonzero(used)
     is_hidden = distinct[order] == len(next(iter(names.values())))
     order = order[np.lexsort((distinct[order], -sums["closing"][order], is_hidden))]
     rows = {name: np.append(column[order], column.sum()) for name, column in sums.items()}
-    of_amounts = {name: Exact.of(rows[name]) for name in rows if name.endswith("_amount")}
+    of_amounts = {f"{name}_amount": Exact.of(rows[f"{name}_amount"]) for name in ENTRIES}
     shown = pa.array(distinct[order])
     columns: dict[str, Any] = {}
     for place, (name, column) in enumerate(names.items()):
         named = pa.concat_arrays([column, pa.array([None if place else HIDDEN_ROW], TEXT)])
         last = pa.array([None if place else TOTAL], TEXT)
         columns[name] = text(pa.concat_arrays([named.take(shown), last]))
+    for name in values:
+        rows[name] = np.array([*map(Decimal if "_value_" in name else int, rows[name])])
     return frame_of(
         columns
         | {name: rows[name] for name in ENTRIES}
         | amount_columns(of_amounts, amounts)
-        | {"unknown_amounts": rows["unknown_amounts"]}
+        | {name: rows[name] for name in ("unknown_amounts", *values)}
     )

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from datetime import date
-from decimal import Decimal, InvalidOperation, localcontext
-from typing import Any, Final, TypeAlias
+from decimal import localcontext
 
-import numpy as np
 import pandas as pd
 
-from nftsync.columnar.filters import Moment, shown
+from nftsync.columnar.filters import Moment
 from nftsync.columnar.inputs import exact_amounts, require_columns
-from nftsync.errors import InputError, NftsyncWarning
-from nftsync.store.contracts import contract_key
-from nftsync.text import counted
-from nftsync.times import now, parse_time
+from nftsync.columnar.prices import Prices, day_of, latest_prices, read_prices, with_contracts
+from nftsync.columnar.source import Source
+from nftsync.errors import NftsyncWarning
+from nftsync.records import is_uuid
+from nftsync.store.contracts import is_hex_address, near_contracts
+from nftsync.text import counted, quoted
+from nftsync.times import now
 
-#: A table of prices, or the path of a CSV file with one.
-Prices: TypeAlias = "pd.DataFrame | str | os.PathLike[str]"
-
-_NEEDED: Final = ("date", "price", "currency")
-_KEYS: Final = ("token_id", "contract")
 #: Digits of an exact product: an amount has at most 100 digits, a price far fewer.
-_DIGITS = 400
+DIGITS = 400
 
 
 def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> pd.DataFrame:
@@ -38,7 +33,8 @@ def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> p
         holdings: rows of `frames.holdings`.
         prices: a frame or the path of a CSV file, with the columns `date` (such as `2026-10-31`),
             `price` (a decimal number, for an amount of 1), `currency`, and `token_id` or `contract`
-            (an address; if a row has both, the token counts); `source` is optional.
+            (an address, or a name that only one collection has; if a row has both, the token
+            counts); `source` is optional.
         at: the date of the prices, in UTC; None is today. Give the `as_of` of the holdings.
 
     Returns:
@@ -50,22 +46,13 @@ def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> p
         InputError: a column is missing, a price is unusable or contradicts another, or `at` is
             not a date.
     """
-    require_columns(holdings, (*_KEYS, "amount"))
-    day = _day(now() if at is None else at)
-    table = _price_table(prices)
-    latest = table[table["price_date"] <= day].sort_values("price_date", kind="stable")
-    latest = latest.drop_duplicates("key", keep="last").set_index("key")
-    tokens, contracts = (holdings[name].astype(object) for name in _KEYS)
-    keys = tokens.where(tokens.isin(latest.index), contracts)
-    if unpriced := int((~keys.isin(latest.index)).sum()):
-        warnings.warn(
-            f"{counted(unpriced, 'holding')} of {len(keys):,} without a price at {day}",
-            NftsyncWarning,
-            stacklevel=2,
-        )
-    priced = latest.reindex(keys).set_index(holdings.index)
-    priced = priced.astype(object).where(priced.notna(), None)
-    with localcontext(prec=_DIGITS):
+    require_columns(holdings, ("token_id", "contract", "amount"))
+    day = day_of(now() if at is None else at)
+    names = holdings["collection"] if "collection" in holdings else [None] * len(holdings)
+    table = with_contracts(read_prices(prices), zip(holdings["contract"], names, strict=True))
+    priced = latest_prices(holdings, table, day)
+    warn_unpriced(int(priced["price"].isna().sum()), len(priced), day, stacklevel=3)
+    with localcontext(prec=DIGITS):
         pairs = zip(priced["price"], exact_amounts(holdings), strict=True)
         values = [
             None if price is None or amount is None else price * amount for price, amount in pairs
@@ -74,62 +61,34 @@ def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> p
     return holdings.assign(**{name: priced[name] for name in priced})
 
 
-def _price_table(prices: Prices) -> pd.DataFrame:
-    if isinstance(prices, pd.DataFrame):
-        frame, first = prices.reset_index(drop=True), 0
-    else:
-        path, first = os.fspath(prices), 2  # line 1 has the names of the columns
-        try:
-            frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot read the prices in {path}: {reason}") from None
-    missing = [name for name in _NEEDED if name not in frame]
-    if "contract" not in frame and "contract_address" in frame:
-        frame = frame.rename(columns={"contract_address": "contract"})
-    if missing or not frame.columns.intersection(_KEYS).size:
-        needs = ", ".join(missing) or "token_id or contract"
-        raise InputError(f"the prices have no column {needs}; add what is missing")
-    frame = frame.reindex(columns=[*_KEYS, *_NEEDED, "source"]).astype(object)
-    frame = frame.where(frame.notna() & (frame != ""), None)
-    rows = [
-        _price(row, f"row {number} of the prices")
-        for number, row in enumerate(frame.to_dict("records"), first)
-    ]
-    table = pd.DataFrame(
-        rows, columns=["key", "price", "currency", "price_date", "price_source"], dtype=object
-    ).drop_duplicates()
-    twice = table.duplicated(["key", "price_date"])
-    if twice.any():
-        row = table[twice].iloc[0]
-        raise InputError(f"the prices of {row['key']} at {row['price_date']} differ; keep one")
+def warn_unpriced(unpriced: int, holdings: int, day: date, stacklevel: int) -> None:
+    """Warn about the holdings without a price at a date, if there are any."""
+    if unpriced:
+        have = "has" if unpriced == 1 else "have"
+        text = f"{unpriced:,} of {counted(holdings, 'holding')} {have} no price at {day}"
+        warnings.warn(text, NftsyncWarning, stacklevel=stacklevel)
+
+
+#: Contracts are stored some time after their tokens.
+_CONTRACTS = """
+    SELECT contract, contract_address, name FROM contracts
+    UNION ALL SELECT DISTINCT contract, contract_address, NULL FROM tokens
+        WHERE contract NOT IN (SELECT contract FROM contracts)
+"""
+
+
+def price_table(source: Source, prices: Prices) -> pd.DataFrame:
+    """Return prices by token and contract, with the names of a database's collections resolved.
+
+    A warning gives the first name that is no collection's, because it may be misspelled.
+    """
+    contracts = [*source.rows(_CONTRACTS)]
+    table = with_contracts(read_prices(prices), ((one, name) for one, _, name in contracts))
+    keys = set(table["key"]).difference(contract for contract, _, _ in contracts)
+    for key in sorted(keys):
+        if not (is_hex_address(key) or is_uuid(key)):
+            text = f"the prices name {quoted(key)}, which is no known collection"
+            text += near_contracts(contracts, key)
+            warnings.warn(text, NftsyncWarning, stacklevel=4)
+            break
     return table
-
-
-def _price(row: dict[Any, Any], place: str) -> tuple[str, Decimal, str, date, str | None]:
-    token, contract = row["token_id"], row["contract"]
-    key = contract_key(str(contract)) if token is None and contract is not None else token
-    if key is None:
-        raise InputError(f"{place} has neither token_id nor contract")
-    try:
-        price = Decimal(str(row["price"]).strip())
-    except InvalidOperation:
-        price = Decimal("NaN")
-    if not price.is_finite() or price < 0:
-        raise InputError(f"{place}: {shown(row['price'])} is not a price; write 1234.56")
-    if row["currency"] is None:
-        raise InputError(f"{place} has no currency")
-    try:
-        day = _day(row["date"])
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
-    source = row["source"] if row["source"] is None else str(row["source"])
-    return str(key).lower() if token else key, price, str(row["currency"]), day, source
-
-
-def _day(moment: Any) -> date:
-    if isinstance(moment, np.datetime64):
-        moment = pd.Timestamp(moment)
-    if not isinstance(moment, str | date) or moment is pd.NaT:
-        raise InputError(f"{shown(moment)} is not a date; write 2026-10-31")
-    return date.fromisoformat(parse_time(moment, "end")[:10])

@@ -290,7 +290,8 @@ class Driver:
             counts.balances_added += report.counts.balances_added
             counts.balances_changed += report.counts.balances_changed
             counts.balances_removed += report.counts.balances_removed
-        failures = [Failure(x, HELD_BACK) for report in applied for x in report.held_wallets]
+        held_wallets = (wallet for report in applied for wallet in report.held_wallets)
+        failures = [Failure(wallet, HELD_BACK, status="incomplete") for wallet in held_wallets]
         first = set().union(*(report.shown_by for report in merged))
         changed = sum(x.changed + len(first.intersection(x.showed)) for x in applied)
         return self._end(reports, held_failures=failures, changed=changed)

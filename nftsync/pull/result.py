@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -53,6 +53,7 @@ class Failure(_Named, frozen=True, omit_defaults=True):
     wallet_id: str
     error: str
     token_id: str | None = None
+    status: Literal["failed", "incomplete"] = "failed"
 
 
 def grouped_failures(failures: Iterable[Failure]) -> list[list[Failure]]:
@@ -154,7 +155,7 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
         w, t, b = self.wallets, self.tokens, self.balances
         rows = {
             "Status": self.status if self.error is None else f"{self.status}: {self.error}",
-            "Wallets": f"{w.ok:,} read ({w.unchanged:,} unchanged), {w.failed:,} failed",
+            "Wallets": f"{w.ok:,} read ({w.unchanged:,} unchanged){self._not_read()}",
             "Balances": f"{b.added:,} added, {b.changed:,} changed, {b.removed:,} removed",
             "Tokens": f"{t.added:,} new, {t.changed:,} changed",
             "Requests": f"{self.requests:,} (retries: {self.retries:,})",
@@ -171,6 +172,12 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
             failure_rows.append((f"and {more:,} more", "in .failures"))
         return page + _table(f"Failures: {len(self.failures):,}", failure_rows)
 
+    def _not_read(self) -> str:
+        """Return the numbers of wallets by the status that `nftsync wallets` shows."""
+        incomplete = sum(x.status == "incomplete" and x.token_id is None for x in self.failures)
+        numbers = {"incomplete": incomplete, "failed": self.wallets.failed - incomplete}
+        return "".join(f", {number:,} {status}" for status, number in numbers.items() if number)
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
         """Print the summary in IPython on a terminal."""
         printer.text(self.summary())
@@ -179,11 +186,11 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
         """Return a summary of two lines; a resumed run of a lake has a third."""
         w, t, b = self.wallets, self.tokens, self.balances
         unchanged = f" ({w.unchanged:,} unchanged)" if w.unchanged else ""
-        failed = f", {w.failed:,} failed" if w.failed else ""
         retries = f" (retries: {self.retries:,})" if self.retries else ""
         return (
-            f"Run {self.run_id}: {self.status}. {counted(w.ok, 'wallet')} read{unchanged}{failed}; "
-            f"{counted(self.requests, 'request')}{retries} in {self.seconds:.1f} s.\n"
+            f"Run {self.run_id}: {self.status}. {counted(w.ok, 'wallet')} read{unchanged}"
+            f"{self._not_read()}; {counted(self.requests, 'request')}{retries} in"
+            f" {self.seconds:.1f} s.\n"
             f"Balances: {b.added:,} added, {b.changed:,} changed, {b.removed:,} removed. "
             f"Tokens: {t.added:,} new, {t.changed:,} changed."
             f"{'' if self.resumed is None else self.resumed}"

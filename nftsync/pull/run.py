@@ -31,7 +31,7 @@ from nftsync.pull.reads import (
 )
 from nftsync.pull.removal_guard import RemovalGuard, RemovalLimits
 from nftsync.pull.result import Failure, SyncResult
-from nftsync.records import Applied, SequenceNumbers, WalletRead
+from nftsync.records import Applied, Result, SequenceNumbers, WalletRead
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import explained, over_keys, sync_lock
@@ -405,16 +405,19 @@ class SyncRun:
         self._unfinished.pop(subject_of(read), None)
         before = self._failures.pop(subject_of(read), None)
         if applied.result in {"failed", "incomplete", "held"}:
-            self._note_failure(read, HELD_BACK if applied.result == "held" else None)
+            self._note_failure(read, applied.result)
             if before is None and read.passing and read.provider_down:
                 self._to_repeat.append(retry_task(read))
         else:
             self._succeeded += 1
 
-    def _note_failure(self, read: Read, error: str | None) -> None:
-        error = error or read.error or "newer reads kept making this read stale"
+    def _note_failure(self, read: Read, result: Result) -> None:
+        error = HELD_BACK if result == "held" else read.error
+        error = error or "newer reads kept making this read stale"
         if isinstance(read, WalletRead):
-            failure = Failure(read.wallet_id, error)
+            failure = Failure(
+                read.wallet_id, error, status="failed" if result == "failed" else "incomplete"
+            )
         else:
             holder = self._mirror.connection.execute(
                 "SELECT w.wallet_id FROM tokens t JOIN balance_rows b USING (token_no)"

@@ -83,7 +83,7 @@ class HeldRemovals:
         self._connection = connection
         self._at = observed_at
         self._run_id = run_id
-        self._known: dict[int, set[int]] = {}
+        self._known: dict[int, dict[int, str]] = {}
         self._new: list[tuple[Any, ...]] = []
         self._over: list[tuple[int, int]] = []
 
@@ -93,12 +93,12 @@ class HeldRemovals:
             return
         rows = over_keys(
             self._connection,
-            "SELECT r.wallet_no, r.token_no FROM json_each(?) k"
+            "SELECT r.wallet_no, r.token_no, r.observed_at FROM json_each(?) k"
             " JOIN removal_rows r ON r.wallet_no = k.value WHERE r.held",
             wallet_numbers,
         )
-        for wallet_no, token_no in rows:
-            self._known.setdefault(wallet_no, set()).add(token_no)
+        for wallet_no, token_no, observed_at in rows:
+            self._known.setdefault(wallet_no, {})[token_no] = observed_at
 
     def note(
         self,
@@ -120,12 +120,12 @@ class HeldRemovals:
         """
         to_hold = gone if hold else {}
         digest = read.digest if isinstance(read, WalletRead) else None
-        origin = (self._at, self._run_id, read.webhook_id, read.started_at, digest)
-        self._new += [
-            (wallet_no, number, *one[:3], True, *origin, one.names and one.names[2])
-            for number, one in to_hold.items()
-        ]
-        over = self._known.get(wallet_no, set()) - to_hold.keys()
+        origin = (self._run_id, read.webhook_id, read.started_at, digest)
+        known = self._known.get(wallet_no, {})
+        for number, one in to_hold.items():
+            first, name = known.get(number, self._at), one.names and one.names[2]
+            self._new.append((wallet_no, number, *one[:3], True, first, *origin, name))
+        over = known.keys() - to_hold.keys()
         if read.outcome != "ok":  # tokens that it does not list may be on another page
             over &= gone.keys()
         self._over += [(wallet_no, number) for number in over if token_no in {None, number}]

@@ -247,5 +247,17 @@ def test_transfers_name_both_wallets_and_a_statement_adds_up(site, command):
     done = command("statement", "--from", start, "--by", "wallet", "--limit", "1")
     assert "total" in done.out
     assert f"1 of {len(site.ids)} rows." in done.err
+    prices = site.database.parent / "prices.csv"
+    prices.write_text(f"token_id,date,price,currency\n{token},{start[:10]},1.10,EUR\n")
+    priced = command("statement", "--from", start, "--prices", prices, "--by", "wallet")
+    assert "opening EUR  closing EUR  no price" in priced.out
+    assert f"holdings have no price at {start[:10]}" in priced.err
+    rows = command("statement", "--from", start, "--prices", prices, "--json").json
+    assert {row["closing_value_EUR"] for row in rows} <= {"0.00", "1.10", "2.20", "3.30"}
+    prices.write_text(prices.read_text().replace("1.10", "one"))
+    wrong = command("statement", "--from", start, "--prices", prices)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "row 2 of the prices" in wrong.err
+    assert "column price: 'one' is not a price" in wrong.err
     assert "--from" in command("statement").err
     assert "future" in command("statement", "--from", "2999-01-01").err

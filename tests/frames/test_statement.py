@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync import frames
-from nftsync.errors import InputError
-from tests.kit.database import Builder, at, wallet_id
+from nftsync.errors import InputError, NftsyncWarning
+from tests.kit.database import Builder, at, token_id, wallet_id
 from tests.kit.histories import READS, Histories, Read, moment
 
 ENTRIES = ("opening", "initial", "received", "sent", "closing")
@@ -102,6 +103,29 @@ def test_a_statement_by_group_shows_initial_holdings_and_both_sides_of_transfers
     assert without.set_index("wallet_group").loc["total", "closing"] == 1
     nothing = frames.statement(month, at(-2), at(-1))
     assert nothing[["wallet_group", "closing"]].to_numpy().tolist() == [["total", 0]]
+
+
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+def test_prices_value_both_balances_and_an_unknown_name_is_told(month: Path) -> None:
+    day = at(10)[:10]
+    rows = [("0xAb", "1.10", "EUR"), ("0xAc", "3", "EUR"), (token_id(2), f"0.{1:018}", "ETH")]
+    columns = ["contract", "token_id", "date", "price", "currency"]
+    prices = pd.DataFrame([(x, None, day, *rest) for x, *rest in rows], columns=columns)
+    prices.loc[2, ["contract", "token_id"]] = [None, token_id(2)]
+    with pytest.warns(NftsyncWarning, match="name '0xAc', which is no known collection; .*'0xAb'"):
+        frame = frames.statement(month, at(10), at(50), prices=prices)
+    assert frame.filter(like="_value_").to_dict("list") == {
+        "opening_value_ETH": [Decimal(0)] * 3,
+        "opening_value_EUR": [Decimal("1.10"), 0, Decimal("1.10")],
+        "closing_value_ETH": [Decimal("2e-18"), Decimal("3e-18"), Decimal("5e-18")],
+        "closing_value_EUR": [Decimal("1.10"), 0, Decimal("1.10")],
+    }
+    assert not frame.filter(like="unpriced").any(axis=None)
+    with pytest.warns(NftsyncWarning, match="3 of 3 holdings have no price at"):
+        none = frames.statement(month, at(10), at(50), prices=prices[::2].assign(date="2999-01-01"))
+    assert none["closing_unpriced"].tolist() == [2, 1, 3]
+    nothing = frames.statement(month, at(-2), at(-1), prices=prices[:1])
+    assert nothing["closing_value_EUR"].map(type).tolist() == [Decimal]
 
 
 @pytest.mark.parametrize(

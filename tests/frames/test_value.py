@@ -49,7 +49,7 @@ def prices(tmp_path: Path) -> Path:
 def test_the_latest_price_up_to_the_date_counts_and_the_token_before_its_contract(
     holdings: pd.DataFrame, prices: Path
 ) -> None:
-    with pytest.warns(nftsync.NftsyncWarning, match="1 holding of 3 without a price at 2026-02-27"):
+    with pytest.warns(nftsync.NftsyncWarning, match="1 of 3 holdings has no price at 2026-02-27"):
         frame = frames.value(holdings, prices, "2026-02-27")
     assert frame["price"].tolist() == [Decimal("1.10"), Decimal("1e-18"), None]
     assert frame["value"].tolist() == [Decimal("3.30"), Decimal(f"{2**256 - 1}e-18"), None]
@@ -68,18 +68,24 @@ def test_the_latest_price_up_to_the_date_counts_and_the_token_before_its_contrac
     [
         ("contract,date,price\nKT1,2026-01-01,1\n", "no column currency"),
         ("date,price,currency\n2026-01-01,1,EUR\n", "no column token_id or contract"),
-        ("contract,date,price,currency\nKT1,2026-01-01,one,EUR\n", "row 2 of the prices: 'one'"),
-        ("contract,date,price,currency\nKT1,2026-01-01,NaN,EUR\n", "is not a price"),
+        (
+            "contract,date,price,currency\nKT1,2026-01-01,one,EUR\n",
+            r"row 2 of the prices in \S+prices.csv, column price: 'one' is not a price",
+        ),
+        ("contract,date,price,currency\n\nKT1,2026-01-01,NaN,EUR\n", "row 3 of .+ is not a price"),
         ("contract,date,price,currency\nKT1,2026-01-01,-1,EUR\n", "is not a price"),
-        ("contract,date,price,currency\nKT1,soon,1,EUR\n", "row 2 of the prices: 'soon'"),
+        ("contract,date,price,currency\nKT1,soon,1,EUR\n", "row 2 .+, column date: 'soon'"),
         (
             "contract,date,price,currency\nKT1,2026-01-01,1,\n",
-            "row 2 of the prices has no currency",
+            "row 2 .+, column currency: empty",
         ),
-        ("contract,date,price,currency\n,2026-01-01,1,EUR\n", "neither token_id nor contract"),
+        (
+            "contract,date,price,currency\n,2026-01-01,1,EUR\n",
+            "row 2 .+ neither token_id nor contract",
+        ),
         (
             "contract,date,price,currency\nKT1,2026-01-01,1,EUR\nKT1,2026-01-01,2,EUR\n",
-            "the prices of KT1 at 2026-01-01 differ",
+            "prices.csv have two of KT1 at 2026-01-01",
         ),
         ("", "cannot read the prices"),
     ],
@@ -91,6 +97,27 @@ def test_unusable_prices_are_named(
     path.write_text(table)
     with pytest.raises(InputError, match=text):
         frames.value(holdings, path, "2026-03-01")
+
+
+NAMED = "contract,date,price,currency\nSALT harbours,2026-01-01,7,EUR\n"
+
+
+def test_a_collection_can_be_named_but_a_name_never_takes_the_place_of_an_address(
+    holdings: pd.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "named.csv"
+    path.write_text(f"{NAMED}{ADDRESS},2026-01-02,8,EUR\n")
+    # The second collection calls itself like the first one's address.
+    names = ["Salt Harbours", "Salt Harbours", ADDRESS.lower()]
+    named = holdings.assign(collection=names)
+    with pytest.warns(nftsync.NftsyncWarning, match="1 of 3 holdings has no price"):
+        assert frames.value(named, path, "2026-03-01")["price"].tolist() == [8, 8, None]
+    path.write_text(NAMED)
+    with pytest.raises(InputError, match="2 collections are called so; give the address instead"):
+        frames.value(named.assign(collection="Salt Harbours"), path, "2026-03-01")
+    path.write_text(f"{NAMED}{ADDRESS},2026-01-01,8,EUR\n")
+    with pytest.raises(InputError, match=r"the prices have two of 0x\w+ at 2026-01-01; keep one"):
+        frames.value(named, path, "2026-03-01")
 
 
 @settings(max_examples=30)

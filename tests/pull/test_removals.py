@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -229,15 +230,56 @@ def test_accepted_removals_are_applied_as_they_were_read(site: Site) -> None:
 
 def test_what_is_held_back_is_told_by_status_check_and_the_failures(site: Site) -> None:
     site.empty()
-    code, _, err = site.run("sync")
+    code, out, err = site.run("sync")
     assert code == 1
+    assert "0 wallets read, 100 incomplete; " in out
     assert "100 wallets: removals held for review" in err
     assert "nftsync removals" in err
-    assert "500 removals held for review (100 % of holdings)" in site.run("removals")[2]
+    assert "0 wallets ok, 100 incomplete or failed)" in site.run("status")[1]
     for command in ("status", "check"):
         assert "500 balances of 100 wallets" in site.run(command)[1]
     told = json.loads(site.run("status", "--json")[1])["removals_held"]
     assert (told["wallets"], told["balances"], told["emptied"]) == (100, 500, 0)
+
+
+def test_the_list_starts_with_a_summary_that_names_the_largest_parts_and_the_first_time(
+    site: Site,
+) -> None:
+    site.run("wallets", "label", wallet(7), "Vault\x1b[31m")
+    site.empty(range(60))
+    assert site.sync() == 1
+    first = site.held_back()[0]["observed_at"]
+    assert site.sync() == 1
+    assert {row["observed_at"] for row in site.held_back()} == {first}
+    _, out, err = site.run("removals", "--limit", "1")
+    summary, wallets, collections, *_ = out.splitlines()
+    since = first[:19].replace("T", " ")
+    assert summary == (
+        "300 removals held for review (60 % of holdings): 300 balances of 60 wallets."
+        f" Seen by 60 reads since {since} UTC."
+    )
+    assert wallets.startswith("By wallet: ")
+    assert wallets.endswith(", and 57 others.")
+    assert "\x1b" not in out
+    assert collections == "By collection: none (300)."
+    assert "Approve the removals: nftsync removals accept" in err
+    assert len(json.loads(site.run("removals", "--json", "--limit", "1")[1])) == 300
+
+
+def test_on_a_terminal_accept_shows_the_summary_and_asks_first(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.empty(range(60))
+    assert site.sync() == 1
+    summary = site.run("removals", "--limit", "1")[1].splitlines()[:3]
+    for answer, code, left in (("n", 1, 300), ("y", 0, 0)):
+        typed = io.StringIO(f"{answer}\n")
+        monkeypatch.setattr(typed, "isatty", lambda: True)
+        monkeypatch.setattr("sys.stdin", typed)
+        ended, _, err = site.run("removals", "accept")
+        assert err.splitlines()[:3] == summary
+        assert "Remove 300 balances of 60 wallets from the database?" in err
+        assert (ended, len(site.held_back())) == (code, left)
 
 
 def test_the_limits_are_settings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
