@@ -222,9 +222,11 @@ def transfers(
         token_numbers = movements.tokens[rows]
         tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers[selected]))
         selected &= tokens.in_contract(filters.contract, token_numbers)
-        left_out = selected & hidden_rows(source, token_numbers, include=hidden)
-        selected &= ~left_out
+        is_hidden = selected & hidden_rows(source, token_numbers, include=hidden)
         unusable = selected & (sides.senders < 0) & (sides.receivers < 0)
+        left_out = is_hidden & ~unusable
+        selected &= ~is_hidden
+        unusable &= selected
         if unusable.any():
             excluded = counted(int(np.count_nonzero(unusable)), "change")
             warnings.warn(
