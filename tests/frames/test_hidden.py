@@ -25,13 +25,14 @@ SOME = st.sets(
     st.sampled_from([Hidden("a", None), Hidden("b", None)])
     | st.sampled_from([Hidden(None, token_id(number)) for number in TOKENS])
 )
+EXACT: dict[str, Any] = {"amounts": "exact"}
 #: Frames in which each row is of one token, as calls with two times.
 BY_TOKEN: dict[str, Callable[..., pd.DataFrame]] = {
-    "holdings": lambda db, _start, _end, **hidden: frames.holdings(db, **hidden),
-    "as_of": lambda db, _start, end, **hidden: frames.holdings(db, as_of=end, **hidden),
-    "diff": lambda db, start, end, **hidden: frames.diff(db, start, end, **hidden),
-    "transfers": lambda db, start, end, **hidden: frames.transfers(db, start, end, **hidden),
-    "ages": lambda db, _start, end, **hidden: frames.holding_ages(db, at=end, **hidden),
+    "holdings": lambda db, _start, _end, **hidden: frames.holdings(db, **EXACT, **hidden),
+    "as_of": lambda db, _start, end, **hidden: frames.holdings(db, as_of=end, **EXACT, **hidden),
+    "diff": lambda db, start, end, **hidden: frames.diff(db, start, end, **EXACT, **hidden),
+    "transfers": lambda db, *times, **hidden: frames.transfers(db, *times, **EXACT, **hidden),
+    "ages": lambda db, _start, end, **hidden: frames.holding_ages(db, at=end, **EXACT, **hidden),
     "quality": lambda db, _start, _end, **hidden: frames.quality(db, **hidden),
 }
 
@@ -41,13 +42,8 @@ def store(path: Path, entries: set[Hidden]) -> None:
         hide(connection, entries, "spam", moment(0))
 
 
-def texts(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows as text, as the type of a column of amounts depends on all of them."""
-    return frame.astype(object).map(str).reset_index(drop=True)
-
-
 def assert_same(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(texts(one), texts(other), check_dtype=False)
+    pd.testing.assert_frame_equal(one, other.reset_index(drop=True))
 
 
 @pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
@@ -59,7 +55,7 @@ def test_frames_leave_out_exactly_the_rows_of_hidden_tokens_and_count_them(
     histories.play(reads)
     db, (start, end) = histories.path, map(moment, sorted(times))
     whole = {name: read(db, start, end) for name, read in BY_TOKEN.items()}
-    statement = frames.statement(db, start, end, "wallet_id", amounts="exact")
+    statement = frames.statement(db, start, end, "wallet_id", **EXACT)
     tokens = frames.tokens(db)
     assert not any(frame.attrs for frame in whole.values())
     store(db, entries)
@@ -74,8 +70,8 @@ def test_frames_leave_out_exactly_the_rows_of_hidden_tokens_and_count_them(
         if name in {"holdings", "as_of"}:
             left_out = left_out[left_out["held_since"].notna()]
         assert visible.attrs == ({"hidden": len(left_out)} if len(left_out) else {})
-    assert_same(frames.statement(db, start, end, "wallet_id", hidden=True), statement)
-    assert_adds_up(frames.statement(db, start, end, "wallet_id", amounts="exact"), statement)
+    assert_same(frames.statement(db, start, end, "wallet_id", hidden=True, **EXACT), statement)
+    assert_adds_up(frames.statement(db, start, end, "wallet_id", **EXACT), statement)
     last = frames.holdings_over_time(db).tail(1)
     assert last["holdings"].sum() == frames.holdings(db)["held_since"].notna().sum()
 
