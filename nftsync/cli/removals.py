@@ -81,8 +81,8 @@ def print_held(
 def _summary(rows: list[dict[str, Any]], counts: Held, share: float) -> Iterator[str]:
     """Yield lines with the removals' number, share, reads and time, and the largest parts."""
     reads = len({(x["wallet_id"] or x["token_id"], x["run_id"], x["webhook_id"]) for x in rows})
-    seen = f"Seen by {counted(reads, 'read')} since {utc_times(str(counts.since))}."
-    yield wrapped(f"{counts.summary(share)}: {counts}. {seen}")
+    origin = f"Seen by {counted(reads, 'read')} since {utc_times(str(counts.since))}."
+    yield wrapped(f"{counts.summary(share)}: {counts}. {origin}")
     wallets = Counter((x["wallet_id"], x["wallet_label"]) for x in rows if x["wallet_id"])
     contracts = Counter((contract_key(x["contract_address"] or ""), x["collection"]) for x in rows)
     for noun, parts in (("wallet", wallets), ("collection", contracts)):

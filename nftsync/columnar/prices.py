@@ -98,20 +98,20 @@ def with_contracts(table: pd.DataFrame, names: Iterable[tuple[Any, Any]]) -> pd.
     Raises:
         InputError: several collections have the name, or a collection has two prices at a date.
     """
-    known = {pair for pair in names if isinstance(pair[0], str)}
-    addresses = {contract for contract, _ in known}
-    named = [(str(name).casefold(), contract) for contract, name in known if name]
+    pairs = {pair for pair in names if isinstance(pair[0], str)}
+    addresses = {contract for contract, _ in pairs}
+    named = [(str(name).casefold(), contract) for contract, name in pairs if name]
 
     def key_of(key: str) -> str:
         if key in addresses or is_hex_address(key) or is_uuid(key):
             return key
-        found = sorted(contract for name, contract in named if name == key.casefold())
-        if len(found) > 1:
+        matches = sorted(contract for name, contract in named if name == key.casefold())
+        if len(matches) > 1:
             raise InputError(
-                f"the prices name {quoted(key)}, and {len(found)} collections are called so;"
-                f" give the address instead: {', '.join(found[:_LISTED])}"
+                f"the prices name {quoted(key)}, and {len(matches)} collections are called so;"
+                f" give the address instead: {', '.join(matches[:_LISTED])}"
             )
-        return found[0] if found else key
+        return matches[0] if matches else key
 
     keys = {key: key_of(key) for key in table["key"].unique()}
     return _single(table.assign(key=table["key"].map(keys)), "the prices")

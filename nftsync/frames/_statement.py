@@ -116,10 +116,10 @@ def _values(
     table = price_table(source, prices)
     wanted = np.unique(tokens)
     numbers, (ids, addresses) = source.numbered("token", ["token_id", "contract_address"], wanted)
-    known = pd.DataFrame({"token_id": ids, "contract": contract_keys(addresses)})
+    contracts = pd.DataFrame({"token_id": ids, "contract": contract_keys(addresses)})
     columns: dict[str, npt.NDArray[Any]] = {}
     for end, (time, counted) in ends.items():
-        priced = latest_prices(known, table, day_of(time)).iloc[positions(numbers, tokens)]
+        priced = latest_prices(contracts, table, day_of(time)).iloc[positions(numbers, tokens)]
         price, currency = (priced[x].to_numpy(dtype=object) for x in ("price", "currency"))
         for one in sorted(set(table["currency"])):
             rows = counted & (currency == one)

@@ -121,11 +121,11 @@ class HeldRemovals:
         to_hold = gone if hold else {}
         digest = read.digest if isinstance(read, WalletRead) else None
         origin = (self._run_id, read.webhook_id, read.started_at, digest)
-        known = self._known.get(wallet_no, {})
+        held_since = self._known.get(wallet_no, {})
         for number, one in to_hold.items():
-            first, name = known.get(number, self._at), one.names and one.names[2]
+            first, name = held_since.get(number, self._at), one.names and one.names[2]
             self._new.append((wallet_no, number, *one[:3], True, first, *origin, name))
-        over = known.keys() - to_hold.keys()
+        over = held_since.keys() - to_hold.keys()
         if read.outcome != "ok":  # tokens that it does not list may be on another page
             over &= gone.keys()
         self._over += [(wallet_no, number) for number in over if token_no in {None, number}]
