@@ -62,7 +62,9 @@ class Provider(NamedTuple):
 
 def write_world(folder: Path, wallets: int, nfts: int, seed: int = 1) -> list[str]:
     """Write a made-up world as static files; return its wallets' ids."""
-    world = generate(wallets=wallets, nfts=nfts, seed=seed, image_base="http://127.0.0.1")
+    # Only the fields of the provider's document, as in all earlier measurements.
+    base = "http://127.0.0.1"
+    world = generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base, traits=False)
     for wallet in world.wallets():
         file = body_file(folder, wallet)
         file.parent.mkdir(parents=True)

@@ -66,6 +66,7 @@ def live_changes(sandbox: Sandbox, url: str) -> Iterator[tuple[list[str], str | 
     for added in (new, None):
         sender = rng.choice(wallets)
         yield sandbox.transfer(sender, new, rng.choice(list(balances(world, sender))), 1), added
+    world.begin_collection()
     edition = {"editionId": 0, "totalEdition": 3}
     minted = {"name": "Freshly Minted", "image": picture_url(url, rng), **edition}
     yield sandbox.mint(wallets[0], 3, minted)[1], None

@@ -104,6 +104,11 @@ def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None
         runs.finish_run(connection, run, "ok", None, at=ended)
 
 
+def _tide(page: int) -> str:
+    """Return a trait of a page; storm tides are rare."""
+    return "Storm" if page % 29 == 0 else "Spring" if page % 4 == 0 else "Neap"
+
+
 class Market:
     """Mints and trades at the provider.
 
@@ -153,6 +158,7 @@ class Market:
                 "editionId": self.minted,
                 "totalEdition": _MINTED,
                 "creatorName": "Studio Lowtide",
+                "attributes": [{"trait_type": "Tide", "value": _tide(self.minted)}],
             }
             self._amounts[studio][self._world.mint(studio, 1, metadata)] = 1
 

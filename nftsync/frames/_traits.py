@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
@@ -16,6 +17,8 @@ from nftsync.columnar.filters import filters_of
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import Store, reading
 from nftsync.columnar.tokens import NAMING, contract_groups, read_tokens
+from nftsync.errors import NftsyncWarning
+from nftsync.text import counted
 
 #: The type of a trait (None: the attribute names none) and its value as text.
 Trait: TypeAlias = "tuple[str | None, str]"
@@ -78,6 +81,9 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
         - `value`: text; numbers exactly as sent
         - `tokens`: known tokens of the contract that have this trait
         - `share`: `tokens` divided by all known tokens of the contract, held or not
+
+    Warns:
+        NftsyncWarning: the frame is empty because no metadata has traits.
     """
     with reading(db) as source:
         wanted = filters_of(source, contract=contract).contract
@@ -86,7 +92,8 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
     contracts, _ = contract_groups(tokens.content["contract_address"])
     extra = tokens.content["extra"]
     selected = flags(pc.match_substring(extra, '"attributes":'))
-    selected &= tokens.in_contract(wanted, tokens.numbers)
+    in_contract = tokens.in_contract(wanted, tokens.numbers)
+    selected &= in_contract
     hidden_tokens = selected & left_out
     selected &= ~left_out
     places: list[int] = []
@@ -95,6 +102,13 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
         of_token = dict.fromkeys(traits_of(extra[place].as_py()))
         places += [place] * len(of_token)
         pairs += of_token
+    if not pairs:
+        searched = counted(int(np.count_nonzero(in_contract)), "token")
+        warnings.warn(
+            f"no traits: the metadata of {searched} has no `attributes` with values",
+            NftsyncWarning,
+            stacklevel=2,
+        )
     token = np.array(places, dtype=np.int64)
     type_column, value_column = (pa.array([pair[n] for pair in pairs], TEXT) for n in (0, 1))
     same = numbered_together(contracts[token], coded(type_column)[0], coded(value_column)[0])

@@ -27,7 +27,7 @@ from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_num
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import Numbers, Source, Store, reading
 from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
-from nftsync.errors import NftsyncWarning
+from nftsync.errors import InputError, NftsyncWarning
 from nftsync.movements import Movement, pairs
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.text import counted
@@ -169,6 +169,8 @@ def transfers(
     start: Moment | None = None,
     end: Moment | None = None,
     *,
+    since: Moment | None = None,
+    until: Moment | None = None,
     wallet: WalletIds | None = None,
     group: GroupNames | None = None,
     contract: str | None = None,
@@ -178,9 +180,9 @@ def transfers(
 ) -> pd.DataFrame:
     """Return the movements of NFTs, one row each, with the wallets on both sides.
 
-    Shared parameters: see `nftsync.frames`. `start` and `end` bound `observed_at`. `wallet`,
-    `group` and `exclude` match either side. `contract` selects tokens that belong to the contract
-    today.
+    Shared parameters: see `nftsync.frames`. `start` and `end`, or `since` and `until` as in
+    `changes`, bound `observed_at`. `wallet`, `group` and `exclude` match either side. `contract`
+    selects tokens that belong to the contract today.
 
     The provider names no transfers, so nftsync infers them from the change feed, change by change.
     The decrease of one wallet and the increase of another form a row of kind `transfer` under three
@@ -212,6 +214,7 @@ def transfers(
     Warns:
         NftsyncWarning: changes are left out because an amount is unusable; `changes` lists them.
     """
+    start, end = _one_of(start=start, since=since), _one_of(end=end, until=until)
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         movements, rows = _within(source, start, end)
@@ -255,6 +258,14 @@ def transfers(
         }
     )
     return marked(frame, left_out)
+
+
+def _one_of(**names: Moment | None) -> Moment | None:
+    """Return the value that was given under one of two names."""
+    values = [value for value in names.values() if value is not None]
+    if len(values) > 1:
+        raise InputError(f"{' and '.join(names)} mean the same; give one of them")
+    return values[0] if values else None
 
 
 def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[Movements, Numbers]:

@@ -54,18 +54,24 @@ _PLACES = (
     "Jetty", "Lighthouse", "Meadow", "Orchard", "Passage", "Quarry", "Ravine", "Signal", "Window",
 )  # fmt: skip
 
+_FINISHES, _FINISH_WEIGHTS = ("Matte", "Gloss", "Foil", "Gilded"), (60, 30, 8, 2)
+
 _WEIGHTS = [1 / rank for rank in range(1, len(_OWNED) + 1)]
 _SHARE = 0.3
 _HOLDERS = 8
 _SITE = "https://example.com"
 
 
-def generate(*, wallets: int = 50, nfts: int = 20, seed: int = 0, image_base: str = "") -> World:
+def generate(
+    *, wallets: int = 50, nfts: int = 20, seed: int = 0, image_base: str = "", traits: bool = True
+) -> World:
     """Generate a world with `nfts` NFTs in each wallet.
 
-    `image_base` is the base URL of its pictures.
+    `image_base` is the base URL of its pictures. With `traits`, metadata has
+    `attributes`, a field that the provider's document does not name.
     """
-    maker = _Generator(Random(f"generate {seed}"), image_base)  # noqa: S311 - to be repeatable
+    chance = Random(f"generate {seed}")  # noqa: S311 - to be repeatable
+    maker = _Generator(chance, image_base, with_traits=traits)
     world = World(seed=seed, organization_id=maker.organization)
     with world.state.transaction():
         for listed in maker.shared_lists(wallets, round(nfts * _SHARE)):
@@ -78,8 +84,9 @@ def generate(*, wallets: int = 50, nfts: int = 20, seed: int = 0, image_base: st
 class _Generator:
     """Random data; the same calls in the same order give the same bytes."""
 
-    def __init__(self, random: Random, image_base: str) -> None:
+    def __init__(self, random: Random, image_base: str, *, with_traits: bool) -> None:
         self.random = random
+        self._with_traits = with_traits
         self._images = f"{image_base.rstrip('/')}/sandbox/images"
         self.organization = self.new_id()
         collections = _OWNED + _SHARED
@@ -140,15 +147,16 @@ class _Generator:
     ) -> dict[str, object]:
         title = f"{collection.name} #{number}"
         if collection.run:
-            work, place = divmod(number - 1, collection.run)
+            work, copy = divmod(number - 1, collection.run)
             title = f"{collection.name} {work + 1}"
-            edition = {"editionId": place + 1, "totalEdition": collection.run}
-        mood = f"{self.random.choice(_QUALITIES)} {self.random.choice(_PLACES)}"
+            edition = {"editionId": copy + 1, "totalEdition": collection.run}
+        quality, place = self.random.choice(_QUALITIES), self.random.choice(_PLACES)
         maker = list(self._pictures).index(collection.maker) + 1
         moving = {"animationUrl": f"{_SITE}/motion/{token_id}.mp4"} if number % 20 == 0 else {}
+        traits = _attributes(token_id, {"Quality": quality, "Place": place})
         return {
             "name": title,
-            "description": f"{collection.about}: {mood}.",
+            "description": f"{collection.about}: {quality} {place}.",
             "image": f"{self._images}/{token_id}.svg",
             "externalUrl": f"{_SITE}/works/{token_id}",
             "backgroundColor": f"{self.random.getrandbits(24):06x}",
@@ -157,6 +165,7 @@ class _Generator:
             "creatorName": collection.maker,
             "creatorImageUrl": self._pictures[collection.maker],
             "creatorExternalPageUrl": f"{_SITE}/makers/{maker}",
+            **({"attributes": traits} if self._with_traits else {}),
         }
 
     def _address(self) -> str:
@@ -168,6 +177,14 @@ class _Generator:
     def new_id(self) -> str:
         """Return a random id."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+
+
+def _attributes(token_id: str, traits: dict[str, object]) -> list[dict[str, object]]:
+    """Return the given traits, and others that depend only on the id."""
+    chance = Random(f"traits {token_id}")  # noqa: S311 - to be repeatable
+    (finish,) = chance.choices(_FINISHES, _FINISH_WEIGHTS)
+    traits |= {"Finish": finish, "Year": chance.randrange(2019, 2026)}
+    return [{"trait_type": name, "value": value} for name, value in traits.items()]
 
 
 def draw(token_id: str) -> str:

@@ -79,7 +79,7 @@ class World:
         if not facts:
             facts = {
                 "organization": organization_id or self._new_id(),
-                "mint_contract": f"0x{self._random.getrandbits(160):040x}",
+                "mint_contract": self._new_address(),
                 "minted": "0",
             }
             self.state.note(**facts)
@@ -197,6 +197,10 @@ class World:
             self.set_amount(wallet, token, str(total))
             return token
 
+    def begin_collection(self) -> None:
+        """Mint all later tokens in a new contract."""
+        self.state.note(mint_contract=self._new_address())
+
     def edit_metadata(self, token_id: str, metadata: Mapping[str, object]) -> None:
         """Replace a token's metadata, in its own record and in all wallets' lists."""
         with self.state.transaction():
@@ -242,6 +246,9 @@ class World:
         query = "SELECT amount FROM holdings WHERE wallet = ? AND token = ?"
         [(amount,)] = self.state.run(query, wallet, token) or [("",)]
         return int(amount) if _DIGITS.fullmatch(amount) else 0
+
+    def _new_address(self) -> str:
+        return f"0x{self._random.getrandbits(160):040x}"
 
     def _new_id(self) -> str:
         drawn = str(uuid.UUID(int=self._random.getrandbits(128), version=4))

@@ -268,6 +268,18 @@ def _damaged(changes: list[tuple[int, int]]) -> bytes:
 
 @settings(max_examples=200)
 @given(
+    _NEARLY, st.sampled_from(["%s", " %s\n", r'["\ud800", %s]', r'{"a": "\ud83e\ude81", "b":%s}'])
+)
+def test_attributes_are_the_same_in_a_list_and_in_the_read_of_a_token(value, written):
+    attributes = written % json.dumps(value, ensure_ascii=False)
+    record = f'{{"id": "{ID}", "metadata": {{"name": "n", "attributes": {attributes}}}}}'
+    with suppress(UnusableResponse, UnicodeEncodeError):
+        ((_, _, content),) = decode_wallet(wallet_body(record)).entries
+        assert content == decode_token(record.encode(), ID)
+
+
+@settings(max_examples=200)
+@given(
     st.binary(max_size=100)
     | _NEARLY.map(lambda x: json.dumps(x, ensure_ascii=False).encode(errors="surrogatepass"))
     | _RECORDS.map(lambda x: json.dumps(x).encode())
