@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import nsmallest
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -84,22 +85,12 @@ def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
 
 
 MAX_ROWS = 200
-#: A last bar more than this many times as long as the others is cut.
-_MUCH_LONGER = 1.5
-_ROOM = 1.2
-_TEXT_IN_BAR: dict[str, Any] = {
-    "textposition": "inside",
-    "insidetextanchor": "start",
-    "textangle": 0,
-    "constraintext": "none",
-    "textfont": {"color": "#ffffff"},
-}
 
 
 def bar_rows(
     frame: pd.DataFrame, groups: Groups, shown: list[int], names: dict[str, str], noun: str
 ) -> pd.DataFrame:
-    """Return the rows of a bar chart: the shown groups, and the others combined in a last row.
+    """Return the rows of a bar chart: the shown groups, and a last row of all others together.
 
     Its columns are `label` and `hover`; distinct `tokens`, `wallets`, `contracts` and `holdings`
     (wallet and token); `total`, the exact sum of amounts, and its text `summary`; and `rest`, true
@@ -118,7 +109,7 @@ def bar_rows(
     totals = sums_by_group(places, frame["amount"].to_numpy(), count)
     unknown = np.bincount(places, frame["amount"].isna(), count).astype(np.int64)
     return table.assign(
-        label=labels + [f"<i>{one}</i>" for one in others],
+        label=labels + others,
         hover=hovers + others,
         holdings=np.bincount(places[once], minlength=count),
         total=totals,
@@ -132,40 +123,48 @@ def bar_rows(
 
 def bar_figure(
     rows: pd.DataFrame,
+    values: list[Any],
+    texts: list[str],
     hovers: list[str],
-    bars: dict[str, list[Any]],
     title: str,
     axis_title: str,
-    **layout: Any,
+    subtitle: str,
 ) -> go.Figure:
-    """Return a figure with one or two bars per row, and exact sums as custom data.
-
-    If the last bar would squeeze the others, the axis cuts it.
-    """
-    axis: dict[str, Any] = {"rangemode": "tozero"}
-    traces = []
+    """Return a figure with a bar and a text per row, and exact sums as custom data."""
     sums, places = [str(total) for total in rows["total"]], list(range(len(rows)))
-    for color, (name, values) in zip((_style.BLUE, _style.ORANGE), bars.items(), strict=False):
-        look = {"orientation": "h", "marker": {"color": color}}
-        trace = _style.hovered("bar", name, values, places, hovers, customdata=sums, **look)
-        if rows["rest"].iloc[-1] and values[-1] > _MUCH_LONGER * max(values[:-1]) > 0:
-            axis = {"range": [0, _ROOM * max(max(bar[:-1]) for bar in bars.values())]}
-            texts = ["" for _ in values[1:]]
-            trace |= {"text": [*texts, f"{values[-1]:,.6g} (not to scale)"], **_TEXT_IN_BAR}
-        traces.append(trace)
+    lines = 1 + max(label.count("<br>") for label in rows["label"])
+    bars = _style.hovered(
+        "bar",
+        axis_title,
+        values,
+        places,
+        hovers,
+        customdata=sums,
+        orientation="h",
+        marker={"color": _style.BLUE},
+        text=texts,
+        textfont={"size": 12},
+        textposition="outside",
+        textangle=0,
+        cliponaxis=False,
+    )
     return _style.figure(
-        traces,
+        [bars],
         title,
+        subtitle=subtitle,
+        # Texts replace the scale, and the longest bar's text is in the margin.
         x={
             "title": {"text": axis_title},
-            "exponentformat": "power",
-            "minexponent": 9,
-            "separatethousands": True,
-            **axis,
+            "side": "top",
+            "range": [0, max(values) or 1],
+            "showgrid": False,
+            "showticklabels": False,
+            "ticks": "",
         },
         y={**_style.numbered_axis(rows["label"].tolist()), "range": [len(rows) - 0.4, -0.6]},
-        height=176 + (18 + 8 * len(traces)) * len(rows),
-        **layout,
+        margin={"r": 16 + 7 * max(map(len, texts))},
+        height=142 + (10 + 18 * lines) * len(rows),
+        showlegend=False,
     )
 
 
@@ -177,10 +176,9 @@ def holdings_by_collection(
     hidden: bool = False,
     names: _style.Names = None,
 ) -> go.Figure:
-    """Draw the distinct NFTs and the distinct holders of each collection, most NFTs first.
+    """Draw the distinct NFTs of each collection, most NFTs first, with its number of holders.
 
-    The last row combines all other collections. A wallet that holds NFTs of several of them counts
-    once. `top` is 1 to 200.
+    The subtitle counts the other collections and their NFTs. `top` is 1 to 200.
     """
     title = "Holdings by collection"
     number, renamed = whole_number("top", top, MAX_ROWS), _style.checked_names(names)
@@ -192,20 +190,19 @@ def holdings_by_collection(
     sizes = distinct(groups.codes, tokens=frame["token_id"], wallets=frame["wallet_id"])
     shown = groups.largest(sizes, number)
     rows = bar_rows(frame, groups, shown, renamed, "collection")
+    subtitle = f"{counted(rows['tokens'].sum(), 'NFT')} of {counted(len(sizes), 'collection')}"
+    for row in rows[rows["rest"]].itertuples():
+        subtitle += f"\n+ {row.label} with {counted(row.tokens, 'NFT')}"
+    rows = rows[~rows["rest"]]
     hovers = [
         f"<b>{row.hover}</b><br>{counted(row.tokens, 'NFT')} held by"
         f" {counted(row.wallets, 'wallet')}<br>{row.summary}"
         for row in rows.itertuples()
     ]
+    texts = [f"{row.tokens:,} ({row.wallets:,})" for row in rows.itertuples()]
+    nfts = rows["tokens"].tolist()
     return bar_figure(
-        rows,
-        hovers,
-        {"NFTs held": rows["tokens"].tolist(), "holders": rows["wallets"].tolist()},
-        title,
-        "NFTs held, and wallets that hold one",
-        subtitle=_style.with_hidden(
-            f"{counted(rows['tokens'].sum(), 'NFT')} of {counted(len(sizes), 'collection')}", frame
-        ),
+        rows, nfts, texts, hovers, title, "NFTs held (holders)", _style.with_hidden(subtitle, frame)
     )
 
 
@@ -269,7 +266,14 @@ def holding_ages(
         subtitle=_style.with_hidden(
             f"{counted(total, 'holding')}, {of_which} initial (in their wallet's first read)", frame
         ),
-        x={"title": {"text": "held for"}, "type": "category", "showgrid": False},
+        x={
+            "title": {"text": "held for"},
+            "type": "category",
+            "showgrid": False,
+            "tickvals": buckets,
+            "ticktext": ["<br>".join(wrap(bucket, 7)) for bucket in buckets],
+            "tickfont": {"size": 12},
+        },
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         barmode="stack",
     )

@@ -11,7 +11,7 @@ import pandas as pd
 from nftsync.charts import _bars, _style
 from nftsync.columnar.amounts import sums_by_group
 from nftsync.columnar.filters import one_of, whole_number
-from nftsync.columnar.inputs import FrameOrDb, load_holdings
+from nftsync.columnar.inputs import ADDRESSES, FrameOrDb, load_holdings
 from nftsync.errors import InputError
 from nftsync.frames import concentration as read_concentration
 from nftsync.frames import overlap as read_overlap
@@ -36,7 +36,7 @@ def holders(
     hidden: bool = False,
     names: _style.Names = None,
 ) -> go.Figure:
-    """Draw the largest holders, one bar each; the last bar combines all other wallets.
+    """Draw the largest holders, one bar each; the subtitle counts the others.
 
     `top` is 1 to 200. The measure `nfts` counts the tokens of a wallet; `amount` sums their
     amounts, which is meaningful within one collection.
@@ -61,7 +61,12 @@ def holders(
     shown = groups.largest(sizes, number)
     labels = _bars.names_in(frame, "wallet_id", "wallet_label")
     rows = _bars.bar_rows(frame, groups, shown, labels | renamed, "wallet")
-    values = rows["total"].map(float) if by_amount else rows["holdings"]
+    subtitle = f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}"
+    for row in rows[rows["rest"]].itertuples():
+        their = row.summary if by_amount else counted(row.holdings, "holding")
+        subtitle += f"\n+ {row.label} with {their}"
+    rows = rows[~rows["rest"]]
+    values = (rows["total"] if by_amount else rows["holdings"]).tolist()
     measured = "amount held" if by_amount else "NFTs held"
     contracts = rows.get("contracts", pd.Series(0, rows.index))
     hovers = [
@@ -70,18 +75,15 @@ def holders(
         + f"<br>{row.summary}"
         for row, of in zip(rows.itertuples(), contracts, strict=True)
     ]
-    rough = by_amount and max(rows["total"]) > _EXACT
+    rough = max(values) > _EXACT
     return _bars.bar_figure(
         rows,
+        [float(value) for value in values] if by_amount else values,
+        [f"{value:,}" if value <= _EXACT else f"{float(value):.4g}" for value in values],
         hovers,
-        {measured: values.tolist()},
         title,
         f"{measured} (approximate; hover for the exact sum)" if rough else measured,
-        subtitle=_style.with_hidden(
-            f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}",
-            frame,
-        ),
-        showlegend=False,
+        _style.with_hidden(subtitle, frame),
     )
 
 
@@ -125,7 +127,7 @@ def concentration(
         for place, (label, hover, pen) in enumerate(zip(labels, hovers, _style.PENS, strict=False))
     ]
     of = "all" if len(sizes) == len(shown) else f"{len(shown):,} of"
-    noun = "collections" if by in {"contract", "contract_address"} else f"{by.replace('_', ' ')}s"
+    noun = "collection" if by in ADDRESSES else _style.escaped(by.replace("_", " "))
     equality = _style.line(
         "equality: Gini 0",
         (_style.GREY, "solid"),
@@ -134,15 +136,13 @@ def concentration(
         y=[0, 100],
         hoverinfo="skip",
     )
-    inside = {"xref": "paper", "yref": "paper", "yanchor": "top"}
     return _style.figure(
         [equality, *curves],
         _TITLE,
-        subtitle=_style.with_hidden(f"{of} {len(sizes):,} {noun}, most holders first", frame),
+        subtitle=_style.with_hidden(f"{of} {counted(len(sizes), noun)}, most holders first", frame),
         x={"title": {"text": "share of holders, smallest first (%)"}, "range": [0, 100]},
         y={"title": {"text": "share of the amount held (%)"}, "range": [0, 101]},
-        height=520,
-        legend={"orientation": "v", "x": 0.02, "y": 0.98, **inside},
+        height=560,
     )
 
 
@@ -191,18 +191,20 @@ def overlap(
     addresses = [str(groups.values[group]) for group in shown]
     labels, full = groups.labels(shown, renamed)
     pairs = read_overlap(frame[groups.places(shown) < len(shown)])
-    axis = _style.numbered_axis(labels)
-    # Without room for the slanted labels, plotly shrinks the fields.
-    side = max(240, 26 * len(labels)) + 6 * max(map(len, labels))
+    rows = [f"{number} {label}" for number, label in enumerate(labels, start=1)]
+    numbers = [str(number) for number in range(1, len(labels) + 1)]
+    lines = 1 + max(label.count("<br>") for label in labels)
     return _style.figure(
         [_heatmap(pairs, addresses, full)],
         _OVERLAP_TITLE,
         subtitle=_style.with_hidden(
             f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first", frame
-        ),
-        x={**axis, "tickangle": -45},
-        y={**axis, "autorange": "reversed"},
-        height=side + 120,
+        )
+        + "\nshade: Jaccard index (0 to 1)",
+        x={**_style.numbered_axis(numbers), "tickangle": 0, "tickfont": {"size": 11}},
+        y={**_style.numbered_axis(rows), "autorange": "reversed"},
+        margin={"b": 76},
+        height=200 + max(26, 18 * lines) * len(labels),
     )
 
 
@@ -233,9 +235,12 @@ def _heatmap(pairs: pd.DataFrame, addresses: list[str], full: Sequence[str]) -> 
         # Low values are transparent, to match light and dark pages.
         "colorscale": [[0.0, "rgba(0, 114, 178, 0.10)"], [1.0, "rgba(0, 114, 178, 1)"]],
         "colorbar": {
-            "title": {"text": "Jaccard index (0 to 1)", "side": "right", "font": {"size": 13}},
-            "thickness": 14,
+            "orientation": "h",
+            "thickness": 12,
             "outlinewidth": 0,
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
         },
         "xgap": 1,
         "ygap": 1,

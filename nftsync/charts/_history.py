@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -11,18 +10,17 @@ import pandas as pd
 
 from nftsync.charts import _style
 from nftsync.charts._bars import Groups, grouped, names_in
-from nftsync.columnar.filters import (
-    DAY,
-    Moment,
-    floored,
-    microseconds_of,
-    one_of,
-    stored_time,
-    ticks_of,
-    whole_number,
-)
+from nftsync.columnar.filters import Moment, stored_time, ticks_of, whole_number
 from nftsync.columnar.hidden import hidden_note
 from nftsync.columnar.inputs import FrameOrDb, require_columns
+from nftsync.columnar.periods import (
+    DAY,
+    Every,
+    fitting_period,
+    period_edges,
+    period_name,
+    period_of,
+)
 from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.errors import InputError
 from nftsync.frames import holdings_over_time as read_over_time
@@ -101,13 +99,16 @@ def _movements(over_time: pd.DataFrame) -> pd.DataFrame:
 _NO_HISTORY = "No changes in this database yet; nftsync sync records them."
 _TITLE = "Holdings over time"
 _MOST_MARKS = 100
-_BY = ("contract_address", "creator_name", "wallet_group", "wallet_id")
+#: Points of a line with a chosen period.
+_POINTS_CHOSEN = 400
 
 
 def holdings_over_time(
     db: Store = None,
     *,
     by: str | None = None,
+    every: Every = None,
+    freq: Every = None,
     top: SupportsIndex = 5,
     since: Moment | None = None,
     exclude: WalletIds = (),
@@ -116,14 +117,17 @@ def holdings_over_time(
 ) -> go.Figure:
     """Draw the number of holdings over time, from the change feed.
 
-    A holding is a wallet with more than zero of a token. The line steps when a read shows a change,
-    which may have happened long before. Initial holdings are not growth, because their start date
-    is unknown: the line includes them from the beginning, and marks the first reads.
+    A holding is a wallet with more than zero of a token. The line shows the count at the end of
+    each period, as known from reads; changes may have happened long before their reads. Initial
+    holdings are not growth, because their start date is unknown: the line includes them from the
+    beginning, and marks the first reads.
 
     Args:
         db: a database.
-        by: None for one line; otherwise a line per `contract_address`, `creator_name`,
-            `wallet_group` or `wallet_id`, with current values.
+        by: None for one line; otherwise a line per value of a column of
+            `frames.holdings_over_time`, such as `collection` or `wallet_group`, as of now.
+        every: the period, as in `frames.holdings_over_time`; None chooses one of an hour or more.
+        freq: another name of `every`.
         top: lines with the highest final counts, 1 to 5; one more line combines the others.
         since: the start of the time axis; a day is its start. Counts include earlier changes.
         exclude: wallets to leave out.
@@ -131,7 +135,7 @@ def holdings_over_time(
         names: names of contracts or wallets.
     """
     number, renamed = whole_number("top", top, len(_style.PENS) - 1), _style.checked_names(names)
-    chosen = None if by is None else one_of(by, "by", _BY)
+    chosen = period_of(every, freq)
     begin = None if since is None else _tick(db, since)
     log = _movements(read_over_time(db, by, exclude=exclude, hidden=hidden))
     about = wallets(db)
@@ -147,25 +151,26 @@ def holdings_over_time(
     begin = int(at[0]) if begin is None else begin
     if begin > ends:
         return _style.empty_figure(_TITLE, "No reads since the given time.")
-    inside = np.unique(at[(at > begin) & (at < ends)])
-    drawn = sampled_times(inside, _style.MAX_POINTS // (number + 1 if by else 1) - 2)
-    times = np.union1d([begin, ends], drawn)
-    if chosen is None:
+    period = chosen or fitting_period(begin, ends, _POINTS_CHOSEN)
+    edges = period_edges(period, begin, ends, _style.MAX_POINTS)
+    times = np.append(begin, np.minimum(edges[1:] - 1, ends))
+    if by is None:
         counts = _holdings_at(log, times)
         traces = [step_line("holdings", _style.PENS[0], times, counts, "holdings")]
     else:
-        labels = names_in(about, "wallet_id", "label") if chosen == "wallet_id" else {}
-        traces = _lines(log, grouped(log, chosen), number, times, {**labels, **renamed})
+        labels = names_in(about, "wallet_id", "label") if by == "wallet_id" else {}
+        traces = _lines(log, grouped(log, by), number, times, {**labels, **renamed})
     # Marks need a single line; with several lines, they are on the axis.
-    traces += _first_reads(log, begin, on_line=chosen is None)
-    thinned = f"; {len(times):,} times drawn" if len(drawn) < len(inside) else ""
+    traces += _first_reads(log, times, on_line=by is None)
     return _style.figure(
         traces,
         _TITLE,
         subtitle=_style.with_hidden(
-            f"as observed; initial holdings count from the beginning{thinned}", log
+            f"at the end of each {period_name(period)}, as observed;"
+            " initial holdings count from the beginning",
+            log,
         ),
-        x={"title": {"text": "time (UTC)"}, "type": "date"},
+        x=_style.time_axis(),
         y={"title": {"text": "holdings (wallet and token)"}, "rangemode": "tozero"},
         height=480,
     )
@@ -199,12 +204,13 @@ def _lines(
     ]
 
 
-def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[str, Any]]:
-    first = log[(log["first_seen"] > 0) & (log["tick"] >= begin)]
+def _first_reads(log: pd.DataFrame, times: Ticks, *, on_line: bool) -> list[dict[str, Any]]:
+    first = log[(log["first_seen"] > 0) & (log["tick"] >= times[0])]
     if first.empty:
         return []
-    marks = sampled_times(first["tick"].to_numpy(), _MOST_MARKS)
-    counts = first.groupby(np.searchsorted(marks, first["tick"]))["first_seen"].sum()
+    seen = times[np.searchsorted(times, first["tick"])]
+    marks = sampled_times(seen, _MOST_MARKS)
+    counts = first.groupby(np.searchsorted(marks, seen))["first_seen"].sum()
     shown = plotly_times(marks)
     hovers = [
         f"<b>{counted(count, 'initial holding')}</b><br>start date unknown"
@@ -227,20 +233,14 @@ def _first_reads(log: pd.DataFrame, begin: int, *, on_line: bool) -> list[dict[s
 
 
 _ARRIVALS_TITLE = "Arrivals and departures"
-_UNITS = {"day": DAY, "hour": DAY // 24, "minute": 60_000_000, "second": 1_000_000}
-
-#: Periods to choose from; the last is for centuries.
-_SECONDS = (1, 5, 15, 60, 300, 900, 3_600, 10_800, 21_600)
-_PERIODS = tuple(1_000_000 * length for length in _SECONDS) + tuple(
-    DAY * days for days in (1, 7, 28, 364, 3_640)
-)
 _MOST_BARS_CHOSEN, _BARS_PER_TIME = 60, 4
 
 
 def arrivals_and_departures(
     db: FrameOrDb = None,
     *,
-    every: str | timedelta | None = None,
+    every: Every = None,
+    freq: Every = None,
     since: Moment | None = None,
     exclude: WalletIds = (),
     hidden: bool = False,
@@ -256,14 +256,14 @@ def arrivals_and_departures(
             `frames.transfers` or `frames.diff`. Of transfers, each known receiver is an arrival and
             each known sender a departure. Of differences, each increase is an arrival and each
             decrease a departure.
-        every: the length of a period in UTC, such as `15m`, `6h`, `1d`, `7d` (from Monday) or a
-            timedelta, for at most 2,000 periods; None chooses at most 60 bars, and fewer for few
-            changes.
+        every: the period, as in `frames.holdings_over_time`, for at most 2,000 bars; None chooses
+            one of an hour or more, for at most 60 bars, and fewer for few changes.
+        freq: another name of `every`.
         since: the first time to include; a day is its start. Database only.
         exclude: wallets to leave out. Database only.
         hidden: include hidden tokens. Database only.
     """
-    chosen = None if every is None else microseconds_of(every)
+    chosen = period_of(every, freq)
     log = _read_movements(db, exclude, since, hidden=hidden)
     moves = log[(log["arrived"] > 0) | (log["left"] > 0)]
     if moves.empty:
@@ -276,18 +276,15 @@ def arrivals_and_departures(
     at = moves["tick"].to_numpy()
     times = np.unique(at)
     first, last = int(times[0]), int(times[-1])
-    period = chosen or _fitting_period(times)
-    bins = _bins(first, last, period)
-    if bins > _style.MAX_POINTS:
-        raise InputError(
-            f"every={every!r} makes {bins:,} periods; choose a longer period, or set since="
-        )
-    start = floored(first, period)
-    period_name, first_seen = _period_name(period), int(log["first_seen"].sum())
+    most = min(_MOST_BARS_CHOSEN, _BARS_PER_TIME * len(times))
+    period = chosen or fitting_period(first, last, most)
+    edges = period_edges(period, first, last, _style.MAX_POINTS)
+    name, first_seen = period_name(period), int(log["first_seen"].sum())
     excluded = f"; {counted(first_seen, 'initial holding')} left out"
     arrived, left = moves["arrived"].to_numpy(), moves["left"].to_numpy()
-    arrivals = _bars("arrived", _style.BLUE, start, period, at, arrived, 1)
-    departures = _bars("left", _style.ORANGE, start, period, at, left, -1)
+    arrivals = _bars("arrived", _style.BLUE, edges, at, arrived, 1)
+    departures = _bars("left", _style.ORANGE, edges, at, left, -1)
+    margin = np.array([-1, 1]) * (edges[1] - edges[0])
     return _style.figure(
         [arrivals, departures],
         _ARRIVALS_TITLE,
@@ -296,14 +293,13 @@ def arrivals_and_departures(
             + (excluded if first_seen else ""),
             *((db, "movement") if isinstance(db, pd.DataFrame) else (log,)),
         ),
-        x={
-            "title": {"text": f"time (UTC), one bar per {period_name}"},
-            "type": "date",
-            "range": plotly_times(start + np.array([-1, bins + 1]) * period),
+        x=_style.time_axis(
+            f"time (UTC), one bar per {name}",
+            range=plotly_times(edges[[0, -1]] + margin),
             # The bar of a day is centered at noon, a time without meaning.
-            **({"tickformat": "%-d %b<br>%Y"} if period >= DAY else {}),
-        },
-        y={"title": {"text": f"holdings per {period_name}"}},
+            **({"tickformat": "%-d %b<br>%Y"} if margin[1] >= DAY else {}),
+        ),
+        y={"title": {"text": f"holdings per {name}"}},
         barmode="relative",
     )
 
@@ -335,38 +331,18 @@ def _read_movements(
     return _movements(pd.DataFrame(kinds).astype(int).assign(at=db["changed_at"]))
 
 
-def _fitting_period(times: Ticks) -> int:
-    if len(times) == 1:
-        return DAY
-    most = min(_MOST_BARS_CHOSEN, _BARS_PER_TIME * len(times))
-    fitting = (size for size in _PERIODS if _bins(int(times[0]), int(times[-1]), size) <= most)
-    return next(fitting, _PERIODS[-1])
-
-
-def _bins(first: int, last: int, period: int) -> int:
-    return (floored(last, period) - floored(first, period)) // period + 1
-
-
 def _bars(
-    name: str, color: str, start: int, period: int, at: Ticks, moves: Numbers, sign: int
+    name: str, color: str, edges: Ticks, at: Ticks, moves: Numbers, sign: int
 ) -> dict[str, Any]:
-    counts = np.bincount((at - start) // period, moves).astype(np.int64)
+    counts = np.bincount(np.searchsorted(edges, at, side="right") - 1, moves).astype(np.int64)
     some = np.flatnonzero(counts)  # empty periods have no bar
-    counts = counts[some]
-    begins = start + some * period
-    spans = zip(plotly_times(begins), plotly_times(begins + period), strict=True)
+    counts, begins, ends = counts[some], edges[some], edges[some + 1]
+    spans = zip(plotly_times(begins), plotly_times(ends), strict=True)
     hovers = [
         f"<b>{counted(count, 'holding')} {name}</b>"
         f"<br>{readable_time(begin)} to {readable_time(end)} UTC"
         for count, (begin, end) in zip(counts.tolist(), spans, strict=True)
     ]
-    middles, heights = plotly_times(begins + period // 2), (counts * sign).tolist()
-    look = {"width": [0.9 * period / 1_000] * len(some), "marker": {"color": color}}
+    middles, heights = plotly_times((begins + ends) // 2), (counts * sign).tolist()
+    look = {"width": ((ends - begins) * 0.9 / 1_000).tolist(), "marker": {"color": color}}
     return _style.hovered("bar", name, middles, heights, hovers, **look)
-
-
-def _period_name(period: int) -> str:
-    for name, size in _UNITS.items():
-        if period % size == 0:
-            return name if period == size else counted(period // size, name)
-    return f"{period / _UNITS['second']:g} seconds"

@@ -1,13 +1,17 @@
-"""Style of all charts: readable on light and dark pages, and without internet access.
+"""Style of all charts: a white card with dark text, without internet access.
 
-The gray of text and grid has the same contrast to white and to JupyterLab's dark `#111111`: 4.3:1,
-the maximum for one color. Other colors have at least 3:1 to both, in the hues of Okabe and Ito.
-Lines also differ by their dashes.
+A figure cannot know its page's theme, and no color of text has a contrast of 4.5:1 to both white
+and JupyterLab's dark `#111111` (the maximum is 4.3:1). So charts bring their own background, which
+also prints well. All text has at least 4.5:1 to it. Bars and lines have at least 3:1 to white and
+to `#111111`, for dark templates of plotly, in the hues of Okabe and Ito. Lines also differ by their
+dashes.
 """
 
 from __future__ import annotations
 
+import html
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 Names: TypeAlias = "Mapping[str, str] | None"
 
 _LONGEST = 40
+#: Characters of a line of labels and of subtitles, for pages of 390 pixels.
+_LABEL_LINE, _SUBTITLE_LINE = 22, 50
 _LONGEST_IN_HOVER = 120
 
 _MISSING = {
@@ -54,7 +60,7 @@ def with_hidden(subtitle: str, frame: pd.DataFrame, noun: str = "holding") -> st
 def group_labels(
     values: Sequence[Any], by: str, names: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Return distinct labels for groups, and longer texts for hovers, all escaped.
+    """Return distinct labels for groups, in short lines, and longer texts for hovers, all escaped.
 
     None or blank text is missing; the column `by` determines its label. `names` has the caller's
     names.
@@ -74,7 +80,21 @@ def group_labels(
             label if counts[label] == 1 or not text else f"{label} ({escaped(part(text))})"
             for label, text in zip(labels, ids, strict=True)
         ]
-    return labels, hovers
+    return [_in_lines(label) for label in labels], hovers
+
+
+def _in_lines(label: str) -> str:
+    lines = textwrap.wrap(html.unescape(label), _LABEL_LINE)
+    return "<br>".join(line.translate(_ENTITIES) for line in lines)
+
+
+def short_lines(text: str) -> str:
+    """Return escaped text, with `<br>` for its line breaks and in long lines."""
+    return "<br>".join(
+        line
+        for part in text.splitlines()
+        for line in textwrap.wrap(part, _SUBTITLE_LINE, break_long_words=False)
+    )
 
 
 def checked_names(names: Names) -> dict[str, str]:
@@ -101,6 +121,8 @@ def _short(text: str) -> str:
 MAX_POINTS = 2_000
 
 
+INK = "#1f2328"
+MUTED = "#57606a"
 GREY = "#797979"
 BLUE = "#0072b2"
 ORANGE = "#d55e00"
@@ -120,8 +142,8 @@ PENS = (
 TEXT_ONLY = "%{hovertext}<extra></extra>"
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-_CLEAR = "rgba(0, 0, 0, 0)"
-_FAINT = "rgba(121, 121, 121, 0.3)"
+_PAPER = "#ffffff"
+_FAINT = "rgba(121, 121, 121, 0.25)"
 
 
 def line(
@@ -155,10 +177,17 @@ def numbered_axis(labels: Sequence[str]) -> dict[str, Any]:
     return {
         "tickvals": list(range(len(labels))),
         "ticktext": list(labels),
+        "ticklabelstandoff": 8,
         "showgrid": False,
         "zeroline": False,
         "ticks": "",
     }
+
+
+def time_axis(title: str = "time (UTC)", **more: Any) -> dict[str, Any]:
+    """Return an axis of times. Years are below months, so that labels fit without slanting."""
+    months = {"dtickrange": ["M1", "M6"], "value": "%b\n%Y"}
+    return {"title": {"text": title}, "type": "date", "tickformatstops": [months], **more}
 
 
 def figure(
@@ -170,18 +199,21 @@ def figure(
     y: dict[str, Any] | None = None,
     **layout: Any,
 ) -> go.Figure:
-    """Return a figure in the style of all charts."""
+    """Return a figure in the style of all charts; the subtitle must be escaped."""
     go = _graph_objects()
+    below = short_lines(subtitle)
+    more = 18 * below.count("<br>")
     return go.Figure(
         data=traces,
         layout={
             "template": {"layout": _template()},
-            "title": {"text": title, "subtitle": {"text": subtitle}},
+            "title": {"text": title, "subtitle": {"text": below}},
             "xaxis": x or {},
             "yaxis": y or {},
-            # Not in the template: JupyterLab reads the height only from the layout itself.
-            "height": 440,
             **layout,
+            "margin": {"t": 80 + more, **layout.get("margin", {})},
+            # Not in the template: JupyterLab reads the height only from the layout itself.
+            "height": layout.get("height", 440) + more,
         },
     )
 
@@ -190,7 +222,8 @@ def empty_figure(title: str, message: str) -> go.Figure:
     """Return a figure with a message instead of data."""
     hidden = {"visible": False, "range": [0, 1]}
     middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
-    annotation = {"text": message, "showarrow": False, "font": {"size": 15}, **middle}
+    text = short_lines(message)
+    annotation = {"text": text, "showarrow": False, "font": {"size": 15}, **middle}
     return figure([], title, x=hidden, y=hidden, annotations=[annotation], height=180)
 
 
@@ -209,7 +242,7 @@ def _graph_objects() -> Any:
 def _template() -> dict[str, Any]:
     axis = {
         "automargin": True,
-        "color": GREY,
+        "color": MUTED,
         "exponentformat": "none",
         "gridcolor": _FAINT,
         "linecolor": GREY,
@@ -223,12 +256,12 @@ def _template() -> dict[str, Any]:
         "bargap": 0.25,
         "bargroupgap": 0.05,
         "colorway": [color for color, _ in PENS],
-        "font": {"family": _FONT, "size": 13, "color": GREY},
+        "font": {"family": _FONT, "size": 13, "color": INK},
         "hoverlabel": {
             "align": "left",
-            "bgcolor": "#1f2328",
+            "bgcolor": INK,
             "bordercolor": GREY,
-            "font": {"family": _FONT, "size": 13, "color": "#ffffff"},
+            "font": {"family": _FONT, "size": 13, "color": _PAPER},
         },
         # Below the plot, so that long legends do not cover the title.
         "legend": {
@@ -242,13 +275,13 @@ def _template() -> dict[str, Any]:
             "yanchor": "bottom",
         },
         "margin": {"l": 16, "r": 24, "t": 80, "b": 16},
-        "modebar": {"bgcolor": _CLEAR, "color": GREY, "activecolor": BLUE},
-        "paper_bgcolor": _CLEAR,
-        "plot_bgcolor": _CLEAR,
+        "modebar": {"bgcolor": _PAPER, "color": GREY, "activecolor": BLUE},
+        "paper_bgcolor": _PAPER,
+        "plot_bgcolor": _PAPER,
         "title": {
-            "font": {"size": 18},
+            "font": {"size": 18, "weight": 600},
             "pad": {"l": 16, "t": 16},
-            "subtitle": {"font": {"size": 13, "color": GREY}},
+            "subtitle": {"font": {"size": 13, "color": MUTED}},
             "x": 0,
             "xanchor": "left",
             "y": 1,

@@ -127,7 +127,7 @@ def webhook_backlog(db: FrameOrDb = None) -> go.Figure:
         lines,
         _BACKLOG,
         subtitle="; ".join(notes),
-        x={"title": {"text": "time (UTC)"}, "type": "date"},
+        x=_style.time_axis(),
         y={
             "title": {"text": "webhooks"},
             "rangemode": "tozero",
@@ -175,7 +175,7 @@ def _share_line(name: str, pen: tuple[str, str], lags: Numbers) -> list[dict[str
     )
     marks = _style.hovered(
         "scatter",
-        f"{name}: " + ", ".join(f"{which} {value}" for which, value in named),
+        _style.short_lines(f"{name}: " + ", ".join(f"{which} {value}" for which, value in named)),
         _drawn(marked),
         list(_PERCENTILES),
         [

@@ -6,7 +6,7 @@ import json
 import operator
 from collections.abc import Collection
 from contextlib import suppress
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from difflib import get_close_matches
 from typing import Any, SupportsIndex, TypeAlias
 
@@ -20,7 +20,7 @@ from nftsync.store.filters import Filters, find_filters
 from nftsync.store.history import known_time
 from nftsync.store.wallets import WalletIds, ids_in
 from nftsync.text import quoted
-from nftsync.times import Edge, parse_duration, parse_time
+from nftsync.times import Edge, parse_time
 
 #: A time as callers may write it.
 Moment: TypeAlias = "str | date | datetime | np.datetime64"
@@ -82,27 +82,6 @@ def one_of(value: object, name: str, choices: Collection[str]) -> str:
     near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
     instead = f"did you mean {near[0]!r}? " if near else ""
     raise InputError(f"{name}={shown(value)} is unknown; {instead}use one of {', '.join(choices)}")
-
-
-#: Microseconds of a day.
-DAY = 86_400_000_000
-#: 1970 began on a Thursday; weeks begin on Mondays.
-_MONDAY = 4 * DAY
-_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=36_525)
-
-
-def microseconds_of(every: str | timedelta) -> int:
-    """Return the length of a period from one second to one century."""
-    length = every if isinstance(every, timedelta) else parse_duration(str(every))
-    if not _SHORTEST <= length <= _LONGEST:
-        raise InputError(f"every={every!r} is not a period from one second to one century")
-    return length // timedelta(microseconds=1)
-
-
-def floored(tick: int, period: int) -> int:
-    """Return the start of the period that contains a time; weeks start on Monday."""
-    zero = _MONDAY if period % (7 * DAY) == 0 else 0
-    return (tick - zero) // period * period + zero
 
 
 def ticks_of(stored: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,6 @@ from nftsync.columnar.columns import (
 from nftsync.columnar.filters import (
     Moment,
     filters_of,
-    floored,
-    microseconds_of,
     one_of,
     stored_span,
     ticks_of,
@@ -36,12 +33,11 @@ from nftsync.columnar.filters import (
 )
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.inputs import ADDRESSES
+from nftsync.columnar.periods import Every, Period, period_edges, period_of
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import contract_columns, contract_groups
-from nftsync.errors import InputError
 from nftsync.store.filters import Filters
 from nftsync.store.wallets import GroupNames, WalletIds
-from nftsync.text import counted
 
 #: The table and column of each value of `by`.
 BY = {
@@ -103,8 +99,9 @@ def holdings_over_time(
     by: str | None = None,
     start: Moment | None = None,
     end: Moment | None = None,
-    every: str | timedelta | None = None,
+    every: Every = None,
     *,
+    freq: Every = None,
     wallet: WalletIds | None = None,
     group: GroupNames | None = None,
     contract: str | None = None,
@@ -120,8 +117,9 @@ def holdings_over_time(
       `wallet_id`, `wallet_label` or `wallet_group`. None: all holdings together.
     - `start` is the first time; the first rows show the state at that time. None is the first
       change. `end` is at most the last read.
-    - `every` is the period of the rows in UTC, such as `1h`, `1d`, `7d` (weeks begin on Monday) or
-      a timedelta. None: a row per change.
+    - `every` (or `freq`) is the period of the rows in UTC: `1h`, `1d`, `7d` (from Monday), a
+      timedelta, or a pandas alias (`D`, `W`, `ME`, `QE`, `YE`; also `W-WED`, `QE-MAR`, `2ME`). A
+      row shows the end of its period. None: a row per change.
 
     A holding counts from the read that first showed it, which may be long after it began. Initial
     holdings, whose start date is unknown, count in `first_seen` and not in `arrived`.
@@ -136,11 +134,11 @@ def holdings_over_time(
         - `unknown_amounts`: holdings with an unknown amount
 
     Raises:
-        InputError: periods times groups exceed 10,000,000 rows.
+        InputError: the period is unknown, or periods times groups exceed 10,000,000 rows.
     """
     if by is not None:
         one_of(by, "by", BY)
-    period = None if every is None else microseconds_of(every)
+    period = period_of(every, freq)
     with reading(db) as source:
         begins, until = stored_span(source, start, end)
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
@@ -162,10 +160,7 @@ def holdings_over_time(
     if first > ends:
         return marked(_frame(steps.rows(np.arange(0)), names, amounts), hidden_holdings)
     steps = _clipped(steps, first)
-    if period is None:
-        steps = steps.summed()
-    else:
-        steps = _by_period(steps, period, floored(first, period), ends)
+    steps = steps.summed() if period is None else _by_period(steps, period, first, ends)
     return marked(_frame(steps, names, amounts), hidden_holdings)
 
 
@@ -245,21 +240,18 @@ def _clipped(steps: Steps, first: int) -> Steps:
     )
 
 
-def _by_period(steps: Steps, period: int, begin: int, ends: int) -> Steps:
+def _by_period(steps: Steps, period: Period, first: int, ends: int) -> Steps:
     groups, group = np.unique(steps.group, return_inverse=True)
-    count = (ends - begin) // period + 1
-    if len(groups) * count > _MOST_ROWS:
-        raise InputError(
-            f"{count:,} periods of {counted(len(groups), 'group')} exceed"
-            f" {_MOST_ROWS:,} rows; give a longer every= or a later start="
-        )
-    summed = replace(steps, group=group, at=(steps.at - begin) // period).summed()
+    edges = period_edges(period, first, ends, _MOST_ROWS // max(1, len(groups)))
+    count = len(edges) - 1
+    at = np.searchsorted(edges, steps.at, side="right") - 1
+    summed = replace(steps, group=group, at=at).summed()
     columns = []
     for values in summed.values():
         grid = np.zeros(len(groups) * count, dtype=values.dtype)
         grid[summed.group * count + summed.at] = values
         columns.append(grid)
-    at = np.minimum(begin + np.arange(1, count + 1) * period - 1, ends)
+    at = np.minimum(edges[1:] - 1, ends)
     return Steps(np.repeat(groups, count), np.tile(at, len(groups)), *columns)
 
 

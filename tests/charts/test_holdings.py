@@ -16,23 +16,21 @@ OF_HOLDINGS = [charts.holdings_by_collection, charts.holders, charts.concentrati
 
 @settings(max_examples=25)
 @given(held=HELD, top=st.integers(1, 5))
-def test_collections_count_distinct_nfts_and_wallets_and_so_does_the_rest(held, top):
+def test_collections_show_distinct_nfts_and_holders_and_a_line_counts_the_others(held, top):
     frame = frame_of(held)
     figure = charts.holdings_by_collection(frame, top=top)
     sizes = frames.concentration(frame).sort_values(["tokens", "holders"], ascending=False)
     if sizes.empty:
         assert not figure.data
         return
-    nfts, holders = figure.data
+    (nfts,) = figure.data
     shown, rest = sizes[:top], sizes[top:]
-    assert list(nfts.x)[:top] == shown["tokens"].tolist()
-    assert list(holders.x)[:top] == shown["holders"].tolist()
-    assert len(figure.layout.yaxis.ticktext) == len(nfts.x) == len(shown) + (len(rest) > 0)
-    if len(rest):
-        assert figure.layout.yaxis.ticktext[-1].startswith(f"<i>{len(rest)} other")
-        assert nfts.x[-1] == rest["tokens"].sum()
-        # A wallet that holds NFTs of several others counts once.
-        assert rest["holders"].max() <= holders.x[-1] <= rest["holders"].sum()
+    assert list(nfts.x) == shown["tokens"].tolist()
+    counts = zip(shown["tokens"], shown["holders"], strict=True)
+    assert list(nfts.text) == [f"{tokens:,} ({holders:,})" for tokens, holders in counts]
+    assert len(figure.layout.yaxis.ticktext) == len(nfts.x)
+    line = f"+ {len(rest)} other collection{'s' * (len(rest) > 1)} with {rest['tokens'].sum()} NFT"
+    assert (line in figure.layout.title.subtitle.text) == (len(rest) > 0)
 
 
 @settings(max_examples=25)
@@ -46,9 +44,13 @@ def test_holders_are_ranked_exactly_and_carry_their_exact_amounts(held, top, by_
         assert not figure.data
         return
     (bar,) = figure.data
-    sums = [*ranks[:top], *([sum(ranks[top:])] if ranks[top:] else [])]
+    sums, rest = ranks[:top], ranks[top:]
     assert list(bar.x) == [*map(float, sums)]
-    assert sum(map(int, bar.customdata)) == sizes["amount"].sum()
+    subtitle = figure.layout.title.subtitle.text.replace("<br>", " ")
+    assert ("other wallet" in subtitle) == bool(rest)
+    if rest:
+        their = f"total amount {sum(rest):,}" if by_amount else f"{sum(rest):,} holding"
+        assert f"+ {len(rest)} other wallet{'s' * (len(rest) > 1)} with {their}" in subtitle
     if by_amount:
         assert [int(text) for text in bar.customdata] == sums
         assert all(f"{one:,}" in hover for one, hover in zip(sums, bar.hovertext, strict=True))
@@ -132,15 +134,28 @@ def test_wallets_can_be_left_out(draw):
     assert draw(frame, exclude=wallet_id(2)) == draw(without) != draw(frame)
 
 
-def test_the_rest_does_not_squeeze_what_is_shown_and_unknown_amounts_are_counted():
+def test_the_scale_fits_the_shown_bars_and_unknown_amounts_are_counted():
     held = {(wallet, 1): 1 for wallet in range(1, 101)}
     figure = charts.holders(frame_of(held), top=3)
-    (bar,) = figure.data
-    assert list(bar.x) == [1, 1, 1, 97]
-    assert figure.layout.xaxis.range[1] < 2
-    assert bar.text[-1] == "97 (not to scale)"
-    assert charts.holders(frame_of(held), top=100).layout.xaxis.range is None
+    assert list(figure.data[0].x) == [1, 1, 1]
+    assert figure.layout.xaxis.range == (0, 1)
+    assert "+ 97 other wallets with 97 holdings" in figure.layout.title.subtitle.text
+    assert "other" not in charts.holders(frame_of(held), top=100).layout.title.subtitle.text
     (bar,) = charts.holders(frame_of({(1, 1): None, (1, 2): 4}), measure="amount").data
     assert list(bar.x) == [4]
     assert "2 NFTs" in bar.hovertext[0]
     assert "1 amount unknown" in bar.hovertext[0]
+
+
+@pytest.mark.parametrize("by", ["collection", "wallet_group", "wallet_label", "creator_name"])
+def test_groups_can_be_any_column_of_the_frames(tmp_path, by):
+    world = World.empty(tmp_path / "nftsync.db")
+    for number in range(1, 5):
+        world.change(number, number, "1", 0)
+        world.change(number, number + 1, "3", number)
+    path = world.close()
+    values = {str(value) for value in frames.concentration(path, by=by)[by].dropna()}
+    lines = {line.name for line in charts.holdings_over_time(path, by=by).data[:-1]}
+    curves = charts.concentration(path, by=by).data[1:]
+    assert lines == {curve.name.rpartition(": Gini")[0] for curve in curves}
+    assert {name for name in lines if not name.startswith("no ")} == values

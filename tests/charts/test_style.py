@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -47,7 +48,8 @@ def test_a_chart_has_a_title_axis_titles_and_hovers_and_an_empty_one_says_how_to
     assert not empty.data
     assert empty.layout.title.text == figure.layout.title.text != ""
     (note,) = empty.layout.annotations
-    assert re.match(r"No (holdings|changes|webhooks) in .*; .*nftsync (sync|serve)", note.text)
+    text = note.text.replace("<br>", " ")
+    assert re.match(r"No (holdings|changes|webhooks) in .*; .*nftsync (sync|serve)", text)
     with pytest.raises(StoreError, match=r"nowhere\.db"):
         draw(tmp_path / "nowhere.db")
     with pytest.raises(InputError):
@@ -88,8 +90,10 @@ def test_a_frame_gives_the_chart_of_its_database_and_is_not_changed(path, read, 
         *((charts.holders, {"top": top}, r"^top=") for top in (0, 1.5, "5", None, True, 10**6)),
         *(
             (charts.arrivals_and_departures, {"every": every}, "period|duration")
-            for every in ("1M", "D", "", "0s", "-1d", 5, timedelta(0), timedelta(99_999), "1 d")
+            for every in ("1M", "M", "MS", "-1D", "0ME", "QE-XYZ", "", "0s", 5, timedelta(0), "1 d")
         ),
+        (charts.holdings_over_time, {"every": "1d", "freq": "ME"}, "give one"),
+        (charts.holdings_over_time, {"freq": "1s", "since": "2020-01-01"}, "longer period"),
         *((charts.holdings_over_time, {"by": by}, "contract_address") for by in ("", 3, "name")),
     ],
 )
@@ -99,7 +103,7 @@ def test_bad_options_are_refused_with_suggestions(path, draw, options, message):
 
 
 @pytest.mark.parametrize("draw", ALL)
-def test_figures_need_no_internet_and_contrast_with_light_and_dark_pages(path, draw):
+def test_figures_need_no_internet_and_their_marks_contrast_with_white_and_dark(path, draw):
     import plotly.io
 
     before = plotly.io.templates.default
@@ -114,16 +118,35 @@ def test_figures_need_no_internet_and_contrast_with_light_and_dark_pages(path, d
         assert figure.to_json() == text
     finally:
         plotly.io.templates.default = before
-    layout = figure.layout.template.layout
-    assert layout.paper_bgcolor == layout.plot_bgcolor == "rgba(0, 0, 0, 0)"
-    # No color has 4.5 from both: white and #111 are only 18.9 apart, whose root is 4.34.
-    for color in (layout.font.color, layout.xaxis.color, layout.yaxis.color):
-        assert min(contrast(color, WHITE), contrast(color, DARK)) > 4.3
-    assert contrast(layout.hoverlabel.font.color, layout.hoverlabel.bgcolor) > 4.5
     drawn = {color for trace in figure.data for color in COLOR.findall(str(trace))} - {WHITE}
     assert drawn or draw is charts.overlap
     for color in drawn:
         assert min(contrast(color, WHITE), contrast(color, DARK)) >= 3
+
+
+@pytest.mark.parametrize("draw", ALL)
+def test_each_text_has_contrast_to_its_own_background_on_every_page(path, draw, tmp_path):
+    empty = World.empty(tmp_path / "empty.db", wallets=0, tokens=0).close()
+    for figure in (draw(path), draw(empty)):
+        look = figure.layout.template.layout
+        assert look.paper_bgcolor == look.plot_bgcolor == WHITE
+        texts = dict(colors_of_text(figure.to_plotly_json()))
+        assert len(texts) >= 5
+        for place, color in texts.items():
+            paper = look.hoverlabel.bgcolor if "hoverlabel" in place else WHITE
+            assert contrast(color, paper) >= 4.5, place
+        # All colors of texts are in the template, so a dark one replaces them.
+        figure.update_layout(template=None)
+        assert not dict(colors_of_text(figure.to_plotly_json()))
+
+
+def colors_of_text(part: object, place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the places and colors of all fonts and axes of a figure."""
+    for key, value in part.items() if isinstance(part, dict) else ():
+        is_text = key == "color" and place.lower().endswith(("font", "axis"))
+        yield from [(place, value)] if is_text else colors_of_text(value, f"{place}.{key}")
+    for value in part if isinstance(part, list | tuple) else ():
+        yield from colors_of_text(value, place)
 
 
 def contrast(one: str, other: str) -> float:

@@ -112,7 +112,7 @@ def test_what_cannot_be_shown_over_time(small_database: Path) -> None:
         over_time(small_database, "wallet_lable")
     with pytest.raises(InputError, match="is after end"):
         over_time(small_database, start=at(5), end=at(4))
-    with pytest.raises(InputError, match="not a period from one second to one century"):
+    with pytest.raises(InputError, match="not a period; use a duration from 1s to a century"):
         over_time(small_database, every=timedelta(0))
-    with pytest.raises(InputError, match="exceed 10,000,000 rows"):
+    with pytest.raises(InputError, match="choose a longer period"):
         over_time(small_database, "wallet_id", start="2020-01-01", every="1s")
