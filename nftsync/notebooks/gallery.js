@@ -1,10 +1,10 @@
-"use strict";
 // Texts are untrusted: add them to the page only through textContent and setAttribute.
 (async () => {
   /** Decompress the page's JSON data. */
   async function unpacked() {
     const packed = atob(document.getElementById("data").textContent);
-    const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+    const bytes = new Uint8Array(packed.length);
+    for (let at = 0; at < packed.length; at += 1) bytes[at] = packed.charCodeAt(at);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).json();
   }
@@ -19,11 +19,8 @@
   const columns = data.columns;
   const size = data.page_size;
 
-  /** An NFT's value in a column, or null. A column has distinct values and an index per NFT. */
-  function value(name, nft) {
-    const column = columns[name];
-    return column ? column.of[column.at[nft]] : null;
-  }
+  const choice = makeChoice(data);
+  const { value } = choice;
 
   // Building ------------------------------------------------------------------------------
 
@@ -40,6 +37,9 @@
     if (title) element.setAttribute("title", title);
     return element;
   }
+
+  const formatted = new Intl.NumberFormat("en");
+  const count = (number) => formatted.format(number);
 
   function short(text) {
     return text.length > 20 ? `${text.slice(0, 8)}…${text.slice(-4)}` : text;
@@ -77,7 +77,8 @@
     const url = value("image", nft);
     if (url === null) {
       const problem = value("problem", nft);
-      const message = problem === null ? "No image" : "Image not shown";
+      const refused = data.embedded ? "Image not embedded" : "Image not shown";
+      const message = problem === null ? "No image" : refused;
       box.append(notice(nft, message, problem));
       return box;
     }
@@ -87,7 +88,8 @@
     image.setAttribute("decoding", "async");
     image.setAttribute("referrerpolicy", "no-referrer");
     image.addEventListener("error", () => {
-      const reason = navigator.onLine ? `no image from ${hostOf(url)}` : "you are offline";
+      const reason = data.embedded ? "damaged image"
+        : navigator.onLine ? `no image from ${hostOf(url)}` : "you are offline";
       image.replaceWith(notice(nft, "Image did not load", reason));
     });
     image.setAttribute("src", url);
@@ -141,6 +143,7 @@
     contract: "Contract",
     chain: "On-chain token id",
     label: "Holder",
+    group: "Group",
     wallet: "Wallet",
     held: "Held since",
     token: "Token id",
@@ -170,6 +173,8 @@
   ].map((id) => document.getElementById(id));
   const turns = [...document.querySelectorAll("button[data-turn]")];
   let opened = 0;
+  let chosen = [];
+  let page = 0;
 
   /** Show the NFT at this place among the matches. */
   function open(place) {
@@ -209,72 +214,102 @@
     if (by) turned(by);
   });
 
-  // Choosing ------------------------------------------------------------------------------
+  // Filters -------------------------------------------------------------------------------
 
-  const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
+  const [filter, filters, options, chips, done] = ["filter", "filters", "options", "chips", "done"]
+    .map((id) => document.getElementById(id));
+  const [few, many] = [8, 60]; // values of a filter: at first, and those that match its search
+  const narrow = window.matchMedia("(max-width: 46rem)");
 
-  /** Compare numbers of any length, written as texts. */
-  function compareNumbers(a, b) {
-    const left = a.replace(/^0+(?=.)/, "");
-    const right = b.replace(/^0+(?=.)/, "");
-    if (left.length !== right.length) return left.length - right.length;
-    return left < right ? -1 : left > right ? 1 : 0;
+  function toggle(one, place) {
+    if (!one.chosen.delete(place)) one.chosen.add(place);
+    choose();
+    window.scrollTo(0, 0);
   }
 
-  const isNumber = (text) => text !== null && /^[0-9]+$/.test(text);
-  const texts = (...names) => (nft) => names.map((name) => value(name, nft)).find((t) => t) ?? null;
-  const numbers = (name) => (nft) => (isNumber(value(name, nft)) ? value(name, nft) : null);
-  const sorts = {
-    name: [texts("name"), collator.compare],
-    collection: [texts("collection", "contract"), collator.compare],
-    wallet: [texts("label", "wallet"), collator.compare],
-    edition: [numbers("edition"), compareNumbers],
-    amount: [numbers("amount"), compareNumbers],
-    held: [texts("held"), (a, b) => (a < b ? -1 : a > b ? 1 : 0)],
-  };
-
-  /** The rank of each NFT's value; NFTs without a value come last in both directions. */
-  const ranks = new Map();
-  function ranked(by) {
-    if (ranks.has(by)) return ranks.get(by);
-    const [key, compare] = sorts[by];
-    const keys = Array.from({ length: data.count }, (_, nft) => key(nft));
-    const distinct = [...new Set(keys)].filter((text) => text !== null).sort(compare);
-    const places = new Map();
-    let rank = 0;
-    distinct.forEach((text, at) => {
-      if (at && compare(distinct[at - 1], text)) rank += 1;
-      places.set(text, rank);
-    });
-    const keyRanks = Int32Array.from(keys, (key) => (key === null ? -1 : places.get(key)));
-    ranks.set(by, keyRanks);
-    return keyRanks;
+  function option(one, place, number) {
+    const box = make("input");
+    box.setAttribute("type", "checkbox");
+    box.checked = one.chosen.has(place);
+    box.addEventListener("change", () => toggle(one, place));
+    const name = own(one.labels[place], one.titles?.[place]);
+    const line = make("label", "option", box, name, make("span", "count", count(number)));
+    line.dataset.place = place;
+    return line;
   }
 
-  function sorted(nfts, by, down) {
-    if (!sorts[by]) return down ? nfts.reverse() : nfts;
-    const places = ranked(by);
-    return nfts.sort((a, b) => {
-      const [left, right] = [places[a], places[b]];
-      if (left < 0 || right < 0) return (left < 0) - (right < 0) || a - b;
-      return (down ? right - left : left - right) || a - b;
-    });
+  /** Show the values of most rows, or those with the filter's search; chosen ones always. */
+  function fill(one) {
+    const words = one.find.value.toLowerCase().trim();
+    const best = choice.topValues(one, words, words ? many : few);
+    const values = one.counts.reduce((sum, number) => sum + (number > 0), 0);
+    const shown = [...best, ...[...one.chosen].filter((place) => !best.includes(place))];
+    const focused = one.list.contains(document.activeElement)
+      && document.activeElement.parentElement.dataset.place;
+    one.list.replaceChildren(...shown.map((place) => option(one, place, one.counts[place])));
+    one.list.querySelector(`[data-place="${focused}"] input`)?.focus();
+    one.find.hidden = !words && values <= few;
+    one.find.setAttribute("placeholder", `Search all ${count(values)}`);
   }
 
-  const searched = [
-    "name", "creator", "collection", "contract", "label", "wallet", "token", "chain",
-  ].filter((name) => columns[name]);
-  const lower = new Map();
-  const everyNft = Array.from({ length: data.count }, (_, nft) => nft);
+  function section(one) {
+    const find = make("input");
+    find.setAttribute("type", "search");
+    find.setAttribute("aria-label", `Search ${one.title}`);
+    find.addEventListener("input", () => fill(one));
+    const list = make("div", "values");
+    const box = make("details", "", make("summary", "", own(one.title)), find, list);
+    box.open = Boolean(one.at);
+    return Object.assign(one, { section: box, find, list });
+  }
 
-  /** Keep the NFTs with a word in any searched column. */
-  function having(word, nfts) {
-    const matches = searched.map((name) => {
-      if (!lower.has(name)) lower.set(name, columns[name].of.map((text) => text?.toLowerCase()));
-      return lower.get(name).map((text) => (text ? text.includes(word) : false));
+  function showFilters() {
+    const shown = choice.shownFacets();
+    for (const one of choice.facets) one.section.hidden = !shown.includes(one);
+    shown.forEach(fill);
+  }
+
+  function showChips() {
+    const of = choice.facets.flatMap((one) => [...one.chosen].map((place) => [one, place]));
+    const clear = make("button", "chip clear", "Clear all");
+    clear.addEventListener("click", () => {
+      for (const one of choice.facets) one.chosen.clear();
+      choose();
+      search.focus();
     });
-    const places = searched.map((name) => columns[name].at);
-    return nfts.filter((nft) => matches.some((hits, number) => hits[places[number][nft]]));
+    chips.replaceChildren(...of.map(([one, place]) => {
+      const chip = make("button", "chip", own(`${one.title}: ${one.labels[place]}`), " ×");
+      chip.setAttribute("aria-label", `Remove ${one.title}: ${one.labels[place]}`);
+      chip.addEventListener("click", () => {
+        toggle(one, place);
+        (chips.querySelector("button") ?? search).focus();
+      });
+      return chip;
+    }), ...(of.length > 1 ? [clear] : []));
+    filter.textContent = of.length ? `Filter (${of.length})` : "Filter";
+  }
+
+  /** Open or close the filters; on a phone they cover the page. */
+  function openFilters(isOpen) {
+    filters.hidden = !isOpen;
+    filter.setAttribute("aria-expanded", String(isOpen));
+    const covers = isOpen && narrow.matches;
+    for (const part of document.querySelectorAll("header, .bar, .found")) part.inert = covers;
+    document.body.classList.toggle("covered", covers);
+    if (isOpen) choose();
+    if (covers) done.focus();
+  }
+
+  filter.hidden = !choice.facets.length;
+  options.append(...choice.facets.map((one) => section(one).section));
+  filter.addEventListener("click", () => openFilters(filters.hidden));
+  narrow.addEventListener("change", () => openFilters(!filters.hidden && !narrow.matches));
+  for (const close of [done, filters]) {
+    close.addEventListener(close === done ? "click" : "keydown", (event) => {
+      if (close === filters && event.key !== "Escape") return;
+      openFilters(false);
+      filter.focus();
+    });
   }
 
   // Showing -------------------------------------------------------------------------------
@@ -283,9 +318,10 @@
     "search", "sort", "turn", "grid", "status", "place", "nothing",
   ].map((id) => document.getElementById(id));
   const steps = [...document.querySelectorAll("button[data-step]")];
-  const count = (number) => number.toLocaleString("en");
-  let chosen = [];
-  let page = 0;
+
+  function noun(number) {
+    return `${columns.wallet ? "holding" : "NFT"}${number === 1 ? "" : "s"}`;
+  }
 
   function pages() {
     return Math.max(1, Math.ceil(chosen.length / size));
@@ -294,16 +330,17 @@
   function show() {
     const first = page * size;
     const shown = chosen.slice(first, first + size);
-    grid.replaceChildren(...shown.map((nft, number) => card(nft, first + number)));
+    grid.replaceChildren(...Array.from(shown, (nft, number) => card(nft, first + number)));
     nothing.hidden = shown.length > 0;
     const some = chosen.length < data.count;
     const capped = data.count < data.total;
     const part = some ? `${count(chosen.length)} of ` : "";
     const limited = capped ? `${some ? "the" : "The"} first ${count(data.count)} of ` : "";
-    const one = columns.wallet ? "holding" : "NFT";
-    const summary = `${part}${limited}${count(data.total)} ${one}${data.total === 1 ? "" : "s"}`;
+    const summary = `${part}${limited}${count(data.total)} ${noun(data.total)}`;
     const range = `${count(first + 1)} to ${count(first + shown.length)} shown`;
-    status.textContent = shown.length ? `${summary}, ${range}` : summary;
+    const hidden = data.hidden === 1 ? "1 hidden holding is" : `${count(data.hidden)} hidden holdings are`;
+    const left = data.hidden ? `; ${hidden} left out` : "";
+    status.textContent = (shown.length ? `${summary}, ${range}` : summary) + left;
     place.textContent = `${count(page + 1)} of ${count(pages())}`;
     for (const button of steps) {
       const back = button.dataset.step === "first" || button.dataset.step === "previous";
@@ -313,12 +350,14 @@
 
   function choose() {
     const words = search.value.toLowerCase().split(/\s+/).filter((word) => word);
-    const matches = words.reduce((nfts, word) => having(word, nfts), [...everyNft]);
     const down = turn.getAttribute("aria-pressed") === "true";
     turn.textContent = down ? "↓" : "↑";
-    chosen = sorted(matches, sort.value, down);
+    chosen = choice.choose(words, sort.value, down, !filters.hidden);
     page = 0;
     show();
+    showChips();
+    if (!filters.hidden) showFilters();
+    done.textContent = `Show ${count(chosen.length)} ${noun(chosen.length)}`;
   }
 
   for (const button of steps) {
@@ -341,5 +380,7 @@
     turn.setAttribute("aria-pressed", String(turn.getAttribute("aria-pressed") !== "true"));
     choose();
   });
-  choose();
+  if (choice.facets.length && window.matchMedia("(min-width: 80rem)").matches) openFilters(true);
+  else choose();
+  setTimeout(choice.prepare, 100); // so that the first search is fast
 })();

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import warnings
 from base64 import b64encode
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -16,22 +17,27 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from nftsync.errors import InputError, NftsyncWarning
 from nftsync.notebooks.gallery_cards import (
     Column,
     GalleryRows,
-    Images,
-    WhichImages,
     clean,
+    coded,
     configured_images,
     make_cards,
+    make_traits,
     select_rows,
+    with_embedded,
 )
-from nftsync.provider.images import origin
+from nftsync.provider.images import Images, WhichImages, origin
 from nftsync.store.contracts import short_address
 from nftsync.text import short_id
 from nftsync.whole_files import whole_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TITLE = "NFTs"
 _MOST_PAGE_SIZE = 500
@@ -73,16 +79,24 @@ class Gallery:
         notes = _notes(self._rows, len(cards["token"]), _ADVICE if self._limit else _SAVE_ADVICE)
         return _output(self._page(cards, notes), cards, notes, title=self.title)
 
-    def _page(self, cards: dict[str, Column], notes: list[str]) -> str:
-        script, style = _part("gallery.js"), _part("gallery.css")
+    def _embedded_page(self) -> str:
+        cards, notes = with_embedded(make_cards(self._rows, self._limit), self._rows.images)
+        return self._page(cards, _notes(self._rows, len(self), _ADVICE) + notes, embedded=True)
+
+    def _page(self, cards: dict[str, Column], notes: list[str], *, embedded: bool = False) -> str:
+        script = _part("gallery_choice.js") + _part("gallery.js")
+        style = _part("gallery.css")
         data = {
             "count": len(cards["token"]),
             "total": len(self._rows.frame),
             "page_size": self._page_size,
-            "columns": {name: _coded(values) for name, values in cards.items()},
+            "embedded": embedded,
+            "hidden": int(self._rows.frame.attrs.get("hidden", 0)),
+            "traits": make_traits(self._rows.traits, cards["token"]),
+            "columns": {name: coded(values) for name, values in cards.items()},
         }
         return Template(_part("gallery.html")).substitute(
-            policy=_policy(script, style, self._rows.images),
+            policy=_policy(script, style, ["data:"] if embedded else _sources(self._rows.images)),
             title=escape(self.title),
             style=style,
             notes="".join(f'<p class="notes">{escape(note)}</p>' for note in notes),
@@ -91,17 +105,24 @@ class Gallery:
             script=script,
         )
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], *, embed: bool = False) -> Path:
         """Write the page to a file that only its owner can read, and return its absolute path.
 
         Replaces an existing file, and creates a missing folder.
 
+        Args:
+            path: the file.
+            embed: download the images into the page, which then makes no requests. Cards name the
+                reason if an image is not embedded.
+
         Raises:
             StoreError: the file cannot be written.
+            SettingsError: `embed`, and the settings for downloads cannot be used.
         """
         target = Path(path).resolve()
+        page = self._embedded_page() if embed else self.html
         with whole_file(target, replace=True) as partial:
-            partial.write_text(self.html, encoding="utf-8", newline="\n")
+            partial.write_text(page, encoding="utf-8", newline="\n")
         return target
 
 
@@ -117,8 +138,9 @@ def gallery(
     ipfs_gateway: str | None = None,
     base_url: str | None = None,
     images: WhichImages = "all",
+    traits: pd.DataFrame | None = None,
 ) -> Gallery:
-    """Show NFTs on a page with search, sorting and paging: in a notebook, or saved as a file.
+    """Show NFTs on a page with search and filters: in a notebook, or saved as a file.
 
     The browser loads images only from `https:` addresses, from IPFS through a gateway, and from the
     provider's own origin. The server of an image, which the NFT's creator chooses, learns who
@@ -139,6 +161,8 @@ def gallery(
         ipfs_gateway: the URL before IPFS content; None: the configured one.
         base_url: the provider, whose origin may show images; None: the configured one.
         images: `all`, only the `provider`'s, or `none`.
+        traits: a frame of `frames.traits`, to filter by; None: the database's, if `holdings` is
+            one.
 
     Returns:
         The gallery, which shows itself at the end of a cell; `.save(path)` writes the page.
@@ -152,6 +176,7 @@ def gallery(
 
     from nftsync.columnar.filters import one_of, whole_number
     from nftsync.frames import holdings as read_holdings
+    from nftsync.frames import traits as read_traits
 
     page_size = whole_number("page_size", page_size, _MOST_PAGE_SIZE)
     if limit is not None:
@@ -162,10 +187,18 @@ def gallery(
         base_url = base_url or configured.provider
     one_of(images, "images", get_args(WhichImages))
     allowed = Images(ipfs_gateway, base_url, images).checked()
-    frame = (
-        holdings if isinstance(holdings, pd.DataFrame) else read_holdings(holdings, hidden=hidden)
-    )
+    if isinstance(holdings, pd.DataFrame):
+        frame = holdings
+    else:
+        frame = read_holdings(holdings, hidden=hidden)
+        if traits is None:
+            with warnings.catch_warnings():  # a gallery without traits has no filters for them
+                warnings.simplefilter("ignore", NftsyncWarning)
+                traits = read_traits(holdings, hidden=hidden)
     rows = select_rows(frame, allowed, hide_zero=hide_zero, pictures_first=pictures_first)
+    if traits is not None and not {"token_id", "trait_type", "value"} <= {*traits.columns}:
+        raise InputError("traits is not a frame of traits; pass traits=frames.traits()")
+    rows = rows._replace(traits=traits)
     heading = _TITLE if title is None else clean(title, 200) or _TITLE
     return Gallery(rows, title=heading, page_size=page_size, limit=limit)
 
@@ -186,16 +219,20 @@ def _notes(rows: GalleryRows, shown: int, advice: str) -> list[str]:
     return notes
 
 
-def _policy(script: str, style: str, images: Images) -> str:
+def _sources(images: Images) -> list[str]:
+    """Return the sources of images for the page's security policy."""
     own = [] if images.provider is None else [origin(images.provider)]
     everywhere = {site for site in [origin(images.gateway), *own] if not site.startswith("https:")}
-    allowed = {"all": ["https:", *sorted(everywhere)], "provider": own, "none": []}[images.which]
+    return {"all": ["https:", *sorted(everywhere)], "provider": own, "none": []}[images.which]
+
+
+def _policy(script: str, style: str, images: list[str]) -> str:
     return "; ".join(
         (
             "default-src 'none'",
             f"script-src '{_hash(script)}'",
             f"style-src '{_hash(style)}'",
-            " ".join(["img-src", *(allowed or ["'none'"])]),
+            " ".join(["img-src", *(images or ["'none'"])]),
             "base-uri 'none'",
             "form-action 'none'",
         )
@@ -204,12 +241,6 @@ def _policy(script: str, style: str, images: Images) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
-
-
-def _coded(values: Column) -> dict[str, list[int] | Column]:
-    """Encode a column as its distinct values and an index per row."""
-    place = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    return {"of": list(place), "at": [place[value] for value in values]}
 
 
 def _packed(value: object) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from nftsync import settings
 from nftsync.errors import InputError, SettingsError
-from nftsync.provider.images import DEFAULT_GATEWAY, ImageAddress, image_address, origin
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.images import DEFAULT_GATEWAY, ImageAddress, Images
 from nftsync.store.contracts import short_address
 from nftsync.text import without_controls
 
@@ -52,46 +53,13 @@ _TEXTS = {
     "contract": ("contract_address", 100),
     "chain": ("blockchain_token_id", 100),
     "label": ("wallet_label", 100),
+    "group": ("wallet_group", 100),
     "wallet": ("wallet_id", 100),
     "description": ("description", 200),
 }
 _MOST_DIGITS = 120
-
-
-#: Allowed images.
-WhichImages: TypeAlias = Literal["all", "provider", "none"]
-
-
-class Images(NamedTuple):
-    """Allowed sources of images.
-
-    Attributes:
-        gateway: the URL before IPFS content.
-        provider: the provider's base URL, or None.
-        which: `all`, only the `provider`'s, or `none`.
-    """
-
-    gateway: str
-    provider: str | None
-    which: WhichImages = "all"
-
-    def at(self, text: str) -> ImageAddress:
-        """Check an image's address."""
-        if self.which == "none":
-            return ImageAddress(None, "images are off")
-        address = image_address(text, ipfs_gateway=self.gateway, provider=self.provider)
-        if self.which == "all" or address.url is None:
-            return address
-        if self.provider and address.url.startswith(f"{origin(self.provider)}/"):
-            return address
-        return ImageAddress(None, "only the provider's images are on")
-
-    def checked(self) -> Images:
-        """Return these sources; InputError if a URL is unusable."""
-        for url in (self.gateway, self.provider):
-            if url is not None:
-                origin(url)
-        return self
+#: The most traits of a token.
+_MOST_TRAITS = 100
 
 
 def configured_images() -> Images:
@@ -105,13 +73,42 @@ def configured_images() -> Images:
         return Images(DEFAULT_GATEWAY, None)
 
 
+def embed_images(urls: Iterable[str | None], images: Images) -> dict[str, ImageAddress]:
+    """Download images; return for each URL a data URL, or the reason why there is none.
+
+    Args:
+        urls: URLs of `addresses`, the most important first; None is skipped.
+        images: the sources with which the URLs were checked.
+
+    Raises:
+        SettingsError: the proxy or the certificates cannot be used, or another setting.
+    """
+    from nftsync.provider.downloads import download_images  # loads httpx, which is slow
+
+    configured = settings.load()
+    config = ClientConfig(
+        base_url=images.gateway,
+        proxy=configured.proxy,
+        proxy_source=configured.sources["proxy"],
+        ca_file=None if configured.ca_file is None else str(configured.ca_file),
+    )
+    return download_images((url for url in urls if url is not None), images, config)
+
+
+def coded(values: Sequence[Any]) -> dict[str, list[Any]]:
+    """Encode a column as its distinct values and an index per row."""
+    place = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return {"of": list(place), "at": [place[value] for value in values]}
+
+
 class GalleryRows(NamedTuple):
-    """The rows of a gallery, in order, without `zeros` rows with an amount of 0."""
+    """The rows of a gallery, in order, without `zeros` rows with an amount of 0; their traits."""
 
     frame: pd.DataFrame
     images: Images
     zeros: int
     pictures_first: bool
+    traits: pd.DataFrame | None = None
 
     @property
     def noun(self) -> str:
@@ -167,6 +164,39 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
     columns["problem"] = [address.problem for address in checked]
     columns["token"] = [token or "" for token in columns["token"]]
     return {name: values for name, values in columns.items() if name == "token" or any(values)}
+
+
+def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] | None:
+    """Return the traits of these tokens: distinct traits, and for each token a set of them."""
+    if traits is None:
+        return None
+    rows = traits[traits["token_id"].isin(set(tokens))]
+    text = partial(clean, most=60)
+    types, values = (_map_column(text, rows, name) for name in ("trait_type", "value"))
+    numbers: dict[tuple[str, str], int] = {}
+    by_token: dict[str, tuple[int, ...]] = {}
+    for token, trait_type, value in zip(rows["token_id"].tolist(), types, values, strict=True):
+        earlier = by_token.get(token, ())
+        if value is not None and len(earlier) < _MOST_TRAITS:
+            number = numbers.setdefault((trait_type or "Other", value), len(numbers))
+            by_token[token] = earlier if number in earlier else (*earlier, number)
+    sets = coded([by_token.get(token or "", ()) for token in tokens])
+    return {"of": list(numbers), "sets": sets} if numbers else None
+
+
+def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, Column], list[str]]:
+    """Return cards with data URLs as images, and a note on images that are not embedded."""
+    nothing: Column = [None] * len(cards["token"])
+    urls, problems = cards.get("image", nothing), cards.get("problem", nothing)
+    embedded = embed_images(urls, images)
+    checked = [embedded.get(url or "", _NO_IMAGE) for url in urls]
+    missing = sum(address.url is None for address in embedded.values())
+    note = f"Not embedded: {missing:,} of {len(embedded):,} images. Their cards say why."
+    return {
+        **cards,
+        "image": [address.url for address in checked],
+        "problem": [new.problem or old for new, old in zip(checked, problems, strict=True)],
+    }, [note] if missing else []
 
 
 def _stands_in(collection: str | None, contract: str | None) -> bool:

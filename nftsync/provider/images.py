@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from nftsync.errors import InputError
 
@@ -109,6 +109,42 @@ def origin(url: str) -> str:
     return _configured(url)[0]
 
 
+#: Allowed images.
+WhichImages: TypeAlias = Literal["all", "provider", "none"]
+
+
+class Images(NamedTuple):
+    """Allowed sources of images.
+
+    Attributes:
+        gateway: the URL before IPFS content.
+        provider: the provider's base URL, or None.
+        which: `all`, only the `provider`'s, or `none`.
+    """
+
+    gateway: str
+    provider: str | None
+    which: WhichImages = "all"
+
+    def at(self, text: str) -> ImageAddress:
+        """Check an image's address."""
+        if self.which == "none":
+            return ImageAddress(None, "images are off")
+        address = image_address(text, ipfs_gateway=self.gateway, provider=self.provider)
+        if self.which == "all" or address.url is None:
+            return address
+        if self.provider and address.url.startswith(f"{origin(self.provider)}/"):
+            return address
+        return ImageAddress(None, "only the provider's images are on")
+
+    def checked(self) -> Images:
+        """Return these sources; InputError if a URL is unusable."""
+        for url in (self.gateway, self.provider):
+            if url is not None:
+                origin(url)
+        return self
+
+
 def _shown(text: str, gateway: str, own: str | None) -> str:
     _check_characters(text)
     on_ipfs = _ON_IPFS.fullmatch(text)
@@ -126,7 +162,7 @@ def _shown(text: str, gateway: str, own: str | None) -> str:
     if site != own:
         if name == "http":
             raise _Refused("http: is allowed only from the provider")
-        if _is_private(host):
+        if is_private(host):
             raise _Refused("host on this machine or a private network")
     return f"{site}{'' if rest.startswith('/') else '/'}{_encoded(rest)}"
 
@@ -173,10 +209,10 @@ def _host(host: str) -> str:
     return host
 
 
-def _is_private(host: str) -> bool:
+def is_private(host: str) -> bool:
     """Return whether a host is private or has no dot.
 
-    A public name may still resolve to a private address, which only the browser could detect.
+    A public name may still resolve to a private address; downloads check the connected address.
     """
     try:
         address = ip_address(host.strip("[]"))

@@ -85,8 +85,8 @@ class Network(NamedTuple):
     tls: ssl.SSLContext
 
 
-def network_of(config: ClientConfig) -> Network:
-    """Return the address, the proxy and the TLS context."""
+def network_of(config: ClientConfig, tls: ssl.SSLContext | None = None) -> Network:
+    """Return the address, the proxy and the TLS context; makes the context if none is given."""
     try:
         base_url = httpx.URL(config.base_url)
         _ = base_url.host  # decodes the host name, which IDNA may refuse
@@ -95,7 +95,8 @@ def network_of(config: ClientConfig) -> Network:
     proxy = _chosen_proxy(base_url, config.proxy, config.proxy_source)
     if "https" not in {base_url.scheme, proxy and proxy.for_httpx.url.scheme}:
         return Network(base_url, proxy, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    tls = _tls_context(config.ca_file, config.client_certificate, config.client_key)
+    if tls is None:
+        tls = _tls_context(config.ca_file, config.client_certificate, config.client_key)
     if proxy is not None and proxy.for_httpx.url.scheme == "https":
         for_httpx = httpx.Proxy(proxy.for_httpx.url, auth=proxy.for_httpx.auth, ssl_context=tls)
         proxy = proxy._replace(for_httpx=for_httpx)
@@ -260,11 +261,19 @@ class Transports:
         max_bytes: limit per decompressed body.
         large: bounds the large responses in memory.
         answered: whether any connection has had a response.
+        accepts: whether a connected IP address may get anything; None: all may.
     """
 
-    def __init__(self, network: Network, config: ClientConfig, stopped: threading.Event) -> None:
+    def __init__(
+        self,
+        network: Network,
+        config: ClientConfig,
+        stopped: threading.Event,
+        accepts: Callable[[str], bool] | None = None,
+    ) -> None:
         """Prepare to connect; once `stopped` is set, no request is sent."""
         self.network = network
+        self.accepts = accepts
         self.timeout = min(config.timeout, _LONGEST_TIMEOUT)
         self.max_bytes = config.max_bytes
         self.large = LargeResponses(config.large_bytes)
@@ -409,6 +418,7 @@ class _Link:
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Get each new socket from httpx's trace events."""
         if event.endswith(_CONNECTED):
+            self._check_peer(info["return_value"])
             with self._lock:
                 self._socket = info["return_value"].get_extra_info("socket")
                 if self._is_aborted or self._shared.stopped.is_set():
@@ -418,6 +428,15 @@ class _Link:
             self._socket, self._in_tunnel = None, False
         elif event.endswith(".start_tls.started"):
             self._in_tunnel = not event.startswith("connection.")
+
+    def _check_peer(self, stream: Any) -> None:
+        if self._shared.accepts is None:
+            return
+        with suppress(OSError):  # the peer has reset the connection
+            if self._shared.accepts(stream.get_extra_info("server_addr")[0]):
+                return
+        stream.close()
+        raise NoConnection("the host has a private network address", connected=False)
 
     def _explain(self, error: Exception | None) -> Exception:
         if self._shared.stopped.is_set():

@@ -1,5 +1,6 @@
 """The gallery in real Chromium: scripts, requests, and use by a person."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +13,9 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 import nftsync
 from nftsync.notebooks.gallery import Gallery
-from tests.gallery.gallery_frames import CID, HOSTILE_TEXTS, RUN, frame, hostile, many
+from tests.gallery.gallery_frames import CID, HOSTILE_TEXTS, RUN, frame, hostile, many, uuid
 from tests.kit.browser import PATIENCE, Record
+from tests.kit.database import Builder
 from tests.kit.provider import Provider, reply
 
 Show = Callable[[Gallery], Page]
@@ -191,6 +193,28 @@ def test_images_load_or_say_why_not(saved, record, provider):
     assert page.locator('img[referrerpolicy="no-referrer"][decoding="async"]').count() == 2
 
 
+def test_a_page_with_embedded_images_shows_them_and_requests_nothing(
+    context, record, provider, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    images = {"good.svg": "", "scripted.svg": "", "page.png": "not an image but text/html"}
+    rows = [{"name": name, "image": f"{provider.url}/art/{name}"} for name in images]
+    gallery = nftsync.gallery(frame(rows), base_url=provider.url)
+    path = gallery.save(tmp_path / "page.html", embed=True)
+    provider.seen.clear()
+    page = context.new_page()
+    page.goto(path.as_uri())
+    expect(page.locator(".missing")).to_have_text(f"Image not embedded{images['page.png']}")
+    for image in page.locator("img").all():
+        expect(image).to_have_js_property("complete", value=True)
+        assert image.evaluate("(one) => one.naturalWidth") > 0
+    assert page.locator("img").count() == 2
+    assert [url for url in record.requests if not url.startswith(("file:", "data:image/"))] == []
+    assert provider.requests() == []
+    assert ran(page, record) == []
+    assert record.errors() == []
+
+
 def test_images_off_the_page_or_far_below_wait_and_say_so_without_a_network(chromium, tmp_path):
     with Provider() as server:
         server.always(reply(PICTURES["good.svg"].encode(), content_type="image/svg+xml"))
@@ -316,14 +340,14 @@ def test_the_keyboard_reaches_everything_in_order(saved):
     page = saved(nftsync.gallery(many(5), page_size=2))
     expect(page.locator(".card")).to_have_count(2)
     reached = []
-    for _ in range(7):
+    for _ in range(8):
         page.keyboard.press("Tab")
         reached.append(
             page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.innerText")
         )
     search = "Search names, creators, collections, wallets and ids"
     buttons = ["Next page", "Last page", "Details: Piece 0", "Details: Piece 1"]
-    assert reached == [search, "Sort by", "Descending", *buttons]
+    assert reached == [search, "Filter", "Sort by", "Descending", *buttons]
     assert page.get_by_role("list", name="NFTs").get_by_role("listitem").count() == 2
     expect(page.get_by_role("status")).to_have_text("5 holdings, 1 to 2 shown")
 
@@ -411,6 +435,149 @@ def test_the_page_follows_the_system_and_the_frame_jupyterlabs_theme(saved, open
         lab.evaluate(f"document.body.dataset.jpThemeLight = '{light}'")
         inside = lab.frame_locator("iframe").locator("body")
         expect(inside).to_have_css("background-color", colour)
+
+
+# Filters --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def faceted() -> Gallery:
+    """30 holdings: Moons in two wallets, Suns in one; hostile and numbered traits."""
+    rows = [
+        {
+            "name": f"{'Moon' if number % 3 else 'Sun'} {number}",
+            "collection": "Moons" if number % 3 else "Suns",
+            "contract_address": "0x" + ("Aa" if number % 2 else "aa") * 20
+            if number % 3
+            else "0x" + "bb" * 20,
+            "wallet_id": uuid(number % 2, 0xA),
+            "wallet_label": "Vault",
+            "wallet_group": "house" if number < 20 else None,
+        }
+        for number in range(30)
+    ]
+    holdings = frame(rows)
+    holdings.attrs["hidden"] = 1_234
+    traits = [
+        (holdings["token_id"][number], kind, value)
+        for number in range(30)
+        for kind, value in (("Phase", "Full" if number < 10 else "New"), (None, HOSTILE_TEXTS[0]))
+        if number % 3
+    ]
+    return nftsync.gallery(
+        holdings, traits=pd.DataFrame(traits, columns=["token_id", "trait_type", "value"])
+    )
+
+
+def options(page: Page, title: str) -> list[str]:
+    part = page.locator("details", has=page.locator("summary").get_by_text(title, exact=True))
+    part.evaluate("(one) => { one.open = true; }")
+    return [" ".join(text.split()) for text in part.locator(".option").all_inner_texts()]
+
+
+def pick(page: Page, label: str) -> None:
+    page.locator(".option").filter(has_text=label).locator("input").first.click()
+
+
+def test_filters_count_what_the_search_and_the_other_filters_leave(saved, faceted, record):
+    page = saved(faceted)
+    expect(page.locator("#status")).to_have_text(
+        "30 holdings, 1 to 30 shown; 1,234 hidden holdings are left out"
+    )
+    page.get_by_role("button", name="Filter").click()
+    # A contract has one spelling; wallets with one label show their ids.
+    assert options(page, "Collection") == ["Moons 20", "Suns 10"]
+    assert options(page, "Wallet") == ["Vault (0000000a…0000) 15", "Vault (0000000a…0001) 15"]
+    assert options(page, "Group") == ["house 20"]
+    assert options(page, "Phase") == ["New 14", "Full 6"]
+    (scripted,) = options(page, "Other")
+    assert scripted.startswith("<script>")
+    pick(page, "Full")
+    assert options(page, "Collection") == ["Moons 6"]
+    assert options(page, "Phase") == ["New 14", "Full 6"]
+    pick(page, "Moons")
+    assert names(page) == [f"Moon {number}" for number in (1, 2, 4, 5, 7, 8)]
+    page.locator("#search").fill("5")
+    assert names(page) == ["Moon 5"]
+    page.locator("#search").fill("")
+    pick(page, "New")
+    expect(page.locator("#status")).to_contain_text("20 of 30 holdings")
+    expect(page.get_by_role("button", name="Filter (3)")).to_be_visible()
+    page.get_by_role("button", name="Remove Phase: Full").click()
+    expect(page.locator("#status")).to_contain_text("14 of 30 holdings")
+    page.get_by_role("button", name="Clear all").click()
+    expect(page.locator("#status")).to_contain_text("30 holdings, 1 to 30 shown")
+    assert ran(page, record) == []
+    assert record.errors() == []
+
+
+def test_the_keyboard_filters_and_keeps_its_place(saved, faceted):
+    page = saved(faceted)
+    page.get_by_role("button", name="Filter").focus()
+    page.keyboard.press("Enter")
+    page.locator(".option input").first.focus()
+    page.keyboard.press("Space")
+    expect(page.locator("#status")).to_contain_text("20 of 30 holdings")
+    focused = "document.activeElement.parentElement.innerText"
+    assert page.evaluate(focused).split() == ["Moons", "20"]
+    page.keyboard.press("Space")
+    expect(page.locator("#status")).to_contain_text("30 holdings")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("complementary", name="Filters")).to_be_hidden()
+    assert page.evaluate("document.activeElement.id") == "filter"
+
+
+@pytest.mark.parametrize("scheme", COLOURS)
+def test_on_a_phone_the_filters_cover_the_page_until_they_are_done(saved, faceted, scheme):
+    page = saved(faceted)
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("button", name="Filter").click()
+    filters = page.get_by_role("complementary", name="Filters")
+    expect(filters).to_have_css("background-color", COLOURS[scheme])
+    assert filters.bounding_box() == {"x": 0, "y": 0, "width": 390, "height": 844}
+    expect(page.locator("#search")).not_to_be_focused()
+    assert page.evaluate("document.querySelector('.bar').inert")
+    pick(page, "Suns")
+    page.get_by_role("button", name="Show 10 holdings").click()
+    expect(filters).to_be_hidden()
+    expect(page.get_by_role("button", name="Remove Collection: Suns")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert not page.evaluate("document.querySelector('.bar').inert")
+
+
+def test_a_filter_of_many_values_is_searched_and_stays_small(saved):
+    page = saved(nftsync.gallery(many(10_000).assign(wallet_label=None)))
+    page.get_by_role("button", name="Filter").click()
+    wallets = page.locator("details").filter(has_text="Wallet")
+    expect(wallets.locator(".option")).to_have_count(8)
+    search = page.get_by_role("searchbox", name="Search Wallet")
+    expect(search).to_have_attribute("placeholder", "Search all 50")
+    search.fill(uuid(49, 0xA))
+    wallets.locator(".option input").check()
+    expect(page.locator("#status")).to_contain_text("200 of 10,000 holdings")
+    search.fill("")
+    expect(wallets.locator(".option")).to_have_count(9)
+    expect(wallets.locator("input:checked")).to_have_count(1)
+
+
+def test_frames_without_differences_have_no_filter(saved):
+    page = saved(nftsync.gallery(frame([{"name": "a", "collection": "b"}] * 2)))
+    expect(page.get_by_role("button", name="Filter")).to_be_hidden()
+
+
+def test_a_database_brings_its_traits(saved, tmp_path):
+    build = Builder(tmp_path / "nftsync.db")
+    build.wallet(1)
+    attributes = [{"trait_type": "Fur", "value": "Gold"}, {"trait_type": "Age", "value": 7}]
+    for number in (1, 2):
+        extra = json.dumps({"metadata": {"attributes": attributes[: 3 - number]}})
+        build.token(number, extra=extra.replace(": ", ":"))
+        build.balance(1, number, "1")
+    page = saved(nftsync.gallery(build.close()))
+    page.get_by_role("button", name="Filter").click()
+    assert options(page, "Age") == ["7 1"]
+    assert options(page, "Fur") == ["Gold 2"]
 
 
 # Notebooks, trusted and not -------------------------------------------------------------------

@@ -41,6 +41,7 @@ def column(gallery: Gallery, name: str) -> list[str | None] | None:
         ({"page_size": 501}, "not a whole number"),
         ({"base_url": "provider.example"}, "cannot be used"),
         ({"images": "some"}, "use one of all, provider, none"),
+        ({"traits": many(1)}, r"pass traits=frames.traits\(\)"),
     ],
 )
 def test_what_cannot_be_used_is_an_error(bad, problem):
