@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import partial
 from html import escape
 from itertools import chain
@@ -15,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nftsync.errors import NftsyncError, NftsyncWarning
-from nftsync.notebooks.database import provider_address
-from nftsync.notebooks.gallery_cards import addresses, configured_images
+from nftsync.errors import NftsyncWarning
 from nftsync.text import MISSING, lasting, visible, without_controls
 from nftsync.times import parse_time
 
@@ -29,33 +28,6 @@ if TYPE_CHECKING:
 
 _MIMETYPE = "plotly_mimetype"
 
-#: Charts are as wide as the window, which paper would cut off: 620 pixels fit A4 and Letter.
-_PRINTED = """
-const resize = (width) => document.querySelectorAll(".js-plotly-plot").forEach(
-  (chart) => Plotly.relayout(chart, {width: width, autosize: width === null}));
-window.addEventListener("beforeprint", () => resize(620));
-window.addEventListener("afterprint", () => resize(null));
-"""
-_ON_PAPER = """@media print {
-  h2 { break-after: avoid }
-  .js-plotly-plot, .nftsync-pictures > div, tr { break-inside: avoid }
-  .nftsync-table td { white-space: normal !important }
-}"""
-
-
-def begin_charts() -> None:
-    """Insert plotly's script into the page, once, before the first chart.
-
-    Raises:
-        NftsyncError: plotly is not installed.
-    """
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise NftsyncError("charts need plotly: pip install 'nftsync[notebook]'") from error
-    script = f"<script>{get_plotlyjs()}\n{_PRINTED}</script>"
-    _display({"text/html": f"{script}<style>{_ON_PAPER}</style>"})
-
 
 def show_chart(figure: Figure) -> None:
     """Show a plotly figure, in JupyterLab and in pages made by nbconvert."""
@@ -66,6 +38,7 @@ def show_chart(figure: Figure) -> None:
         full_html=False,
         include_plotlyjs=False,
         include_mathjax=False,
+        config={"responsive": True},
         default_height=f"{figure.layout.height or _HEIGHT}px",
     )
     _display({**bundle, "text/html": page})
@@ -75,9 +48,10 @@ def show_chart(figure: Figure) -> None:
 _HEIGHT = 450
 
 
-def show_heading(topic: str, answer: str) -> None:
-    """Show a heading and its answer, as in `Changes: 71 transfers`."""
-    _display_html(f"<h2>{escape(topic)}: {escape(without_controls(answer))}</h2>")
+def show_heading(heading: str, text: str = "") -> None:
+    """Show a heading and a sentence below it."""
+    lead = f"<p>{escape(without_controls(text))}</p>" if text else ""
+    display_html(f"<h2>{escape(heading)}</h2>{lead}")
 
 
 #: The most characters of a text.
@@ -87,31 +61,36 @@ _UNBROKEN = 24
 _NO_BREAK = "; white-space: nowrap"
 
 
-def show_table(frame: pd.DataFrame, most: int = 10, *, none: str = "None.") -> None:
+def show_table(
+    frame: pd.DataFrame, most: int = 10, *, none: str = "None.", total: bool = False
+) -> None:
     """Show the first rows of a frame as a table, and count the rest.
 
-    Leaves out ids beside a column with names. The text `none` replaces an empty table.
+    Leaves out ids beside a column with names. The text `none` replaces an empty table; with
+    `total`, the last row is a total.
     """
     from nftsync.columnar.columns import IDS_NAMED
     from nftsync.frames import brief
 
     if frame.empty:
-        _display_html(f"<p>{escape(none)}</p>")
+        if none:
+            display_html(f"<p>{escape(none)}</p>")
         return
     head = frame.head(most)
     lengths = head.select_dtypes("timedelta")
-    rows = brief(
-        head.assign(**{name: lengths[name].map(_age) for name in lengths}), width=_WIDTH, all=True
-    )
+    texts = {name: lengths[name].map(_age) for name in lengths}
+    for name in head.columns[[isinstance(one, Decimal) for one in head.iloc[0]]]:
+        texts[name] = head[name].map(exact_text)
+    rows = brief(head.assign(**texts), width=_WIDTH, all=True)
     named = [ids for names, ids in IDS_NAMED.items() if names in rows.columns]
     rows = rows.drop(columns=chain(*named), errors="ignore")
     shown = [_texts(rows[name]) for name in rows.columns]
     numeric = [_are_numbers(head[name]) for name in rows.columns]
     heads = [_HEADS.get(name, str(name).replace("_", " ")) for name in rows.columns]
-    table = _table(heads, shown, numeric)
+    table = _table(heads, shown, numeric, kind=" nftsync-total" * total)
     rest = len(frame) - len(rows)
     more = f"<p>{rest:,} more rows are not shown.</p>" if rest else ""
-    _display_html(table + more)
+    display_html(table + more)
 
 
 #: Headings for columns of names or ids.
@@ -133,7 +112,9 @@ def _are_numbers(column: pd.Series) -> bool:
     return all(isinstance(value, Number) and not isinstance(value, bool) for value in values)
 
 
-def _table(heads: list[str], columns: list[list[str]], right: list[bool], size: str = "") -> str:
+def _table(
+    heads: list[str], columns: list[list[str]], right: list[bool], size: str = "", kind: str = ""
+) -> str:
     """Return an HTML table with numbers aligned right; it scrolls in a narrow window."""
     sides = [f"text-align: {'right' if is_right else 'left'}{size}" for is_right in right]
     head = "".join(
@@ -150,11 +131,13 @@ def _table(heads: list[str], columns: list[list[str]], right: list[bool], size: 
         for cells in zip(*columns, strict=True)
     )
     table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody>\n</table>"
-    return f'<div class="nftsync-table" style="overflow-x: auto">{table}</div>'
+    return f'<div class="nftsync-table{kind}" style="overflow-x: auto">{table}</div>'
 
 
 def _texts(column: pd.Series) -> list[str]:
-    """Format a column's values; shares are in percent."""
+    """Format a column's values; shares are in percent, and changes have a sign."""
+    if column.name == "change":
+        return [f"{value:+,}" if value else "±0" for value in column]
     is_share = re.fullmatch("(?:.+_)?share", str(column.name)) is not None
     return [
         _percent(value) if is_share and isinstance(value, float) else _text(value)
@@ -182,6 +165,14 @@ def _text(value: Any) -> str:
     return without_controls(str(value)) or MISSING
 
 
+def exact_text(number: int | Decimal) -> str:
+    """Return an exact number with separators; more than two decimals do not end in zeros."""
+    if isinstance(number, int):
+        return f"{number:,}"
+    whole, point, decimals = f"{number:,f}".partition(".")
+    return f"{whole}{point}{decimals[:2]}{decimals[2:].rstrip('0')}"
+
+
 def _age(length: pd.Timedelta) -> str:
     import pandas as pd
 
@@ -191,11 +182,11 @@ def _age(length: pd.Timedelta) -> str:
 def show_figures(figures: Mapping[str, object], *, none: str = "None.") -> None:
     """Show a few texts or numbers in large type, each below its name."""
     if not figures:
-        _display_html(f"<p>{escape(none)}</p>")
+        display_html(f"<p>{escape(none)}</p>")
         return
     texts = [[_text(value)] for value in figures.values()]
     size = "; font-size: 1.5em; padding-right: 1.2em"
-    _display_html(_table(list(figures), texts, [False] * len(texts), size))
+    display_html(_table(list(figures), texts, [False] * len(texts), size))
 
 
 def headline(db: Path, holdings: pd.DataFrame) -> dict[str, object]:
@@ -222,13 +213,16 @@ _PROBLEMS = {
 }
 
 
-def window_start(db: Path, start: str | None = None) -> pd.Timestamp:
-    """Return the start of the period to compare with the present.
+def window_start(
+    db: Path, start: str | None = None, end: pd.Timestamp | None = None
+) -> pd.Timestamp:
+    """Return the start of a period.
 
     Args:
         db: the database.
-        start: a time; a date means its end. None: 30 days ago, or the end of the first sync if
-            later.
+        start: a time; a date means its end. None: 30 days before the end, or the end of the first
+            sync if later.
+        end: the end of the period; None is now.
     """
     import pandas as pd
 
@@ -237,67 +231,14 @@ def window_start(db: Path, start: str | None = None) -> pd.Timestamp:
     if start is not None:
         return pd.Timestamp(parse_time(start, "end"))
 
-    now = pd.Timestamp.now("UTC").floor("s")
+    now = end or pd.Timestamp.now("UTC").floor("s")
     runs = frames.runs(db)
     first = runs.loc[runs["kind"] == "sync", "finished_at"].min()
     return now if pd.isna(first) else max(first, now - pd.Timedelta(days=30))
 
 
-#: Eight cards fill their rows at most widths.
-_PICTURES = 8
-_CARD = "display: inline-block; width: 140px; margin: 0 10px 14px 0; vertical-align: top"
-_SIZE = "width: 140px; height: 140px; border-radius: 6px"
-_TILE = f"{_SIZE}; position: relative; box-sizing: border-box; padding: 8px; background: #8883"
-_PICTURE = f"{_SIZE}; position: absolute; inset: 0; object-fit: cover; background: Canvas"
-_LINE = "font-size: 0.85em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap"
-
-
-def show_pictures(frame: pd.DataFrame, db: Path) -> None:
-    """Show the first NFTs that have an allowed picture, with their names and captions.
-
-    Args:
-        frame: has `token_id`, `name`, `image`, and the caption lines in `about`.
-        db: the database, whose provider's pictures are allowed.
-    """
-    from nftsync.frames import brief
-
-    images = configured_images()._replace(provider=provider_address(db))
-    nfts = frame.drop_duplicates("token_id")
-    nfts = nfts.assign(url=[address.url for address in addresses(nfts, images)])
-    nfts = nfts[nfts["url"].notna()].head(_PICTURES)
-    if nfts.empty:
-        return
-    # The id replaces a missing name.
-    names = _texts(brief(nfts[["name", "token_id"]], width=_WIDTH)["name"])
-    shown = [
-        f'<div style="{_CARD}"><div style="{_TILE}">The picture did not load.'
-        f'<img src="{escape(url)}" alt="" style="{_PICTURE}" referrerpolicy="no-referrer"'
-        f' onerror="this.remove()"></div><b><bdi>{escape(name)}</bdi></b>'
-        + "".join(f'<div style="{_LINE}"><bdi>{escape(line)}</bdi></div>' for line in about)
-        + "</div>"
-        for url, name, about in zip(nfts["url"], names, nfts["about"], strict=True)
-    ]
-    _display_html(f'<div class="nftsync-pictures">{"".join(shown)}</div>')
-
-
-def captions(transfers: pd.DataFrame) -> list[list[str]]:
-    """Return the caption lines of each transfer: `from Auctions`, `to Treasury`."""
-    from nftsync.frames import brief
-
-    sides = []
-    for side in ("from", "to"):
-        ids = f"{side}_wallet_id"
-        shown = brief(transfers[[f"{side}_label", ids]])
-        # The ids replace the labels if no wallet has one.
-        names = shown[shown.columns[0]] if len(shown.columns) else transfers[ids]
-        present = transfers[ids].notna()
-        sides.append(
-            [f"{side} {name}" if shown else "" for name, shown in zip(names, present, strict=True)]
-        )
-    return [list(filter(None, both)) for both in zip(*sides, strict=True)]
-
-
-def _display_html(page: str) -> None:
+def display_html(page: str) -> None:
+    """Show HTML as the output of a cell."""
     _display({"text/html": page})
 
 

@@ -1,4 +1,4 @@
-"""Display in notebooks: results, errors, tables, pictures, captions, and one-line rows."""
+"""Display in notebooks: results, errors, tables, pictures, and one-line rows."""
 
 import warnings
 from html import escape
@@ -12,11 +12,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from nftsync import NftsyncWarning, frames
 from nftsync.errors import NftsyncError, StoreError
 from nftsync.notebooks import display
+from nftsync.notebooks.picture_cards import picture_cards
 from nftsync.pull.result import BalanceCounts, Failure, SyncResult, TokenCounts, WalletCounts
 from nftsync.store.schema import open_store
 from nftsync.store.wallets import WalletLine, register
 from nftsync.times import now
-from tests.charts.world import played
 from tests.notebooks.worlds import texts_of
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
@@ -138,54 +138,43 @@ def test_a_table_tells_what_it_leaves_out_and_that_there_is_nothing(shown):
     assert shown[1] == "<p>Nothing &lt;b&gt;.</p>"
 
 
-def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(shown, empty):
-    display.show_pictures(
-        pd.DataFrame(
-            {
-                "token_id": ["a", "b", "c", "a"],
-                "name": [HOSTILE, None, "Third", "again"],
-                "image": [
-                    "https://example.com/a.png?'\"><script>",
-                    "http://127.0.0.1/b",
-                    None,
-                    None,
-                ],
-                "about": [[HOSTILE], ["to Treasury"], [], ["again"]],
-            }
-        ),
-        empty,
+def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(empty):
+    urls = ["https://example.com/a.png?'\"><script>", "http://127.0.0.1/b", None]
+    nfts = pd.DataFrame(
+        {
+            "token_id": ["b", "c", "a", "a"],
+            "wallet_id": ["1", "2", "3", "4"],
+            "wallet_label": [None, None, "x", "y"],
+            "name": ["Second", None, HOSTILE, HOSTILE],
+            "collection": ["Second", "Third", HOSTILE[::-1], HOSTILE[::-1]],
+            "image": [urls[1], urls[2], urls[0], urls[0]],
+            "amount": pd.Series([2**70, 1, 1, 1], dtype=object),
+            "held_since": pd.Timestamp("2026-01-31", tz="UTC"),
+        }
     )
-    (page,) = shown
+    page = picture_cards(nfts, empty, 2, embed=False)
     assert "<script" not in page
-    assert page.count("<img") == 1
-    assert texts_of(page) == [HOSTILE]
-    assert page.count(escape(HOSTILE)) == 2, "as its name and below it"
-    assert all(text not in page for text in ("Third", "again", "to Treasury")), "no picture"
-
-
-def test_captions_name_the_known_sides_and_ids_where_there_is_no_label(tmp_path):
-    path = tmp_path / "nftsync.db"
-    before = [(0, 1, 1, "3"), (0, 2, 1, "1"), (0, 2, 2, "2"), (0, 3, 3, "7")]
-    played(path, [*before, (10, 1, 1, "0"), (0, 2, 1, "4"), (10, 3, 3, "5"), (10, 2, 2, "3")])
-    transfers = frames.transfers(path)
-    assert list(transfers["kind"]) == ["transfer", "sent", "received"]
-    assert display.captions(transfers) == [
-        ["from Wallet 1", "to Wallet 2"],
-        ["from Wallet 3"],
-        ["to Wallet 2"],
-    ]
-    assert display.captions(transfers[:0]) == []
-    nameless = transfers.assign(from_label=None, to_label=None)
-    for caption, row in zip(display.captions(nameless), nameless.itertuples(), strict=True):
-        ids = [row.from_wallet_id, row.to_wallet_id]
-        known = [wallet for wallet in ids if isinstance(wallet, str)]
-        assert [text.split()[1][:8] for text in caption] == [wallet[:8] for wallet in known]
+    assert page.count("<img") == 1, "the one with an allowed picture comes first"
+    assert page.index(escape(HOSTILE)) < page.index("Second")
+    assert "Not shown: http: is allowed only from the provider" in page
+    assert f"1, amount {2**70:,}" in page
+    assert "2 wallets" in page
+    assert "1 more NFT;" in page
+    assert picture_cards(nfts[:0], empty, 2, embed=False) == '<div class="nftsync-pictures"></div>'
 
 
 def test_a_window_begins_at_the_end_of_a_day(empty):
     """Because it is a state with which the present is compared."""
     assert display.window_start(empty, "2026-01-31") == pd.Timestamp("2026-01-31T23:59:59.999999Z")
     assert display.window_start(empty, "2026-01-31T12:00") == pd.Timestamp("2026-01-31T12:00Z")
+
+
+def test_a_window_without_a_start_begins_30_days_before_its_end_but_not_before_the_first_sync(demo):
+    end = pd.Timestamp.now("UTC")
+    assert display.window_start(demo, None, end) == end - pd.Timedelta(days=30)
+    runs = frames.runs(demo)
+    first = runs.loc[runs["kind"] == "sync", "finished_at"].min()
+    assert display.window_start(demo, None, first + pd.Timedelta(days=3)) == first
 
 
 # `%load_ext nftsync` ------------------------------------------------------------------------------

@@ -1,20 +1,14 @@
 """Runs of every notebook: on a database with history and webhooks, and without one."""
 
-import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 
 from nftsync import frames
-from nftsync.notebooks.database import provider_address
 from nftsync.notebooks.jupyter import notebook_environment
-from tests.kit.browser import PATIENCE, Record, open_chromium
-from tests.notebooks.worlds import NOTEBOOKS, PAGES, PLOTLY, Run, count, text_of, texts_of
+from tests.notebooks.worlds import Run, count, text_of, texts_of
 
 #: A time to the microsecond, or with its offset.
 _LONG_TIME = re.compile(r"\d:\d\d\.\d|\+00:00")
@@ -36,14 +30,15 @@ SHOWN = {
     ("4-webhooks-and-freshness", "stuck"): ["No webhook is stuck."],
     ("4-webhooks-and-freshness", "runs"): ["ok"],
     ("4-webhooks-and-freshness", "by-webhook"): ["a webhook", "a sync"],
-    ("5-report", "heading"): ["NFTs", "41"],
-    ("5-report", "holdings"): ["Holdings: 2", "797 NFTs are Tidal Almanac"],
-    ("5-report", "changed"): ["Changes: ", " transfers, ", " received, ", " sent"],
-    ("5-report", "moves"): ["Freshly Minted"],
-    ("5-report", "whom"): ["By wallet: ", "most transfers: Artist royalties", "Treasury"],
-    ("5-report", "wrong"): ["Problems: gaps in", "All wallets were read without errors"],
-    ("5-report", "quality"): ["missing"],
-    ("5-report", "freshness"): ["Freshness: all read within "],
+    ("5-report", "open"): ["Wallets: 41."],
+    ("5-report", "headline"): ["797", "collections", "total amount"],
+    ("5-report", "statement"): ["customers", "house", "total"],
+    ("5-report", "collections"): ["797 NFTs are Tidal Almanac", "share"],
+    ("5-report", "pictures"): ["Freshly Minted"],
+    ("5-report", "transfers"): ["between two wallets", "Freshly Minted"],
+    ("5-report", "concentration"): ["largest holder share"],
+    ("5-report", "quality"): ["All wallets were read without errors", "missing"],
+    ("5-report", "sources"): ["last sync", "confirmed by reads before and after", "Written at "],
 }
 
 
@@ -81,34 +76,20 @@ def see_the_demo(run: Run) -> None:
     ):
         assert not any(_LONG_TIME.search(run.shown(name, ident)) for ident in idents)
     assert "application/vnd.jupyter.widget-view+json" in run.outputs["1-first-look-sync"][0].data
-    report = list(chain(*(run.outputs[cell] for cell in run.outputs if cell.startswith("5-"))))
-    assert not [output for output in report if output.output_type == "stream"]
-    assert "No database is configured" in run.shown("5-report", "freshness")
-    assert "before the end of the first sync" not in "".join(map(text_of, report))
-    assert_charts_say_what_tables_do(run)
-
-
-def assert_charts_say_what_tables_do(run: Run) -> None:
-    """The heading of the report's changes, its table and its chart are of the same changes."""
-    heading = text_of(run.outputs["5-report-changed"][0])
-    counts = {
-        kind: int(number) for number, kind in re.findall(r"(\d+) (transfer|received|sent)", heading)
-    }
-    (chart, _) = run.outputs["5-report-arrivals"]
-    came, went = (sum(trace["y"]) for trace in chart.data[PLOTLY]["data"])
-    assert came == counts["transfer"] + counts["received"] > counts["transfer"] > 0
-    assert -went == counts["transfer"] + counts["sent"] > counts["transfer"]
-    assert f"{sum(counts.values()) - 12:,} more rows" in run.shown("5-report", "moves")
+    heading, table = map(text_of, run.outputs["5-report-transfers"])
+    kinds = re.search(r"(\d+) between two wallets, (\d+) received, (\d+) sent", heading)
+    assert kinds is not None
+    assert f"{sum(map(int, kinds.groups())) - 25:,} more rows" in table
 
 
 def see_that_there_is_nothing(run: Run) -> None:
     for name in ("1-first-look", "3-collections-and-holders"):
         assert "No data yet: no read has been stored;" in run.shown(name, "open")
-    assert "Holdings: no data yet" in run.shown("5-report", "holdings")
+    assert "No NFTs are held." in run.shown("5-report", "collections")
     run.assert_draws(marked=False)
     assert "There are no transfers." in run.shown("2-what-changed", "moves")
-    assert "Changes: no transfers" in run.shown("5-report", "changed")
-    assert "never read" in run.shown("5-report", "freshness")
+    assert "No transfers." in run.shown("5-report", "transfers")
+    assert "No wallet has been read yet." in run.shown("5-report", "sources")
 
 
 def see_ids_for_names(run: Run, nameless: Path) -> None:
@@ -118,49 +99,5 @@ def see_ids_for_names(run: Run, nameless: Path) -> None:
     assert transfers > 5
     ids = {wallet[:8] for wallet in frames.wallets(nameless)["wallet_id"]}
     assert sum(text[:8] in ids for text in moved) >= 2 * transfers
-    whom = texts_of(run.shown("5-report", "whom"))
-    assert sum(text[:8] in ids for text in whom) >= 5
-
-
-# The page of the report ---------------------------------------------------------------------------
-
-_BLOCK = re.compile(r"^```sh\n(papermill .*?)```$", re.DOTALL | re.M)
-
-
-def test_two_commands_make_one_page_that_draws_without_a_network(demo, tmp_path):
-    """Those of docs/use/notebooks/README.md, from before the first sync, and up to a time."""
-    (tmp_path / "notebooks").mkdir()
-    shutil.copy(NOTEBOOKS[-1], tmp_path / "notebooks")
-    (block,) = _BLOCK.findall((PAGES / "README.md").read_text(encoding="utf-8"))
-    assert len(block.splitlines()) == 2
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
-    ran = subprocess.run(
-        [
-            "bash",
-            "-euo",
-            "pipefail",
-            "-c",
-            block.replace("-p start 2026", "-p end 1s -p start 2020"),
-        ],
-        env={**environment, "NFTSYNC_DATABASE": str(demo)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
-    text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for words in ("<h1>Our NFTs</h1>", "before the end of the first sync", "Freshly Minted"):
-        assert words in text
-    assert "show_table(" not in text, "no code"
-    assert "from the provider" not in text, "the demo's own pictures are fine"
-    with open_chromium() as browser:
-        context = browser.new_context(offline=True)
-        context.set_default_timeout(PATIENCE)
-        record, view = Record(context), context.new_page()
-        view.goto((tmp_path / "report.html").as_uri())
-        view.wait_for_function("document.querySelectorAll('.js-plotly-plot .gtitle').length >= 4")
-    pictures = f"{provider_address(demo)}/sandbox/images/"
-    assert text.count(f'src="{pictures}') == 8
-    asked = [url for url in record.requests if not url.startswith(("file:", "data:", "blob:"))]
-    assert all(url.startswith(pictures) for url in asked), "nothing else is anywhere else"
-    assert len(record.messages) <= len(asked), "but for pictures, which are not there offline"
+    statement = texts_of(run.shown("5-report", "transfers"))
+    assert sum(text[:8] in ids for text in statement) >= 5

@@ -27,7 +27,7 @@ CHARTS = {
     "2-what-changed": ["arrivals", "over-time", "ages-chart"],
     "3-collections-and-holders": ["lorenz", "holders", "overlap-chart"],
     "4-webhooks-and-freshness": ["lag", "backlog"],
-    "5-report": ["arrivals", "by-collection", "holders", "over-time"],
+    "5-report": ["growth"],
 }
 
 #: Limit for a cell, in seconds.

@@ -48,8 +48,6 @@ def _shown(output: Any, name: str, pictures: Pictures) -> str:
     if GALLERY in html:
         pictures.gallery(html, pictures.folder / name)
         return f"![The gallery: a card for each NFT, with its picture]({name})"
-    if html.startswith("<script>"):
-        return ""
     if "<img" in html:
         pictures.row(html, pictures.folder / name)
         return f"![Pictures of NFTs, each with its name]({name})"

@@ -20,6 +20,7 @@ _WIDTH = 900
 _CHART_HEIGHT = 450
 _GALLERY_WIDTH = 840
 _GALLERY_HEIGHT = 490
+_ROWS_HEIGHT = 430
 _PAGE = """<!DOCTYPE html>
 <html><head><meta charset="utf-8"><style>body {{ margin: 0; font-family: sans-serif }}</style>
 </head><body>{body}</body></html>"""
@@ -77,9 +78,9 @@ class Pictures:
         self._keep(page, path)
 
     def row(self, html: str, path: Path) -> None:
-        """Draw a row of pictures, once all are there, on a page as high as it needs."""
+        """Draw the first rows of pictures, once all are there."""
         page = self._open(html, _GALLERY_HEIGHT, _GALLERY_WIDTH)
-        height = page.evaluate("document.body.scrollHeight")
+        height = min(page.evaluate("document.body.scrollHeight"), _ROWS_HEIGHT)
         page.set_viewport_size({"width": _GALLERY_WIDTH, "height": height})
         page.wait_for_load_state("networkidle")
         self._keep(page, path)

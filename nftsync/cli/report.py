@@ -1,0 +1,88 @@
+"""The command `report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nftsync.cli import options
+from nftsync.cli.output import one_line, say, typed_settings
+from nftsync.errors import InputError
+
+if TYPE_CHECKING:
+    from nftsync.settings import Settings
+
+
+@click.command()
+@click.argument("file", metavar="FILE.html", type=click.Path(path_type=Path))
+@options.with_settings("database")
+@options.time("--from", "end", "Time of the opening balance (default: 30 days before --to):")
+@options.time("--to", "end", "Time of the closing balance (default: now):")
+@options.text("--group", "NAME", "Report on the wallets of this group.")
+@options.text("--wallet", "ID", "Report on this wallet, by id or label.")
+@options.shown("--title", str, "NFT holdings", "Heading of the page.", metavar="TEXT")
+@options.text(
+    "--prices",
+    "PRICES.csv",
+    "Prices for values: CSV with contract or token_id, date, price, currency, source.",
+)
+@options.flag("--embed", "Download the pictures into the page, so that readers load none.")
+def report(
+    settings: Settings,
+    file: Path,
+    *,
+    title: str,
+    group: str | None,
+    wallet: str | None,
+    prices: str | None,
+    embed: bool,
+    **period: str | None,
+) -> None:
+    """Write a report on a period as one HTML page, to read, mail or print.
+
+    The page has the main figures with their changes, a statement, the largest collections, growth,
+    the holdings with pictures, transfers, concentration, data quality and sources. It replaces FILE
+    when it is complete, readable only by its owner.
+
+    By default, the period starts at the end of the first sync if that is less than 30 days before
+    its end. For whole months, use month ends for both times. The report is a notebook, which
+    `nftsync notebook` opens: 5-report.ipynb.
+
+    \b
+    Examples:
+      nftsync report report.html
+      nftsync report october.html --from 2026-09-30 --to 2026-10-31 --title "October"
+      nftsync report house.html --group house --prices prices.csv --embed
+    """
+    from nftsync.columnar.prices import read_prices
+    from nftsync.frames import wallets
+    from nftsync.notebooks.report_page import write_report
+    from nftsync.settings import settings_file
+
+    if group is not None and wallet is not None:
+        raise click.UsageError("give --group or --wallet, not both")
+    if wallets(settings.database, group=group, wallet=wallet).empty and wallet is not None:
+        raise InputError(f"wallet {wallet} is unknown; list the wallets: nftsync wallets")
+    if prices is not None:
+        prices = str(Path(prices).absolute())
+        read_prices(prices)
+    config = typed_settings().get("config")
+    parameters = {
+        "start": period["from"],
+        "end": period["to"],
+        "group": group,
+        "wallet": wallet,
+        "title": title,
+        "prices": prices,
+        "embed": embed,
+    }
+    write_report(
+        file,
+        settings.database,
+        settings_file(None if config is None else Path(config)),
+        parameters,
+        lambda text: say(one_line(text)),
+    )
+    say(f"Wrote {file}")

@@ -1,0 +1,318 @@
+"""Contents of the report: figures, statement, holdings, transfers and sources of a period."""
+
+from __future__ import annotations
+
+from decimal import localcontext
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from nftsync import frames
+from nftsync.columnar.inputs import load_holdings
+from nftsync.notebooks.database import database as opened
+from nftsync.notebooks.database import provider_address
+from nftsync.notebooks.display import display_html, exact_text, window_start
+from nftsync.notebooks.picture_cards import picture_cards
+from nftsync.text import counted, lasting, without_controls
+from nftsync.times import parse_time
+from nftsync.version import __version__
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_ENDS = ("opening", "closing")
+_ENTRIES = ("opening", "initial", "received", "sent", "closing")
+#: By column of a statement: its heading, its column of names, and the text without a name.
+_GROUPS = {
+    "wallet_group": ("group", "wallet_group", "no group"),
+    "wallet_id": ("wallet", "wallet_label", "no wallet"),
+    "contract": ("collection", "collection", "no contract"),
+}
+#: Rows of a statement; further groups are one row.
+_MOST_GROUPS = 5
+#: Height of the chart on the screen; on paper, the first page ends with it. In pixels.
+_CHART_HEIGHT, _PRINTED_HEIGHT = 400, 290
+#: Digits of an exact sum of values.
+_DIGITS = 400
+
+
+class Report:
+    """Holdings at both ends of a period, and what happened between.
+
+    Attributes:
+        db: the database.
+        start: the time of the opening balance.
+        end: the time of the closing balance; None is now.
+        filters: the `group` or the `wallet` that the report is about, as for `frames.holdings`.
+    """
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        group: str | None = None,
+        wallet: str | None = None,
+        prices: str | None = None,
+    ) -> None:
+        self.db = opened(database)
+        self.now = pd.Timestamp.now("UTC").floor("s")
+        self.end = None if end is None else pd.Timestamp(parse_time(end, "end"))
+        self.start = window_start(self.db, start, self.end)
+        chosen = {"group": group, "wallet": wallet}
+        self.filters: dict[str, Any] = {name: one for name, one in chosen.items() if one}
+        self._prices = prices
+
+    @cached_property
+    def holdings(self) -> pd.DataFrame:
+        """The holdings at the end."""
+        return frames.holdings(self.db, as_of=self.end, **self.filters)
+
+    @cached_property
+    def opening(self) -> pd.DataFrame:
+        """The holdings at the start."""
+        return frames.holdings(self.db, as_of=self.start, **self.filters)
+
+    @cached_property
+    def transfers(self) -> pd.DataFrame:
+        """The transfers between, the newest first."""
+        return frames.transfers(self.db, self.start, self.end, **self.filters).iloc[::-1]
+
+    @cached_property
+    def wallets(self) -> pd.DataFrame:
+        """The wallets that the report is about."""
+        return frames.wallets(self.db, **self.filters)
+
+    # Page 1 -----------------------------------------------------------------------------------
+
+    def show_title(self, title: str) -> None:
+        """Show the title, what the report is about, and the period."""
+        about = f"Wallets: {len(self.wallets):,}"
+        if "group" in self.filters:
+            about = f"Group {self.filters['group']}: {counted(len(self.wallets), 'wallet')}"
+        elif "wallet" in self.filters:
+            (about,) = ("Wallet " + self.wallets["label"].fillna(self.wallets["wallet_id"])).head(1)
+        period = f"From {_moment(self.start)} to {_moment(min(self.end or self.now, self.now))}"
+        display_html(
+            f"<h1><bdi>{escape(without_controls(title))}</bdi></h1>"
+            f"<p>{escape(without_controls(about))}. {period}, in UTC.</p>"
+        )
+
+    def show_headline(self) -> None:
+        """Show the main figures at the end, and their changes since the start."""
+        before, after = _figures(self.opening), _figures(self.holdings)
+        total = self._statement[1].iloc[-1]
+        for currency in self._currencies:
+            name = f"value in {currency}"
+            before[name], after[name] = (total[f"{end}_value_{currency}"] for end in _ENDS)
+        notes = []
+        if unpriced := int(total.get("closing_unpriced", 0)):
+            holdings = counted(after["holdings"], "holding")
+            notes.append(f"{unpriced:,} of {holdings} have no price; they count in no value.")
+        if hidden := self.holdings.attrs.get("hidden"):
+            notes.append(f"{counted(hidden, 'hidden holding')} left out.")
+        tiles = "".join(
+            f'<div class="nftsync-{name.split()[0]}"'
+            ' style="display: inline-block; margin: 0 2em 1em 0">'
+            f"<dt>{escape(name)}</dt>"
+            f'<dd style="margin: 0"><b style="font-size: 1.5em">{exact_text(number)}</b>'
+            f" {_change(number - before[name])}</dd></div>"
+            for name, number in after.items()
+        )
+        lines = "".join(f"<p>{escape(note)}</p>" for note in notes)
+        display_html(f'<dl class="nftsync-headline">{tiles}</dl>{lines}')
+
+    @cached_property
+    def _statement(self) -> tuple[str, pd.DataFrame]:
+        by = "wallet_id" if "group" in self.filters else "contract"
+        if not self.filters and self.wallets["wallet_group"].nunique():
+            by = "wallet_group"
+        frame = frames.statement(
+            self.db, self.start, self.end, by, prices=self._prices, **self.filters
+        )
+        return by, frame
+
+    def statement(self, unit: str = "") -> pd.DataFrame:
+        """Return the statement by group, of a group by wallet, or of a wallet by collection.
+
+        Args:
+            unit: empty for holdings, `_amount` for amounts.
+        """
+        columns = {f"{entry}{unit}": entry for entry in _ENTRIES}
+        return self._by_group(columns, ", in amounts" * bool(unit))
+
+    def values(self) -> pd.DataFrame:
+        """Return the values of a statement, and its holdings without a price."""
+        columns = {
+            f"{end}_value_{currency}": f"{end} {currency}"
+            for currency in self._currencies
+            for end in _ENDS
+        }
+        return self._by_group({**columns, "closing_unpriced": "without a price"}, ", in values")
+
+    @property
+    def _currencies(self) -> list[str]:
+        first = "closing_value_"
+        return [name.removeprefix(first) for name in self._statement[1] if name.startswith(first)]
+
+    def _by_group(self, columns: dict[str, str], unit: str) -> pd.DataFrame:
+        """Return columns of the statement under new names; small groups are one row."""
+        by, frame = self._statement
+        heading, name, missing = _GROUPS[by]
+        names = frame[name].fillna(frame[by]).fillna(missing)
+        rows = frame[list(columns)].set_axis(list(columns.values()), axis="columns")
+        rows.insert(0, f"{heading}{unit}", names)
+        if len(rows) <= _MOST_GROUPS + 2:
+            return rows
+        rest = rows.iloc[_MOST_GROUPS:-1]
+        with localcontext(prec=_DIGITS):
+            others = [f"{len(rest):,} others", *(rest[name].sum() for name in columns.values())]
+        parts = [rows.iloc[:_MOST_GROUPS], pd.DataFrame([others], columns=rows.columns)]
+        return pd.concat([*parts, rows.iloc[-1:]], ignore_index=True)
+
+    def statement_text(self) -> str:
+        """Return the total of the statement as a sentence, and explain initial holdings."""
+        total = self._statement[1].iloc[-1]
+        text = (
+            f"{total['opening']:,} opening + {total['initial']:,} initial + {total['received']:,}"
+            f" received − {total['sent']:,} sent = {counted(int(total['closing']), 'holding')}."
+        )
+        initial = " Initial: in a wallet's first read, held for an unknown time."
+        return text + initial * bool(total["initial"])
+
+    @cached_property
+    def collections(self) -> pd.DataFrame:
+        """The collections, most NFTs first, with the change in NFTs, and measures of holders."""
+        frame = frames.concentration(self.holdings)
+        before = frames.concentration(self.opening).set_index("contract")["tokens"]
+        frame["change"] = frame["tokens"] - frame["contract"].map(before).fillna(0).astype(int)
+        frame["share"] = frame["tokens"] / frame["tokens"].sum()
+        names = {
+            "tokens": "NFTs",
+            "top1_share": "largest_holder_share",
+            "top10_share": "ten_largest_share",
+            "nakamoto": "wallets with over half",
+        }
+        frame = frame.sort_values("tokens", ascending=False, kind="stable")
+        return frame.rename(columns=names).reset_index(drop=True)
+
+    def collections_text(self) -> str:
+        """Return the largest collection as a sentence."""
+        if self.collections.empty:
+            return ""
+        largest, total = self.collections.iloc[0], self.collections["NFTs"].sum()
+        name = frames.brief(self.collections[["collection", "contract"]].head(1)).iloc[0, 0]
+        return f"{largest['NFTs']:,} of {counted(int(total), 'NFT')} are {name}."
+
+    def growth(self) -> Figure:
+        """Draw the holdings over time: by group, or of the group or wallet."""
+        from nftsync import charts
+
+        everyone = frames.wallets(self.db)["wallet_id"]
+        others = everyone[~everyone.isin(self.wallets["wallet_id"])].tolist()
+        by = None if self.filters or not self.wallets["wallet_group"].nunique() else "wallet_group"
+        figure = charts.holdings_over_time(self.db, by=by, exclude=others)
+        height = min(figure.layout.height, _CHART_HEIGHT)
+        meta = {"printed_height": min(height, _PRINTED_HEIGHT)}
+        figure.update_layout(height=height, meta=meta, xaxis_title_text="", yaxis_title_text="")
+        return figure
+
+    # Further pages ----------------------------------------------------------------------------
+
+    def show_pictures(self, most: int | None = None, *, embed: bool = False) -> None:
+        """Show NFTs with their pictures, the newest holdings first, and count the rest.
+
+        Args:
+            most: the most NFTs; None: 24, or 96 of a group or wallet.
+            embed: download the pictures.
+        """
+        html = picture_cards(
+            _held(self.holdings), self.db, most or (96 if self.filters else 24), embed=embed
+        )
+        display_html(html)
+
+    def transfers_text(self) -> str:
+        """Return the numbers of transfers by kind."""
+        counts = self.transfers["kind"].value_counts()
+        texts = {"transfer": "between two wallets", "received": "received", "sent": "sent"}
+        parts = [f"{counts[kind]:,} {text}" for kind, text in texts.items() if kind in counts]
+        newest = " The newest first." if parts else ""
+        return f"{', '.join(parts) or 'No transfers'}.{newest}"
+
+    def problems(self) -> pd.DataFrame:
+        """Return wallets and webhooks with problems, by kind."""
+        fresh = frames.freshness(self.db)
+        wrong = fresh["what"].str.contains("never|failed|incomplete|dead|unrouted|quarantined")
+        return fresh.loc[wrong & (fresh["count"] > 0), ["what", "count"]]
+
+    def gaps(self) -> pd.DataFrame:
+        """Return missing and broken metadata of the report's NFTs, by field and reason."""
+        frame = frames.quality(self.db, base_url=provider_address(self.db))
+        frame = frame[frame["token_id"].isin(self.holdings["token_id"])]
+        sizes = frame.groupby(["field", "reason"]).size().sort_values(ascending=False)
+        return sizes.reset_index(name="NFTs")
+
+    def freshness(self) -> pd.DataFrame:
+        """Return the last runs, and the oldest read of a wallet."""
+        fresh = frames.freshness(self.db)
+        return fresh[fresh["at"].notna() & fresh["what"].str.startswith(("last", "oldest"))]
+
+    def certainty(self) -> str:
+        """Return how certain the balances at both ends are."""
+        oldest = frames.freshness(self.db).set_index("what").loc["oldest wallet read", "age"]
+        ends = [("opening", self.opening), ("closing", self.holdings)]
+        parts = []
+        for name, frame in ends:
+            if "certainty" in frame:
+                wallets = frame.drop_duplicates("wallet_id")["certainty"].value_counts()
+                counts = [
+                    f"{counted(n, 'wallet')} {_CERTAINTY[kind]}" for kind, n in wallets.items()
+                ]
+                parts.append(f"At the {name}, {', '.join(counts) or 'no wallet had been read'}.")
+        if self.end is None and pd.notna(oldest):
+            age = lasting(oldest.total_seconds())
+            parts.append(f"At the closing, all wallets had been read within {age}.")
+        return " ".join(parts)
+
+    def show_sources(self) -> None:
+        """Show where the figures come from, and how certain they are."""
+        display_html(
+            f"<p>{escape(self.certainty())}</p><p>Written at {self.now:%Y-%m-%d %H:%M} UTC by"
+            f" nftsync {__version__} from {escape(self.db.name)}. All times are in UTC and mark"
+            " when a read observed a state.</p>"
+        )
+
+
+_CERTAINTY = {
+    "bracketed": "confirmed by reads before and after",
+    "gap": "changed between two reads",
+    "open": "not read since",
+}
+
+
+def _moment(time: pd.Timestamp) -> str:
+    if time.floor("s").time().isoformat() == "23:59:59":
+        return f"the end of {time:%Y-%m-%d}"
+    return f"{time:%Y-%m-%d %H:%M}"
+
+
+def _held(holdings: pd.DataFrame) -> pd.DataFrame:
+    return load_holdings(holdings, needs=("wallet_id", "token_id", "contract"))
+
+
+def _figures(holdings: pd.DataFrame) -> dict[str, Any]:
+    rows = _held(holdings)
+    return {
+        "NFTs": rows["token_id"].nunique(),
+        "collections": rows["contract"].nunique(),
+        "holding wallets": rows["wallet_id"].nunique(),
+        "holdings": len(rows),
+        "total amount": sum(rows["amount"].dropna()),
+    }
+
+
+def _change(number: Any) -> str:
+    return f"{'+' * (number > 0)}{exact_text(number)}" if number else "±0"

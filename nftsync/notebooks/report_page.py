@@ -1,0 +1,141 @@
+"""The report as a page: the notebook's run, without its code, in one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from nftsync import errors
+from nftsync.errors import InputError, NftsyncError
+from nftsync.notebooks.database import provider_address
+from nftsync.notebooks.jupyter import notebook_environment, require_notebook_extra, shipped
+from nftsync.provider.images import origin
+from nftsync.terminal import progress_bar
+from nftsync.whole_files import whole_file
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+_NOTEBOOK = "5-report"
+_PAGES = {".html", ".htm"}
+
+
+def write_report(
+    target: Path,
+    database: Path,
+    config: Path | None,
+    parameters: Mapping[str, str | bool | None],
+    tell: Callable[[str], object],
+) -> None:
+    """Run the report's notebook and write its page, which only its owner can read.
+
+    Replaces an existing page when the new one is complete.
+
+    Args:
+        target: the page; its folder must exist.
+        database: the database to report on.
+        config: the settings file.
+        parameters: values for the notebook's first cell, without the database.
+        tell: receives each line that the notebook prints.
+
+    Raises:
+        InputError: `target` is not a page in an existing folder, or a parameter is unusable.
+        NftsyncError: a package is missing, or a cell failed.
+        StoreError: the database is unusable, or the page cannot be written.
+    """
+    require_notebook_extra()
+    if target.suffix.lower() not in _PAGES:
+        raise InputError(f"{target} is not an HTML file; name it {target.with_suffix('.html')}")
+    if not target.parent.is_dir():
+        raise InputError(f"the folder {target.parent} does not exist; create it first")
+    embed = bool(parameters.get("embed"))
+    # A page that loads its pictures later shows whether their provider runs by then.
+    with notebook_environment(database, config, tell if embed else lambda _: None) as environment:
+        values = {**parameters, "database": str(database)}
+        notebook = _run(_parameterized(values), environment, tell)
+        provider = provider_address(database)
+    title = str(parameters.get("title") or "NFT holdings")
+    page = _page(notebook, title, provider, embedded=embed)
+    with whole_file(target, replace=True) as partial:
+        partial.write_text(page, encoding="utf-8", newline="\n")
+
+
+def _parameterized(values: Mapping[str, Any]) -> NotebookNode:
+    from papermill.iorw import load_notebook_node
+    from papermill.parameterize import parameterize_notebook
+
+    (path,) = (path for path in shipped() if path.stem == _NOTEBOOK)
+    notebook: NotebookNode = parameterize_notebook(load_notebook_node(str(path)), dict(values))
+    return notebook
+
+
+def _run(
+    notebook: NotebookNode, environment: Mapping[str, str], tell: Callable[[str], object]
+) -> NotebookNode:
+    """Run a notebook in the working directory; pass on its printed lines, and keep its HTML."""
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+    with ExitStack() as stack:
+        bar = stack.enter_context(progress_bar("Report", len(notebook.cells), unit="cells"))
+        client = NotebookClient(
+            notebook,
+            timeout=None,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(Path.cwd())}},
+            extra_arguments=["--log-level=ERROR"],
+            on_cell_executed=lambda **_: bar.update(),
+        )
+        try:
+            client.execute(env=dict(environment))
+        except CellExecutionError as error:
+            kind = getattr(errors, error.ename, None)
+            if isinstance(kind, type) and issubclass(kind, NftsyncError):
+                raise kind(error.evalue) from None
+            raise NftsyncError(f"the report failed with {error.ename}: {error.evalue}") from error
+        except DeadKernelError as error:
+            raise NftsyncError("the report's Python process ended; is memory short?") from error
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    printed = "".join(one.text for one in outputs if one.output_type == "stream")
+    for line in dict.fromkeys(printed.splitlines()):
+        tell(line)
+    for cell in notebook.cells:
+        # Leaves out printed lines, and progress bars, which are widgets.
+        cell.outputs = [
+            one for one in cell.get("outputs", ()) if "text/html" in one.get("data", ())
+        ]
+    return notebook
+
+
+def _page(notebook: NotebookNode, title: str, provider: str | None, *, embedded: bool) -> str:
+    from nbconvert import HTMLExporter
+    from plotly.offline import get_plotlyjs
+
+    exporter = HTMLExporter(  # type: ignore[no-untyped-call]
+        template_name="basic",
+        exclude_input=True,
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+    )
+    body, _ = exporter.from_notebook_node(notebook)
+    pictures = "data:" if embedded else f"data: https: {origin(provider) if provider else ''}"
+    part = files(__package__).joinpath
+    return Template(part("report.html").read_text(encoding="utf-8")).substitute(
+        policy=escape(f"{_POLICY}; img-src {pictures}".strip()),
+        title=escape(title),
+        style=part("report.css").read_text(encoding="utf-8"),
+        plotly=get_plotlyjs(),
+        body=body,
+    )
+
+
+#: Charts need their own scripts and styles; nothing but pictures loads from anywhere.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
+    " base-uri 'none'; form-action 'none'"
+)

@@ -1,0 +1,221 @@
+"""The command `report`: its page, on a screen and on paper, and its errors."""
+
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from playwright.sync_api import Page
+
+from nftsync import frames
+from nftsync.cli import main
+from nftsync.notebooks.report import Report
+from tests.kit.browser import PATIENCE, Record, open_chromium
+from tests.kit.waiting import wait_until
+from tests.kit.worlds import made_once
+from tests.notebooks.worlds import columns_of, texts_of
+
+_A4 = (794, 1123)  # in pixels of CSS
+PRICES = """\
+contract,token_id,date,price,currency,source
+Tidal Almanac,,2020-01-01,120.50,EUR,appraisal
+Kiln Tokens,,2020-01-01,0.000000000000000001,ETH,
+"""
+
+
+@pytest.fixture(scope="session")
+def page(demo: Path, shared: Path) -> Path:
+    """The demo's report with values and pictures."""
+
+    def make(folder: Path) -> None:
+        prices = folder / "prices.csv"
+        prices.write_text(PRICES)
+        words = ["report", str(folder / "report.html"), "-d", str(demo), "--embed"]
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--title", "<b>Ours</b>", "--prices", str(prices)])
+        assert ended.value.code == 0
+
+    return made_once(shared, "report", make) / "report.html"
+
+
+def _tables(page: Path) -> list[dict[str, list[str]]]:
+    return [
+        columns_of(table) for table in re.findall("<table>.*?</table>", page.read_text(), re.DOTALL)
+    ]
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", "").replace("±", ""))
+
+
+def test_the_page_has_all_sections_without_code_and_only_its_owner_reads_it(page: Path) -> None:
+    text = re.sub("<script.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    assert "<h1><bdi>&lt;b&gt;Ours&lt;/b&gt;</bdi></h1>" in text
+    assert re.findall("<h2>(.*?)</h2>", text) == [
+        "Statement",
+        "Largest collections",
+        "Holdings",
+        "Transfers",
+        "Concentration",
+        "Data quality",
+        "Freshness and sources",
+    ]
+    for words in ("show_table(", "holdings have no price at"):
+        assert words not in text
+    assert not re.search(r"\b(?:NaN|NaT|None)\b", "\n".join(texts_of(text)))
+    assert len(re.findall(' src="data:image/', text)) == 24
+
+
+def test_the_statement_adds_up_and_equals_the_figures(page: Path, demo: Path) -> None:
+    by_count, by_amount = _tables(page)[:2]
+    for table in (by_count, by_amount):
+        columns = {name: [*map(_number, table[name])] for name in list(table)[1:]}
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        for row in rows:
+            opening, initial, received = row["opening"], row["initial"], row["received"]
+            assert opening + initial + received - row["sent"] == row["closing"]
+        for values in columns.values():
+            assert sum(values[:-1]) == values[-1]
+    held = frames.holdings(demo)
+    held = held[held["amount"] > 0]
+    assert _number(by_count["closing"][-1]) == len(held)
+    assert _number(by_amount["closing"][-1]) == held["amount"].sum()
+    figures = dict(re.findall(r"<dt>(.*?)</dt><dd[^>]*><b[^>]*>(.*?)</b>", page.read_text()))
+    assert _number(figures["NFTs"]) == held["token_id"].nunique()
+    assert _number(figures["holdings"]) == len(held)
+    tidal = held.loc[held["collection"] == "Tidal Almanac", "amount"].sum()
+    assert figures["value in EUR"] == f"{tidal * 241 / 2:,.2f}"
+    assert figures["value in ETH"].startswith("0.000000000000000")
+
+
+def test_a_report_on_a_group_or_a_wallet_has_only_its_holdings(demo: Path) -> None:
+    everything = Report(str(demo))
+    house, treasury = Report(str(demo), group="house"), Report(str(demo), wallet="Treasury")
+    assert list(house.statement()) == [
+        "wallet",
+        "opening",
+        "initial",
+        "received",
+        "sent",
+        "closing",
+    ]
+    assert treasury.statement().columns[0] == "collection"
+    assert set(house.holdings["wallet_group"]) == {"house"}
+    assert set(treasury.holdings["wallet_label"]) == {"Treasury"}
+    assert len(everything.holdings) > len(house.holdings) > len(treasury.holdings) > 0
+    lines = house.growth().data
+    assert lines[0]["y"][-1] == (house.holdings["amount"] > 0).sum()
+
+
+@settings(max_examples=25, deadline=None)
+@given(days=st.tuples(st.integers(0, 300), st.integers(0, 300)))
+def test_the_statement_of_any_period_adds_up_with_its_small_groups_in_one_row(
+    demo: Path, days: tuple[int, int]
+) -> None:
+    start, end = f"{sum(days) + 1}d", f"{days[0]}d"
+    report = Report(str(demo), start=start, end=end, wallet="Treasury")
+    for frame in (report.statement(), report.statement("_amount")):
+        sums = frame["opening"] + frame["initial"] + frame["received"] - frame["sent"]
+        assert (sums == frame["closing"]).all()
+        assert len(frame) <= 7
+        for name in frame.columns[1:]:
+            assert frame[name].iloc[:-1].sum() == frame[name].iloc[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "code"),
+    [
+        (["nowhere/report.html"], "the folder nowhere does not exist; create it first", 2),
+        (["report.pdf"], "report.pdf is not an HTML file; name it report.html", 2),
+        (["r.html", "--group", "nope"], "None of the 41 wallets is in group 'nope'", 2),
+        (["r.html", "--wallet", "nope"], "'nope' is neither a wallet id", 2),
+        (["r.html", "--wallet", f"{'0' * 8}-0000-4000-8000-{'0' * 12}"], "is unknown", 2),
+        (["r.html", "--group", "house", "--wallet", "Treasury"], "not both", 2),
+        (["r.html", "--prices", "bad.csv"], "row 2 of the prices in .*bad.csv, column price", 2),
+        (["r.html", "--from", "2026-02-02", "--to", "2026-01-01"], "is after end", 2),
+        (["r.html", "-d", "none.db"], "there is no database at .*none.db", 1),
+    ],
+)
+def test_an_error_is_one_line_and_leaves_no_file(
+    demo: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    text: str,
+    code: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.csv").write_text("contract,date,price,currency\nKT1,2026-01-01,x,EUR\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "-d", str(demo), *words])
+    assert ended.value.code == code
+    printed = capsys.readouterr()
+    assert re.search(text, printed.err)
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_a_failure_keeps_the_earlier_page_and_says_what_is_missing(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("earlier")
+    monkeypatch.setattr("nftsync.notebooks.jupyter.find_spec", lambda _: None)
+    with pytest.raises(SystemExit):
+        main(["report", str(target), "-d", str(demo)])
+    assert "pip install 'nftsync[notebook]'" in capsys.readouterr().err
+    assert target.read_text() == "earlier"
+
+
+# In Chromium --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def view(page: Path) -> Iterator[Page]:
+    """The page in a browser without a network, which may neither complain nor ask for anything."""
+    with open_chromium() as browser:
+        context = browser.new_context(offline=True, color_scheme="dark")
+        context.set_default_timeout(PATIENCE)
+        record, view = Record(context), context.new_page()
+        view.goto(page.as_uri())
+        view.wait_for_selector(".js-plotly-plot .gtitle")
+        yield view
+        assert record.messages == []
+        asked = [url for url in record.requests if not url.startswith(("file:", "data:", "blob:"))]
+        assert asked == []
+
+
+def test_on_a_phone_pictures_are_there_and_wide_tables_scroll_in_their_boxes(view: Page) -> None:
+    view.set_viewport_size({"width": 390, "height": 800})
+    # A function that waits in the page would need eval, which the page's policy forbids.
+    wait_until(lambda: view.evaluate("document.documentElement.scrollWidth") == 390)
+    assert view.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
+    wide = "[...document.querySelectorAll('.nftsync-table')].some((x) => x.scrollWidth > 390)"
+    assert view.evaluate(wide)
+
+
+def test_each_scheme_has_readable_text(view: Page) -> None:
+    for scheme, brightest in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 19, 23)")):
+        view.emulate_media(color_scheme=scheme)
+        assert view.evaluate("getComputedStyle(document.body).backgroundColor") == brightest
+
+
+def test_on_paper_charts_fit_and_no_heading_ends_a_page(view: Page) -> None:
+    view.emulate_media(media="print")
+    view.set_viewport_size({"width": _A4[0] - 121, "height": _A4[1]})
+    view.evaluate("resize(true)")
+    box = view.locator(".js-plotly-plot").bounding_box()
+    assert box is not None
+    assert box["width"] <= _A4[0] - 121
+    assert box["height"] == 290
+    pdf = view.pdf(prefer_css_page_size=True)
+    pages = len(re.findall(rb"/Type\s*/Page\b", pdf))
+    assert 3 <= pages <= 5
+    view.evaluate("resize(false)")
+    view.emulate_media(media="screen")
