@@ -33,7 +33,7 @@ _COMMANDS = {
     "changes": ("holdings", "Show the change feed of balances, oldest first."),
     "transfers": ("movements", "List transfers with both wallets, oldest first."),
     "statement": ("movements", "Print opening balance, movements and closing balance."),
-    "report": ("report", "Write a report on a period as one HTML page, to read, mail or print."),
+    "report": ("report", "Write a report on a period as one page, to mail or print."),
     "removals": ("removals", "List or approve the removals held for review."),
     "evidence": ("holdings", "Prove a wallet's holdings at a past time."),
     "serve": ("serve", "Receive webhooks, and read the objects that they name."),

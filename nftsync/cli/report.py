@@ -40,7 +40,7 @@ def report(
     embed: bool,
     **period: str | None,
 ) -> None:
-    """Write a report on a period as one HTML page, to read, mail or print.
+    """Write a report on a period as one page, to mail or print.
 
     The page has the main figures with their changes, a statement, the largest collections, growth,
     the holdings with pictures, transfers, concentration, data quality and sources. It replaces FILE
