@@ -114,8 +114,8 @@ def source_counts() -> Iterator[Count]:
     trees = {module_name(path): ast.parse(text) for path, text in package.items()}
     lines = {module_name(path): code_lines(text) for path, text in package.items()}
     lake = sum(count for name, count in lines.items() if name.startswith("nftsync.lake"))
-    yield Count("code lines of the package", sum(lines.values()), 22_800)
-    yield Count("code lines without lake/", sum(lines.values()) - lake, 19_300)
+    yield Count("code lines of the package", sum(lines.values()), 24_550)
+    yield Count("code lines without lake/", sum(lines.values()) - lake, 21_050)
     yield Count("modules", len(package), 145)
     cycles = import_cycles()
     yield Count("import cycles", len(cycles), 0, "; ".join(", ".join(sorted(c)) for c in cycles))

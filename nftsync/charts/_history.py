@@ -208,9 +208,9 @@ def _first_reads(log: pd.DataFrame, times: Ticks, *, on_line: bool) -> list[dict
     first = log[(log["first_seen"] > 0) & (log["tick"] >= times[0])]
     if first.empty:
         return []
-    seen = times[np.searchsorted(times, first["tick"])]
-    marks = sampled_times(seen, _MOST_MARKS)
-    counts = first.groupby(np.searchsorted(marks, seen))["first_seen"].sum()
+    drawn_at = times[np.searchsorted(times, first["tick"])]
+    marks = sampled_times(drawn_at, _MOST_MARKS)
+    counts = first.groupby(np.searchsorted(marks, drawn_at))["first_seen"].sum()
     shown = plotly_times(marks)
     hovers = [
         f"<b>{counted(count, 'initial holding')}</b><br>start date unknown"
