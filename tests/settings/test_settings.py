@@ -54,7 +54,9 @@ def sample(name: str, layer: int) -> tuple[str, object]:
         return f"1{layer}", 10 + layer
     if name in {"timeout", "rate_limit"}:
         return f"{layer}.5", layer + 0.5
-    paths = "database ca_file client_certificate client_key wallets_file collections_file"
+    paths = (
+        "database ca_file client_certificate client_key wallets_file collections_file hidden_file"
+    )
     if name in paths.split():
         return f"/d/{layer}.x", Path(f"/d/{layer}.x")
     texts: dict[str, tuple[str, object]] = {
