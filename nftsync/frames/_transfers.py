@@ -238,6 +238,7 @@ def transfers(
                 stacklevel=2,
             )
         selected &= ~unusable
+        left_out &= (sides.senders >= 0) | (sides.receivers >= 0)
         rows = rows[selected]
         sides = _Sides.of(movements, rows)
         senders = wallet_columns(source, sides.senders, "from")

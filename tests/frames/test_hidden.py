@@ -47,7 +47,7 @@ def assert_same(one: pd.DataFrame, other: pd.DataFrame) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(reads=READS, entries=SOME, times=st.tuples(st.integers(0, 20), st.integers(0, 20)))
 def test_frames_leave_out_exactly_the_rows_of_hidden_tokens_and_count_them(
     histories: Histories, reads: list[Read], entries: set[Hidden], times: tuple[int, int]
