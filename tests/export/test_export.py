@@ -269,7 +269,7 @@ def test_as_of_any_time_balances_are_the_holdings_and_of_now_the_balances(busy, 
     with pytest.warns(NftsyncWarning, match="no data at 2000-01-01"):
         manifest = write_export(busy.database, tmp_path / "before", as_of=LONG_AGO)
     rows = {file.name: file.rows for file in manifest.files if file.rows}
-    assert set(rows) == {"wallets.parquet", "contracts.parquet"}
+    assert set(rows) == {"wallets.parquet", "contracts.parquet", "hidden.parquet"}
     for number, moment in enumerate([*moments, now()]):
         out = tmp_path / str(number)
         manifest = write_export(busy.database, out, as_of=moment)
