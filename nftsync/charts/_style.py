@@ -15,6 +15,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+from unicodedata import east_asian_width
 
 from nftsync.columnar.hidden import hidden_note
 from nftsync.errors import InputError, NftsyncError
@@ -84,7 +85,9 @@ def group_labels(
 
 
 def _in_lines(label: str) -> str:
-    lines = textwrap.wrap(html.unescape(label), _LABEL_LINE)
+    text = html.unescape(label)
+    is_wide = any(east_asian_width(character) in "FW" for character in text)
+    lines = textwrap.wrap(text, _LABEL_LINE // (1 + is_wide))
     return "<br>".join(line.translate(_ENTITIES) for line in lines)
 
 
@@ -202,7 +205,7 @@ def figure(
     """Return a figure in the style of all charts; the subtitle must be escaped."""
     go = _graph_objects()
     below = short_lines(subtitle)
-    more = 18 * below.count("<br>")
+    more = 18 * (below.count("<br>") + ((x or {}).get("side") == "top"))
     return go.Figure(
         data=traces,
         layout={

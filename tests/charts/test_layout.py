@@ -15,7 +15,7 @@ NAMES = (
     "A long name of a collection with many words",
     "حدائق الضوء في الليل الطويل",
     "漢" * 40,
-    "W" * 40,
+    "CRYPTO-COLLECTIBLES-OF-THE-1990S",
 )
 #: Boxes of the texts on the page: left, right, top, bottom.
 BOXES = """selector => [...document.querySelectorAll(selector)].map(text => {

@@ -43,8 +43,8 @@ def main() -> None:
             (_HERE / f"{stem}.md").write_text(page, encoding="utf-8")
         gallery = _output(runs["1-first-look"], "gallery").data["text/html"]
         pictures.gallery(gallery, _IMAGES / "gallery.png")
-        lorenz = _output(runs["3-collections-and-holders"], "lorenz").data[PLOTLY]
-        pictures.chart(lorenz, _IMAGES / "chart.png")
+        growth = _output(runs["2-what-changed"], "over-time").data[PLOTLY]
+        pictures.chart(growth, _IMAGES / "chart.png")
 
 
 def _run(notebook: Path, folder: Path) -> Any:
