@@ -198,9 +198,10 @@ def overlap(
         [_heatmap(pairs, addresses, full)],
         _OVERLAP_TITLE,
         subtitle=_style.with_hidden(
-            f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first", frame
-        )
-        + "\nshade: Jaccard index (0 to 1)",
+            f"{len(labels):,} of {counted(len(sizes), 'collection')}, most holders first\n"
+            "shade: Jaccard index (0 to 1)",
+            frame,
+        ),
         x={**_style.numbered_axis(numbers), "tickangle": 0, "tickfont": {"size": 11}},
         y={**_style.numbered_axis(rows), "autorange": "reversed"},
         margin={"b": 76},

@@ -55,7 +55,7 @@ def escaped(text: str, longest: int = _LONGEST) -> str:
 
 def with_hidden(subtitle: str, frame: pd.DataFrame, noun: str = "holding") -> str:
     """Return a subtitle with a second line on the rows that a frame leaves out as hidden."""
-    return "<br>".join(filter(None, (subtitle, hidden_note(frame, noun))))
+    return "\n".join(filter(None, (subtitle, hidden_note(frame, noun))))
 
 
 def group_labels(

@@ -102,7 +102,7 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
         of_token = dict.fromkeys(traits_of(extra[place].as_py()))
         places += [place] * len(of_token)
         pairs += of_token
-    if not pairs:
+    if not pairs and not hidden_tokens.any():
         searched = counted(int(np.count_nonzero(in_contract)), "token")
         warnings.warn(
             f"no traits: the metadata of {searched} has no `attributes` with values",

@@ -86,7 +86,7 @@ def test_no_chart_passes_markup_on(tmp_path):
     for figure in figures:
         assert figure.data
         for shown in map(json.loads, re.findall(r'"(?:[^"\\]|\\.)*"', figure.to_json())):
-            bare = OURS.sub("", shown)
+            bare = OURS.sub("", shown).replace("%b\n%Y", "")  # the format of an axis of months
             assert not re.search(r"[<>$]|&(?!amp;|lt;|gt;|#\d\d;)", bare), shown
             # Plotly fills in only the placeholders of charts.
             assert "%{" not in FILLED_IN.sub("", bare), shown

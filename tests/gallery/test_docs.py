@@ -19,7 +19,7 @@ def test_the_example_writes_a_page(tmp_path, monkeypatch):
         build.balance(number, number, "1")
     monkeypatch.setenv("NFTSYNC_DATABASE", str(build.close()))
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    example = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     exec(compile(example, "gallery.md", "exec"), {})
     written = (tmp_path / "treasury.html").read_text(encoding="utf-8")
     assert data_of(written)["columns"]["wallet"]["of"] == [wallet_id(1)]
