@@ -192,7 +192,9 @@ def overlap(
     labels, full = groups.labels(shown, renamed)
     pairs = read_overlap(frame[groups.places(shown) < len(shown)])
     rows = [f"{number} {label}" for number, label in enumerate(labels, start=1)]
-    numbers = [str(number) for number in range(1, len(labels) + 1)]
+    # On a phone, adjacent numbers of many columns would touch.
+    step = 1 + len(labels) // 11
+    numbers = [str(place + 1) if place % step == 0 else "" for place in range(len(labels))]
     lines = 1 + max(label.count("<br>") for label in labels)
     return _style.figure(
         [_heatmap(pairs, addresses, full)],
