@@ -115,10 +115,15 @@ def unhide(settings: Settings, named: tuple[str, ...]) -> None:
 
     with open_existing(settings.database) as mirror, mirror.transaction() as transaction:
         connection = transaction.connection
-        entries = {text: entry_named(connection, text.strip()) for text in named}
-        for text, entry in entries.items():
-            remove(connection, entry, text, settings.hidden_file)
-    say(f"Shown again: {', '.join(one_line(text) for text in named)}")
+        entries = {entry_named(connection, text.strip()): text for text in reversed(named)}
+        still_hidden = {
+            text: remove(connection, entry, text, settings.hidden_file)
+            for entry, text in reversed(entries.items())
+        }
+    if shown := [one_line(text) for text, is_hidden in still_hidden.items() if not is_hidden]:
+        say(f"Shown again: {', '.join(shown)}")
+    for text in (text for text, is_hidden in still_hidden.items() if is_hidden):
+        say(f"{one_line(text)}: removed, but its contract still hides it: `nftsync hidden`")
 
 
 @click.command()

@@ -129,7 +129,7 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
         shown = [TableColumn(one_line(x.replace("_value_", " ", 1)), x, "number") for x in values]
         unpriced = TableColumn("no price", "closing_unpriced", "number")
         _print_statement(_with_texts(frame), [heading, *shown, unpriced], view)
-    say_truncated(view.limit, len(frame) - 1, "rows")
+    say_truncated(view.limit, len(frame) - _last_rows(frame[column]), "rows")
 
 
 def _numbers(unit: str) -> list[TableColumn]:
@@ -140,11 +140,15 @@ def _values(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame if "_value_" in name]
 
 
-def _print_statement(frame: pd.DataFrame, columns: Sequence[TableColumn], view: View) -> None:
+def _last_rows(names: pd.Series[Any]) -> int:
+    """Return the number of rows that a limit leaves out of account: `hidden` and the total."""
     from nftsync.columnar.hidden import HIDDEN_ROW
 
-    last = 2 if HIDDEN_ROW in frame[columns[0].key].tolist()[-2:] else 1
-    rows = len(frame) - last
+    return 2 if HIDDEN_ROW in names.tolist()[-2:] else 1
+
+
+def _print_statement(frame: pd.DataFrame, columns: Sequence[TableColumn], view: View) -> None:
+    rows = len(frame) - _last_rows(frame[columns[0].key])
     limit = min(view.limit, rows) if view.limit else rows
     print_table(_pages(frame.drop(index=range(limit, rows))), columns, wide=view.wide)
 

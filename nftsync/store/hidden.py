@@ -44,12 +44,15 @@ def hide(
         _store(connection, entry, reason, "given", at)
 
 
-def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path | None) -> None:
+def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path | None) -> bool:
     """Remove an entry, in a write transaction.
 
     Args:
         named: how the caller names the entry.
         file: the hidden file; None removes its entries, too.
+
+    Returns:
+        Whether its contract still hides the token.
 
     Raises:
         InputError: there is no such entry, or the hidden file has it.
@@ -63,15 +66,16 @@ def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path
         )
     if in_file:
         _remove(connection, entry, "file")
-    elif not removed:
-        query = "SELECT 1 FROM hidden_tokens WHERE token_id = ?"
-        by_contract = any(connection.execute(query, (entry.token_id,)))
+    query = "SELECT 1 FROM hidden_tokens WHERE token_id = ?"
+    by_contract = any(connection.execute(query, (entry.token_id,)))
+    if not (in_file or removed):
         raise InputError(
             f"{quoted(named)} is hidden by its contract; unhide that one: `nftsync hidden`"
             if by_contract
             else f"{quoted(named)} is not hidden; to list hidden contracts and tokens:"
             " `nftsync hidden`"
         )
+    return by_contract
 
 
 def _remove(connection: sqlite3.Connection, entry: Hidden, source: HiddenSource) -> bool:

@@ -37,6 +37,7 @@ COMMITS = {
     "0.4.0-removals": "07818b1",
     "0.5.0-removal-guard": "96b0162",
     "0.5.0-sequence-numbers": "a59a23f",
+    "0.5.0-name-samples": "62d4edc",
 }
 
 SECRET = "a secret of the tests, and of nothing else"

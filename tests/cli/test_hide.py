@@ -1,0 +1,309 @@
+"""The commands `hide`, `unhide` and `hidden`, the hidden file, and `--hidden` of other commands."""
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nftsync import frames
+from nftsync.errors import InputError
+from tests.kit.database import Builder, at, token_id
+
+CLAIM, AIRDROP, OWN = (f"0x{digit * 40}" for digit in "abc")
+#: A collection's name, and a name that would act on a terminal.
+HARBOURS, HOSTILE = "Salt Harbours", "Claim\x1b[2J\u202eat\nevil.xyz"
+
+
+@pytest.fixture
+def spammed(build: Builder, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Six wallets, all their own NFTs from the first read, and two kinds of spam."""
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(build.path))
+    texts = {
+        1: (CLAIM, HOSTILE),
+        2: (AIRDROP, "Golden Ticket"),
+        3: (OWN, "Own"),
+        4: (OWN, "Claim"),
+        5: (OWN, "Sold"),
+        6: (None, "Visit www.evil.example"),
+    }
+    for number, (contract, name) in texts.items():
+        build.token(number, contract_address=contract, name=name)
+    for contract, name in ((CLAIM, None), (AIRDROP, None), (OWN, HARBOURS)):
+        row = {"contract": contract, "contract_address": contract, "given_name": name}
+        build.insert("contracts", **row)
+    for wallet in range(1, 7):
+        build.wallet(wallet, label=f"Wallet {wallet}", synced_at=at(9), status="ok")
+        build.balance(wallet, 3, "1", 1)
+        build.change(wallet, 3, None, "1", 1, baseline=1)
+    for token in (1, 4, 5, 6):
+        build.balance(1, token, "1", 2)
+        build.change(1, token, None, "1", 2, baseline=1)
+    for wallet in range(1, 6):
+        build.balance(wallet, 2, "1", 1_000 * wallet)
+        build.change(wallet, 2, None, "1", 1_000 * wallet)
+    return build.close()
+
+
+def contents(database: Path) -> list[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        return list(connection.iterdump())
+
+
+def entries(command: Any) -> list[tuple[Any, ...]]:
+    keys = ("contract", "token_id", "reason", "source")
+    return [tuple(row[key] for key in keys) for row in command("hidden", "--json").json]
+
+
+def test_contracts_and_tokens_are_hidden_by_address_name_and_id_with_a_reason(spammed, command):
+    command("hidden").says("Nothing is hidden", "nftsync hide --suggest")
+    assert command("hidden", "--json") == (0, "[]\n", "")
+    shouted = f"0x{AIRDROP[2:].upper()}"
+    done = command("hide", shouted, f" {token_id(1).upper()} ", "--reason", " airdropped spam ")
+    done.says(AIRDROP, "airdropped spam", "nftsync unhide")
+    command("hide", HARBOURS.lower(), HARBOURS, "--json").says(OWN)
+    expected = {
+        (AIRDROP, None, "airdropped spam", "given"),
+        (None, token_id(1), "airdropped spam", "given"),
+        (OWN, None, None, "given"),
+    }
+    assert {*entries(command)} == expected
+    rows = {row["contract"] or row["token_id"]: row for row in command("hidden", "--json").json}
+    counts = {key: (row["name"], row["tokens"], row["holdings"]) for key, row in rows.items()}
+    assert counts == {
+        AIRDROP: (None, 1, 5),
+        token_id(1): (HOSTILE, 1, 1),
+        OWN: (HARBOURS, 3, 8),
+    }
+    listed = command("hidden")
+    assert (listed.code, listed.err) == (0, "")
+    shown = (AIRDROP, token_id(1), HARBOURS, "airdropped spam", "given")
+    assert [text for text in shown if text not in listed.out] == []
+    # Hidden again: the reason stays, or is replaced; the time stays.
+    command("hide", AIRDROP).says("airdropped spam")
+    command("hide", AIRDROP, "--reason", "worse").says("worse")
+    again = {row["contract"] or row["token_id"]: row for row in command("hidden", "--json").json}
+    assert again == rows | {AIRDROP: rows[AIRDROP] | {"reason": "worse"}}
+
+
+def test_unknown_names_are_errors_that_say_what_to_do_and_change_nothing(spammed, command):
+    command("hide", AIRDROP)
+    before = command("hidden", "--json")
+    unknown = f"0x{'a' * 39}b"
+    for words, *texts in (
+        (("hide", unknown), unknown, f"similar: '{CLAIM}'", "`nftsync collections`"),
+        (("hide", "Salt Harbour"), "similar: 'Salt Harbours'", "`nftsync collections`"),
+        (("hide", token_id(77)), f"token '{token_id(77)}'", "`nftsync find NAME`"),
+        (("hide", OWN, "no\x1b[2Jsuch"), "no\\x1b[2Jsuch", "`nftsync collections`"),
+        (("hide", ""), "collection or contract ''", "`nftsync collections`"),
+        (("unhide", OWN), f"'{OWN}' is not hidden", "`nftsync hidden`"),
+        (("unhide", unknown), unknown, f"similar: '{CLAIM}'"),
+    ):
+        done = command(*words).tells(*texts)
+        assert done.err.count("\n") == 1, done.err
+        assert "\x1b" not in done.err
+    for words in (("hide",), ("hide", OWN, "--suggest"), ("unhide",)):
+        command(*words).tells("name contracts or tokens")
+    assert command("hidden", "--json") == before
+    command("hidden", "-d", spammed.with_name("none.db")).tells("no database", code=1)
+
+
+def test_commands_leave_hidden_nfts_out_and_say_how_many(spammed, command):
+    period = ("statement", "--from", at(0.5), "--to", at(99_999), "--by", "collection")
+    kinds = {"holdings": "holding", "transfers": "transfer", "collections": "token"}
+    whole = {name: command(name, "--json").json for name in kinds}
+    statement = command(*period, "--json")
+    command("hide", AIRDROP, token_id(1))
+    left_out = {"holdings": "6 hidden holdings", "transfers": "5 hidden transfers"}
+    left_out |= {"collections": "2 hidden tokens"}
+    hidden_tokens = {token_id(1), token_id(2)}
+    for name, counted in left_out.items():
+        note = f"{counted} left out. Include: --hidden"
+        done = command(name, "--json")
+        assert (done.code, done.err) == (0, f"{note}\n")
+        command(name).says(note)
+        if name != "collections":
+            assert done.json == [x for x in whole[name] if x["token_id"] not in hidden_tokens]
+        else:
+            assert {row["contract"] for row in done.json if row["tokens"]} == {OWN}
+        for form in ((), ("--json",)):
+            assert "left out" not in command(name, "--hidden", *form).says().said
+        assert command(name, "--hidden", "--json").json == whole[name]
+    command("holdings", "--contract", AIRDROP).says("No holdings.", "5 hidden holdings left out")
+    command("transfers").says("No transfers.", "5 hidden transfers left out")
+    assert command(*period, "--hidden", "--json") == statement
+    rows = command(*period, "--json").json
+    assert rows[-1] == statement.json[-1]
+    assert (rows[-2]["contract"], rows[-2]["closing"]) == ("hidden", 6)
+    # The table always has the hidden row; it counts as no row that the limit leaves out.
+    one = command(*period, "--limit", len(rows) - 2).says("hidden", "total")
+    assert one.err == ""
+    command(*period, "--limit", 1).says("hidden", f"1 of {len(rows) - 2} rows")
+    # The history has all of it.
+    assert len(command("changes", "--json").json) == 15
+    command("verify", "--sample", 0).says("All ")
+
+
+def test_unhidden_nfts_show_again(spammed, command):
+    whole = command("holdings", "--json")
+    command("hide", OWN, CLAIM, token_id(3))
+    # By its contract alone: there is no such entry.
+    command("unhide", token_id(4)).tells("is hidden by its contract", "`nftsync hidden`")
+    # One contract, named twice; and an unknown one, with which nothing is removed.
+    command("unhide", CLAIM, "nothing").tells("'nothing'")
+    command("unhide", CLAIM, CLAIM.upper().replace("X", "x")).says(f"Shown again: {CLAIM}")
+    assert {row[:2] for row in entries(command)} == {(OWN, None), (None, token_id(3))}
+    # Both entries hide a token: it shows without either.
+    done = command("unhide", token_id(3)).says("its contract still hides it")
+    assert "Shown again" not in done.said
+    command("unhide", HARBOURS).says(f"Shown again: {HARBOURS}\n")
+    assert command("holdings", "--json") == whole
+    assert entries(command) == []
+
+
+def test_a_sync_reads_the_hidden_file(site, command, tmp_path, monkeypatch):
+    file = tmp_path / "spam.csv"
+    config = tmp_path / "nftsync.toml"
+    config.write_text('hidden_file = "spam.csv"\n')
+    holdings = frames.holdings(site.database)
+    held = Counter(holdings["contract"])
+    first, second, *_ = sorted(held)
+    token = holdings.drop_duplicates("token_id", keep=False)
+    token = token[~token["contract"].isin([first, second])]["token_id"].iloc[0]
+    file.write_text(f"Address;Token ID;Reason\n{first.upper()};;a link\n\n;{token.upper()};\n")
+    site.sync(config=config)
+    rows = [(first, None, "a link", "file"), (None, token, None, "file")]
+    assert sorted(entries(command), key=str) == sorted(rows, key=str)
+    command("holdings").says(f"{held[first] + 1} hidden holdings left out")
+    # Its entries stay until the file is edited, whoever else hides them.
+    command("hide", first, second, "--reason", "mine").says("mine")
+    for named in (first, token):
+        done = command("unhide", second, named).tells(
+            str(file), "remove its line", "`nftsync sync`"
+        )
+        assert done.err.count("\n") == 1
+    assert len(entries(command)) == 4
+    # A bad row, file or heading is an error that loses nothing.
+    before = entries(command)
+    for text, *problems in (
+        (f"token_id\n{first}\n", "line 2", "is not a token id (a UUID)"),
+        ("contract_address,reason\n0xabc,a link\n,no address\n", "line 3", "neither"),
+        ("contract_address\n0xabc,a link\n", "line 2", "no heading"),
+        ('contract_address\n"0xabc\n', "not CSV"),
+        ("reason\nspam\n", "contract_address or token_id is missing"),
+        ("contract_address,why\n0xabc,x\n", "'why'", "Allowed are"),
+        (f"{first}\n", "must be headings: contract_address,token_id,reason"),
+        ("", "must be headings"),
+    ):
+        file.write_text(text)
+        done = command("sync", *site.ids, "--base-url", site.server.url)
+        done.tells(str(file), *problems)
+        assert done.err.count("\n") == 1, done.err
+        with pytest.raises(InputError, match="hidden file|spam.csv, line"):
+            site.sync(config=config)
+        assert entries(command) == before
+    file.unlink()
+    command("sync", *site.ids, "--base-url", site.server.url).tells("cannot read the hidden file")
+    assert entries(command) == before
+    # Lines that are gone, or have another reason; what was given by hand stays.
+    file.write_text(f"contract,reason\n{first},worse\n")
+    site.sync(config=config)
+    mine = {(address, None, "mine", "given") for address in (first, second)}
+    assert {*entries(command)} == {*mine, (first, None, "worse", "file")}
+    file.write_text("contract_address\n")
+    site.sync(config=config)
+    assert {*entries(command)} == mine
+    # A sync without the setting leaves the file's entries; then they can be unhidden.
+    file.write_text(f"token_id\n{token}\n")
+    site.sync(config=config)
+    config.unlink()
+    site.sync()
+    assert (None, token, None, "file") in entries(command)
+    command("unhide", token, first, second).says("Shown again")
+    assert entries(command) == []
+
+
+def test_a_hidden_contract_also_hides_what_arrives_later(site, command):
+    owner = site.ids[0]
+    site.world.begin_collection()
+    site.world.mint(owner, 1, {"name": "Gift 1"})
+    site.sync(tokens=True)
+    (gift,) = [row for row in command("holdings", "--json").json if row["name"] == "Gift 1"]
+    command("hide", gift["contract_address"])
+    site.world.mint(owner, 1, {"name": "Gift 2"})
+    site.sync(tokens=True)
+    done = command("holdings", "--limit", 0).says("2 hidden holdings left out")
+    assert "Gift" not in done.out
+    command("holdings", "--hidden", "--limit", 0).says("Gift 1", "Gift 2")
+
+
+def test_candidates_are_listed_with_reasons_and_nothing_is_hidden(spammed, command):
+    before = contents(spammed)
+    rows = command("hide", "--suggest", "--json").json
+    found = {row["contract"] or row["token_id"]: row for row in rows}
+    assert next(iter(found)) == AIRDROP  # the most held one
+    assert {*found} == {CLAIM, AIRDROP, token_id(6)}
+    assert found[AIRDROP]["reason"] == "arrived in 5 wallets within 24 hours, sender unknown"
+    assert found[CLAIM]["reason"].startswith("link and claim in the name: Claim")
+    assert found[token_id(6)]["reason"] == "link and claim in the name: Visit www.evil.example"
+    counts = [(row["tokens"], row["holdings"], row["wallets"]) for row in found.values()]
+    assert sorted(counts) == [(1, 1, 1), (1, 1, 1), (1, 5, 5)]
+    done = command("hide", "--suggest").says(AIRDROP, CLAIM, "arrived in 5 wallets", "link and")
+    assert "`nftsync hide`" in done.err
+    assert contents(spammed) == before
+    command("hide", *found)
+    assert command("hide", "--suggest") == (0, "", "No candidates.\n")
+    assert command("hide", "--suggest", "--json").json == []
+
+
+def test_what_one_of_our_wallets_sent_is_no_candidate(site, command):
+    owner, *others = [*site.ids, site.world.add_wallet(), site.world.add_wallet()]
+    site.world.begin_collection()
+    gifts = [site.world.mint(owner, 1, {"name": f"Gift {number}"}) for number in range(5)]
+    site.sync(owner, *others)
+    for gift, other in zip(gifts, others, strict=True):
+        site.world.transfer(owner, other, gift, 1)
+    site.sync(owner, *others)
+    received = Counter(row["from_wallet_id"] for row in command("transfers", "--json").json)
+    assert received == {None: 5, owner: 5}  # the mints and the transfers
+    assert command("hide", "--suggest", "--json").json == []
+
+
+def test_what_arrives_over_days_or_in_few_wallets_is_no_candidate(build, command):
+    for number, contract in enumerate((CLAIM, AIRDROP), 1):
+        build.token(number, contract_address=contract, name="Own")
+    for wallet in range(1, 6):
+        build.wallet(wallet)
+        build.balance(wallet, 1, "1", wallet * 86_400)
+        build.change(wallet, 1, None, "1", wallet * 86_400)
+    for wallet in range(1, 5):
+        build.balance(wallet, 2, "1", wallet)
+        build.change(wallet, 2, None, "1", wallet)
+    assert command("hide", "--suggest", "--json", "-d", build.close()).json == []
+
+
+def test_an_empty_database_has_no_candidates(build, command):
+    assert command("hide", "--suggest", "-d", build.close()).says("No candidates.").out == ""
+
+
+def test_names_and_reasons_cannot_act_on_a_terminal(spammed, command):
+    reason = "see\x1b]0;x\x07\u202e\nmore"
+    for words in (
+        ("hide", "--suggest"),
+        ("hide", token_id(1), "--reason", reason),
+        ("hidden",),
+        ("hidden", "--wide"),
+        ("hide", "--suggest", "--json"),
+        ("hidden", "--json"),
+        ("unhide", token_id(1)),
+        ("unhide", f"{CLAIM}\x1b[2J\n"),
+    ):
+        done = command(*words)
+        assert not {*done.said} & {"\x1b", "\x07", "\u202e"}, words
+        assert "Traceback" not in done.said
+    command("hide", token_id(1), "--reason", reason).says(
+        "Claim\\x1b[2J\\x202eat\\x0aevil.xyz", "see\\x1b]0;x\\x07\\x202e\\x0amore"
+    )
+    assert command("hidden", "--json").json[0]["reason"] == reason
