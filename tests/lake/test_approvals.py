@@ -134,7 +134,7 @@ def test_removals_held_for_review_are_reported_by_sync_list_and_status(both: Bot
     assert shown.code == 0
     assert shown.out.count("no longer listed") == 50
     assert "Treasury" in shown.out
-    assert "180 removals held for review (60 % of holdings)" in shown.err
+    assert "180 removals held for review (60 % of holdings)" in shown.out
     assert f"lake removals accept {both.lake}" in shown.err
     listed = both.listed()
     assert len(listed) == 36 * EACH
