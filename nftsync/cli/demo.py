@@ -32,7 +32,7 @@ _TRANSFER = (
     TableColumn("name", "name"),
     TableColumn("amount", "amount", "number"),
     TableColumn("observed between (UTC)", "window", "key"),
-    TableColumn("kind", "kind"),
+    TableColumn("kind", "kind", "state", optional=True),
 )
 
 
