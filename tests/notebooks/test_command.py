@@ -96,7 +96,10 @@ def test_without_the_extra_it_says_how_to_install_it(command, tmp_path, monkeypa
     monkeypatch.setattr(jupyter, "find_spec", {"jupyterlab": 1, "ipywidgets": 1}.get)
     done = command("notebook")
     assert (done.code, done.out) == (1, "")
-    assert done.err == "nftsync: notebooks need plotly: pip install 'nftsync[notebook]'\n"
+    assert (
+        done.err
+        == "nftsync: notebooks need plotly, papermill, nbconvert: pip install 'nftsync[notebook]'\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
