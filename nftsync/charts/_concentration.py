@@ -63,8 +63,8 @@ def holders(
     rows = _bars.bar_rows(frame, groups, shown, labels | renamed, "wallet")
     subtitle = f"{counted(rows['holdings'].sum(), 'holding')} of {counted(len(sizes), 'wallet')}"
     for row in rows[rows["rest"]].itertuples():
-        their = row.summary if by_amount else counted(row.holdings, "holding")
-        subtitle += f"\n+ {row.label} with {their}"
+        others = row.summary if by_amount else counted(row.holdings, "holding")
+        subtitle += f"\n+ {row.label} with {others}"
     rows = rows[~rows["rest"]]
     values = (rows["total"] if by_amount else rows["holdings"]).tolist()
     measured = "amount held" if by_amount else "NFTs held"

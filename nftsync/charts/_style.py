@@ -86,7 +86,7 @@ def group_labels(
 
 def _in_lines(label: str) -> str:
     text = html.unescape(label)
-    is_wide = any(east_asian_width(character) in "FW" for character in text)
+    is_wide = sum(east_asian_width(character) in "FW" for character in text) > len(text) / 4
     lines = textwrap.wrap(text, _LABEL_LINE // (1 + is_wide))
     return "<br>".join(line.translate(_ENTITIES) for line in lines)
 

@@ -91,7 +91,7 @@ def test_no_chart_passes_markup_on(tmp_path):
             # Plotly fills in only the placeholders of charts.
             assert "%{" not in FILLED_IN.sub("", bare), shown
             assert not set(bare) & set(DIRECTIONS)
-            assert not re.search(r"[\x00-\x1f]", bare)
+            assert not re.search(r"[\x00-\x1f]", bare.replace("%b\n%Y", ""))
             assert len(bare) < 1_000
 
 

@@ -116,3 +116,37 @@ def test_what_cannot_be_shown_over_time(small_database: Path) -> None:
         over_time(small_database, every=timedelta(0))
     with pytest.raises(InputError, match="choose a longer period"):
         over_time(small_database, "wallet_id", start="2020-01-01", every="1s")
+
+
+@pytest.mark.parametrize(
+    ("freq", "ends"),
+    [
+        ("ME", ["2026-03-31", "2026-04-30", "2026-05-30"]),
+        ("2ME", ["2026-04-30", "2026-05-30"]),
+        ("QE", ["2026-03-31", "2026-05-30"]),
+        ("QE-APR", ["2026-04-30", "2026-05-30"]),
+        ("YE", ["2026-05-30"]),
+    ],
+)
+def test_calendar_periods_end_in_utc_and_every_is_another_name(
+    build: Builder, freq: str, ends: list[str]
+) -> None:
+    build.wallet(1, synced_at=at(90 * 86_400))
+    build.token(1)
+    build.change(1, 1, None, "2", 31 * 86_400 - 1, baseline=1)
+    frame = frames.holdings_over_time(build.path, freq=freq)
+    assert [str(time)[:10] for time in frame["at"]] == ends
+    assert all(str(time)[11:19] == "23:59:59" for time in frame["at"].iloc[:-1])
+    assert frame["holdings"].tolist() == [1] * len(ends)
+    assert frame.equals(frames.holdings_over_time(build.path, every=freq))
+    with pytest.raises(InputError, match=r"freq='BME' is not a period; .* ME, QE"):
+        frames.holdings_over_time(build.path, freq="BME")
+
+
+def test_weeks_end_on_sunday_or_the_named_day(build: Builder) -> None:
+    build.wallet(1, synced_at=at(14 * 86_400))  # from Sunday, 1 March, to Sunday, 15 March
+    build.token(1)
+    build.change(1, 1, None, "2", 10, baseline=1)
+    for freq, days in (("W", [1, 8, 15]), ("7d", [1, 8, 15]), ("W-WED", [4, 11, 15])):
+        frame = frames.holdings_over_time(build.path, freq=freq)
+        assert frame["at"].dt.day.tolist() == days
