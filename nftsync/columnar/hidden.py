@@ -8,6 +8,7 @@ import pandas as pd
 
 from nftsync.columnar.columns import INTEGER
 from nftsync.columnar.source import Numbers, Source
+from nftsync.store.hidden import HIDDEN_TOKENS
 from nftsync.text import counted
 
 #: The key in a frame's `attrs` with the number of rows left out because their tokens are hidden.
@@ -24,7 +25,7 @@ def hidden_rows(source: Source, tokens: Numbers, *, include: bool) -> npt.NDArra
     if include or not any(source.rows("SELECT 1 FROM hidden LIMIT 1")):
         return np.zeros(len(tokens), dtype=np.bool_)
     which, parameters = source.restriction("token", np.unique(tokens))
-    query = f"SELECT token_no FROM hidden_tokens WHERE {which}"
+    query = f"SELECT token_no FROM {HIDDEN_TOKENS} WHERE {which}"
     (numbers,) = source.columns(query, [INTEGER], parameters)
     return np.isin(tokens, numbers.to_numpy())
 

@@ -1,10 +1,3 @@
--- The known tokens that are hidden, by their contract or their id. The view comes before the table,
--- because integrity_check of SQLite 3.40 finds no unused pages if the newest object is a view.
-CREATE VIEW hidden_tokens AS
-SELECT token_no, token_id FROM tokens
-WHERE contract IN (SELECT contract FROM hidden WHERE contract IS NOT NULL)
-    OR token_id IN (SELECT token_id FROM hidden WHERE token_id IS NOT NULL);
-
 -- Contracts and tokens that a person hides: each entry names one of the two, known or not.
 CREATE TABLE hidden (
     contract TEXT,
