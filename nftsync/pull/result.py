@@ -53,7 +53,8 @@ class Failure(_Named, frozen=True, omit_defaults=True):
     wallet_id: str
     error: str
     token_id: str | None = None
-    status: Literal["failed", "incomplete"] = "failed"
+    # The default is None for a failed read: omit_defaults compares it by identity.
+    status: Literal["incomplete"] | None = None
 
 
 def grouped_failures(failures: Iterable[Failure]) -> list[list[Failure]]:

@@ -416,7 +416,7 @@ class SyncRun:
         error = error or "newer reads kept making this read stale"
         if isinstance(read, WalletRead):
             failure = Failure(
-                read.wallet_id, error, status="failed" if result == "failed" else "incomplete"
+                read.wallet_id, error, status=None if result == "failed" else "incomplete"
             )
         else:
             holder = self._mirror.connection.execute(

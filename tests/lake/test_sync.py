@@ -57,7 +57,9 @@ def counts(result: dict[str, Any]) -> dict[str, Any]:
     """What both results say, but for how long it took."""
     own = {"seconds", "run_id", "retries"}
     found = {name: value for name, value in result.items() if name not in own}
-    return found | {"failures": sorted(map(str, result["failures"]))}
+    return found | {
+        "failures": sorted(result["failures"], key=lambda failure: failure["wallet_id"])
+    }
 
 
 SAME = {
