@@ -1,4 +1,4 @@
-"""Text output: escaping of unsafe characters, quoting, units, short ids."""
+"""Text made safe for terminals and spreadsheets; also quoting, units and short ids."""
 
 from __future__ import annotations
 

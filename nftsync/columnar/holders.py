@@ -1,4 +1,4 @@
-"""Holders of groups and contracts: concentration and overlap."""
+"""Computation of concentration and overlap, for `nftsync.frames` and for `lake.measures`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read transactions on a database, opened here or by the caller, as sources of columns."""
+"""Reads of a database at one moment, as Arrow columns; takes a path or an open connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step 2 of a run: apply a bucket's reads to its rows, and log the changes.
+"""Second step of a run: apply staged reads to a bucket's rows, and add to the change feed.
 
 The step depends only on the run's base versions, the staged reads and the decision on removals. So
 a repeat writes the same rows.
@@ -19,7 +19,7 @@ import msgspec
 from nftsync.lake.past import last_numbers
 from nftsync.lake.reading import mirror_to_read, plan_of, reads_of
 from nftsync.lake.rows import TABLES, bucket_of, from_mirror
-from nftsync.lake.run_spec import Report, RunSpec, hand_over, report_of
+from nftsync.lake.run_spec import RunSpec, StepReport, hand_over, report_of
 from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.records import Applied, WalletRead
 from nftsync.store import removals
@@ -51,7 +51,7 @@ _SHOWN_ROWS = (
 _CHANGED = "SELECT token_id, changed_sequence FROM tokens WHERE changed_sequence > ?"
 
 
-class ApplyReport(Report, kw_only=True):
+class ApplyReport(StepReport, kw_only=True):
     """Result of applying a bucket's reads.
 
     Attributes:

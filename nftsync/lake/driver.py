@@ -30,7 +30,7 @@ from nftsync.lake.past import LakeHistory
 from nftsync.lake.reading import ReadReport, read_bucket, read_held
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, bucket_of
-from nftsync.lake.run_spec import ALL_BUCKETS, Report, RunSpec, damage_explained
+from nftsync.lake.run_spec import ALL_BUCKETS, RunSpec, StepReport, damage_explained
 from nftsync.lake.storage import Lake, Versions, WriteConflict
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.removal_guard import Decision, decide
@@ -48,7 +48,7 @@ _MOST_ATTEMPTS = 5
 _LINES_AT_ONCE = 500
 
 
-def _handed_to(reports: Iterable[Report]) -> set[int]:
+def _handed_to(reports: Iterable[StepReport]) -> set[int]:
     return {bucket for report in reports for bucket in report.handed_to}
 
 

@@ -1,4 +1,4 @@
-"""Tables of a lake as Dask DataFrames with one partition per bucket.
+"""Tables of a lake as Dask DataFrames; each partition is one bucket of the lake.
 
 Partitions have the columns of `nftsync.frames`, and amounts are always Python integers. Creating a
 frame pins its versions; later runs do not change it.

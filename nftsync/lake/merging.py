@@ -1,4 +1,4 @@
-"""Last steps of a run: merge tokens that several buckets saw, and propagate them.
+"""Last steps of a run: merge tokens, correct each bucket's copies of them, name contracts.
 
 A token has one row in `tokens`, in the bucket of its id. The newest read of any bucket sets its
 content. If another bucket has other content, that bucket's copy is corrected, and its wallets that
@@ -28,7 +28,7 @@ from nftsync.lake.rows import (
     schema_of,
     to_mirror,
 )
-from nftsync.lake.run_spec import ALL_BUCKETS, REPORT, Report, RunSpec, hand_over, report_of
+from nftsync.lake.run_spec import ALL_BUCKETS, REPORT, RunSpec, StepReport, hand_over, report_of
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.contracts import (
     SAMPLE,
@@ -59,7 +59,7 @@ _SEQUENCES = {_COLUMNS.index(name) for name in ("sequence", "changed_sequence")}
 _Row: TypeAlias = tuple[Any, ...]
 
 
-class MergeReport(Report, kw_only=True):
+class MergeReport(StepReport, kw_only=True):
     """Result of merging a bucket of tokens.
 
     Attributes:

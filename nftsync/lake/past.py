@@ -1,4 +1,4 @@
-"""The last 24 hours of a lake, for the removal guard: stored changes and the run's own."""
+"""The removal guard's view of a lake: changes of the last 24 hours, stored and in this run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,14 @@ from msgspec.structs import replace
 
 from nftsync.lake.past import GuardInput, guard_input, last_numbers
 from nftsync.lake.rows import BALANCES, BUCKET, STORED_NAMES, bucket_of, mirror_of
-from nftsync.lake.run_spec import REPORT, Report, RunSpec, damage_explained, hand_over, report_of
+from nftsync.lake.run_spec import (
+    REPORT,
+    RunSpec,
+    StepReport,
+    damage_explained,
+    hand_over,
+    report_of,
+)
 from nftsync.provider.access import GiveUpRule
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.reads import Pool, Read, Task, weight
@@ -43,7 +50,7 @@ _unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
 _unpack_lines = msgspec.msgpack.Decoder(list[tuple[str, str | None, str | None]])
 
 
-class ReadReport(Report, kw_only=True):
+class ReadReport(StepReport, kw_only=True):
     """Result of reading a bucket.
 
     Attributes:

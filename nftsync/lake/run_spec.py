@@ -1,4 +1,4 @@
-"""Run specs that the driver sends to workers, and reports that workers return."""
+"""Messages between driver and workers: a run's instructions, and each step's report and rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL_BUCKETS = -1
 REPORT = -1
 
 
-class Report(msgspec.Struct, kw_only=True):
+class StepReport(msgspec.Struct, kw_only=True):
     """Result of a step in a bucket.
 
     Attributes:
@@ -34,7 +34,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 _T = TypeVar("_T")
-_R = TypeVar("_R", bound=Report)
+_R = TypeVar("_R", bound=StepReport)
 
 
 @contextmanager

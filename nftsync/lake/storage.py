@@ -1,4 +1,4 @@
-"""Delta tables of a lake, with writes that take effect once.
+"""Delta tables of a lake: a write takes effect once, or raises a write conflict.
 
 Each write names its transaction (run, step, bucket, attempt) and starts from a recorded version.
 Delta refuses it if another writer has committed since. It is then skipped if a worker has made the

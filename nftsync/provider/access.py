@@ -1,4 +1,4 @@
-"""The rate limiter, the give-up rule and the credentials that clients of a provider share.
+"""Shared by a run's threads: rate limit, pause after a 429, give-up rule and credentials.
 
 The provider's document does not show the authentication scheme (section Authentication), so it is
 a setting: a bearer token, a command that prints one, or any headers.

@@ -1,4 +1,4 @@
-"""Work of a replay: claims under a lease, jobs and their reads, triggered syncs, outages.
+"""Parts of the replay worker: run under a lease, jobs and reads, syncs, circuit breaker.
 
 A lease keeps two workers from processing the same webhooks. A read serves every waiting job whose
 webhooks were claimed before the read started, as sequence numbers show.

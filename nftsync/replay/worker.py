@@ -1,4 +1,4 @@
-"""Replay worker: claims due webhooks, plans and applies reads, and acknowledges."""
+"""The replay worker's loop: claim due webhooks, plan and apply reads, acknowledge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generator of worlds: the same arguments give the same bytes on every machine."""
+"""Generator of sandbox data (wallets, NFTs, pictures): same arguments, same bytes everywhere."""
 
 from __future__ import annotations
 

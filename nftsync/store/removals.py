@@ -1,4 +1,4 @@
-"""Removals in reads, and the table of removals held for review.
+"""What counts as a removal in a read, and the table of removals held for review.
 
 A removal is a missing balance, emptied metadata, or an amount below half of its last value or of
 its value 24 hours ago. A replaced name also counts, because a faulty provider may give all tokens
