@@ -21,7 +21,7 @@ from nftsync.times import parse_time
 #: A table of prices, or the path of a CSV file with one.
 Prices: TypeAlias = "pd.DataFrame | str | os.PathLike[str]"
 
-#: The columns of which each price has one: what it is the price of.
+#: Each price is for a token or a contract, named in one of these columns.
 KEYS: Final = ("token_id", "contract")
 _NEEDED: Final = ("date", "price", "currency")
 #: Addresses that an error lists.

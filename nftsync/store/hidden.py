@@ -18,7 +18,7 @@ from nftsync.times import now
 HiddenSource: TypeAlias = Literal["given", "file"]
 
 
-#: The known tokens that are hidden, by their contract or their id. This is no view, because
+#: The known tokens that are hidden, by their contract or their id. This is not a view, because
 #: integrity_check of SQLite 3.40 finds no unused pages if a view is the first object that it meets.
 HIDDEN_TOKENS = """(
     SELECT token_no, token_id FROM tokens
@@ -63,7 +63,7 @@ def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path
         Whether its contract still hides the token.
 
     Raises:
-        InputError: there is no such entry, or the hidden file has it.
+        InputError: the contract or token is not hidden, or the hidden file has its entry.
     """
     removed = _remove(connection, entry, "given")
     in_file = any(connection.execute(f"SELECT 1 FROM hidden WHERE {_IS_ENTRY}", (*entry, "file")))
