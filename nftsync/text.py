@@ -1,11 +1,10 @@
-"""Text made safe for terminals and spreadsheets; also quoting, units and short ids."""
+"""Text made safe for terminals, URLs and headers; also quoting, units and short ids."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import string
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -135,36 +134,6 @@ def header_problem(name: str, value: str) -> Literal["name", "value"] | None:
     if _HEADER_NAME.fullmatch(name) is None:
         return "name"
     return "value" if _HEADER_VALUE.fullmatch(value) is None else None
-
-
-#: Characters that spreadsheets may skip before a formula: white space, controls, characters without
-#: width. Tabs and line breaks are excluded, because a cell could begin there.
-_SKIPPED = (
-    "[\x00-\x08\x0b\x0c\x0e-\x20\x7f-\xa0\xad"
-    "\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2069\u3000\ufeff]*"
-)
-#: Start of a formula, in full-width and small forms too. `neutralized` may have put the quote
-#: before it.
-_FORMULA = f"'*{_SKIPPED}[=+\\-@＝＋－＠﹦﹢﹣﹫]"
-_AT_START = re.compile(f"{_FORMULA}|'*[\t\r\n]")
-#: Where semicolons separate cells, as in much of Europe, spreadsheets split even quoted text. A tab
-#: or a line break can begin a cell too.
-_SEPARATOR = re.compile("[;\t\r\n]")
-_WITHIN = re.compile(f"{_SEPARATOR.pattern}(?={_FORMULA})")
-
-#: First characters of most cells, and never of a formula: a quick check before the slow one.
-_HARMLESS = frozenset(f"{string.ascii_letters}{string.digits}{{[") | {""}
-
-
-def neutralized(cell: str) -> str:
-    """Put a quote before each place where a spreadsheet could start a formula.
-
-    A formula can start the cell, or follow a semicolon, tab or line break. To restore the text,
-    remove one quote per place.
-    """
-    if _SEPARATOR.search(cell):
-        cell = _WITHIN.sub(r"\g<0>'", cell)
-    return f"'{cell}" if cell[:1] not in _HARMLESS and _AT_START.match(cell) else cell
 
 
 #: Deepest JSON to accept from outside; later readers may have less stack to spare.

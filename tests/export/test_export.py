@@ -31,10 +31,9 @@ from nftsync import __version__, frames
 from nftsync.errors import InputError, NftsyncWarning, StoreError
 from nftsync.export import formats
 from nftsync.export import tables as export
-from nftsync.export.formats import write_csv, write_rows
+from nftsync.export.formats import neutralized, write_csv, write_rows
 from nftsync.export.tables import write_export
 from nftsync.store.catalog import TABLES
-from nftsync.text import neutralized
 from nftsync.times import format_time, now
 from tests.kit.mirrored_site import Site, run
 
