@@ -1,4 +1,4 @@
-"""The commands `hide`, `unhide` and `hidden`."""
+"""The commands `hide`, `unhide` and `hidden`: spam that a person keeps out of views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `report`."""
+"""The command `report`: a period of the holdings as one HTML page."""
 
 from __future__ import annotations
 

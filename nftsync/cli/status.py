@@ -1,4 +1,4 @@
-"""The commands `status`, `check` and `verify`."""
+"""The commands `status` (freshness), `check` (setup) and `verify` (mirror against provider)."""
 
 from __future__ import annotations
 

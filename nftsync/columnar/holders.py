@@ -1,4 +1,4 @@
-"""Computation of concentration and overlap, for `nftsync.frames` and for `lake.measures`."""
+"""Concentration of holders and overlap of collections, computed for frames and lakes."""
 
 from __future__ import annotations
 

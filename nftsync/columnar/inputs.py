@@ -1,4 +1,4 @@
-"""Inputs of analyses, a frame or a database, as typed columns."""
+"""Arguments of analyses: a frame or a database, turned into typed columns."""
 
 from __future__ import annotations
 

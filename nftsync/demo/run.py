@@ -1,4 +1,4 @@
-"""The demo's run, from the year of history to the last webhook."""
+"""The demo's steps: sync a year of history, serve webhooks, transfer NFTs, sum up."""
 
 from __future__ import annotations
 

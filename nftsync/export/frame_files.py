@@ -1,4 +1,4 @@
-"""Frame files: lossless Parquet, and CSV and Excel that are safe in a spreadsheet."""
+"""`frames.save` and `frames.load`: one frame as a Parquet, CSV or Excel file."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from distributed.client import ClosedClientError
 from distributed.scheduler import KilledWorker
 
 from nftsync.errors import RunInterrupted, SettingsError, StoreError
-from nftsync.provider.access import GiveUpRule, RateLimiter
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.rate_limit import GiveUpRule, RateLimiter
 from nftsync.pull.api import client_config
 from nftsync.settings import KEYS, load
 from nftsync.threads import start_thread

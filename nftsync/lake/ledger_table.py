@@ -1,4 +1,4 @@
-"""Delta table of a lake's ledger, with one row per run.
+"""Storage of a lake's ledger: a Delta table with one row per run.
 
 Each version contains all rows, and a digest that reveals damage.
 """

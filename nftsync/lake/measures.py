@@ -1,4 +1,4 @@
-"""Analyses of a lake's holdings, computed per bucket on Dask.
+"""Concentration, overlap and collections of a lake's holdings, computed per bucket on Dask.
 
 Each returns a small pandas DataFrame, equal to the result of the same function in `nftsync.frames`,
 with the same parameters and errors. The first parameter is a lake or, except for `collections`, a

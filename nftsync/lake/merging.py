@@ -1,4 +1,4 @@
-"""Last steps of a run: merge tokens, correct each bucket's copies of them, name contracts.
+"""Last steps of a run: merge tokens, update copies of them in other buckets, name contracts.
 
 A token has one row in `tokens`, in the bucket of its id. The newest read of any bucket sets its
 content. If another bucket has other content, that bucket's copy is corrected, and its wallets that

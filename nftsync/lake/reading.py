@@ -1,4 +1,4 @@
-"""Step 1 of a run: read a bucket's wallets, and stage the reads.
+"""First step of a run: read a bucket's wallets, and stage the reads.
 
 A worker syncs a temporary mirror of the bucket, and stages only the reads, in one commit. Later
 steps compute the same rows from them on every attempt. So the provider is asked once per run.
@@ -29,8 +29,8 @@ from nftsync.lake.run_spec import (
     hand_over,
     report_of,
 )
-from nftsync.provider.access import GiveUpRule
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.rate_limit import GiveUpRule
 from nftsync.pull.reads import Pool, Read, Task, weight
 from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.pull.result import Failure

@@ -1,4 +1,4 @@
-"""Tables of a lake, and conversion between their rows and a mirror's.
+"""Schemas of a lake's tables, and conversion between their rows and a database's.
 
 A lake identifies wallets and tokens by id, a mirror by its numbers. A lake stores everything that a
 mirror stores, so each bucket can become a mirror again, and the same code processes both.

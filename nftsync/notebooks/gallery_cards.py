@@ -1,4 +1,4 @@
-"""The cards of a gallery: texts of limited length without misleading characters."""
+"""Data of the gallery page's cards: texts cut to a length, pictures, traits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cards with pictures of NFTs, as HTML without scripts."""
+"""The report's cards with pictures of NFTs, as HTML without scripts."""
 
 from __future__ import annotations
 

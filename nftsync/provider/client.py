@@ -32,8 +32,8 @@ from nftsync.errors import (
     Stopped,
     UnusableResponse,
 )
-from nftsync.provider.access import Auth, GiveUpRule, RateLimiter, Slots
 from nftsync.provider.config import HTTPS_HINT, ClientConfig, Paging
+from nftsync.provider.rate_limit import Auth, GiveUpRule, RateLimiter, Slots
 from nftsync.provider.wire import (
     WalletList,
     check_object,

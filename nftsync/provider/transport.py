@@ -32,8 +32,8 @@ from nftsync.errors import (
     Stopped,
     UnusableResponse,
 )
-from nftsync.provider.access import Auth
 from nftsync.provider.config import HTTPS_HINT, ClientConfig
+from nftsync.provider.rate_limit import Auth
 from nftsync.provider.wire import CutShort
 from nftsync.threads import start_thread
 from nftsync.version import __version__

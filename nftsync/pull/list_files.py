@@ -1,4 +1,4 @@
-"""Wallets, collections and hidden files: text, CSV, and CSV from Excel."""
+"""Parser of the user's lists (wallets, collection names, hidden tokens): text, CSV, Excel's CSV."""
 
 from __future__ import annotations
 

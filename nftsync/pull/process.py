@@ -30,8 +30,8 @@ from typing import TypeAlias
 import msgspec
 
 from nftsync.errors import RunInterrupted, SettingsError
-from nftsync.provider.access import GiveUpRule
 from nftsync.provider.config import ClientConfig, environment_without_settings
+from nftsync.provider.rate_limit import GiveUpRule
 from nftsync.pull.reads import Pool, Read, Reader, Task
 from nftsync.records import SequenceNumbers
 from nftsync.threads import start_thread

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 import msgspec
 
 from nftsync.errors import ReadError, Stopped
-from nftsync.provider.access import GiveUpRule
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.rate_limit import GiveUpRule
 from nftsync.provider.wire import WalletList
 from nftsync.records import (
     NumberedEffort,

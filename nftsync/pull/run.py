@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nftsync.errors import InputError, RunInterrupted, SettingsError
-from nftsync.provider.access import GiveUpRule
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.rate_limit import GiveUpRule
 from nftsync.pull.process import Process
 from nftsync.pull.reads import (
     Pool,

@@ -1,4 +1,4 @@
-"""Parts of the replay worker: run under a lease, jobs and reads, syncs, circuit breaker.
+"""Parts of the replay worker: its claims and reads, requested syncs, and the circuit breaker.
 
 A lease keeps two workers from processing the same webhooks. A read serves every waiting job whose
 webhooks were claimed before the read started, as sequence numbers show.
@@ -38,7 +38,7 @@ from nftsync.pull.result import SyncResult
 from nftsync.pull.run import NoWallets
 from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.config import ReplayConfig, RunSync, Timing
-from nftsync.store import inbox, runs
+from nftsync.store import inbox, leases, runs
 from nftsync.store.inbox import ObjectKey, Settlement
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
@@ -108,7 +108,7 @@ class LeasedRun:
             if self._run is None:
                 self._run = runs.start_run(connection, "replay", self._mirror.numbers.take(), at)
             run_id = self._run.run_id
-            lost = self._number is not None and not runs.renew_lease(
+            lost = self._number is not None and not leases.renew_lease(
                 connection, self._number, at, run_id=run_id
             )
             if lost:
@@ -117,8 +117,8 @@ class LeasedRun:
                 self._on_lost()
                 self.forget()
             if lost or self._number is None:
-                self._number = runs.take_lease(connection, at)
-                runs.renew_lease(connection, self._number, at, run_id=run_id)
+                self._number = leases.take_lease(connection, at)
+                leases.renew_lease(connection, self._number, at, run_id=run_id)
             yield transaction
 
     @property
@@ -134,9 +134,9 @@ class LeasedRun:
 
     def renew(self) -> None:
         """Renew the lease, and release the webhooks of dead workers."""
-        while runs.has_expired(self._mirror.connection, now()):
+        while leases.has_expired(self._mirror.connection, now()):
             with self._mirror.transaction() as transaction:
-                runs.take_back_expired(transaction.connection, now())
+                leases.take_back_expired(transaction.connection, now())
         if self.is_held:
             with self.transaction():
                 pass
@@ -151,7 +151,7 @@ class LeasedRun:
         more = self._number is not None
         while more:
             with self._mirror.transaction() as transaction:
-                more = runs.end_lease(transaction.connection, self._number or 0)
+                more = leases.end_lease(transaction.connection, self._number or 0)
                 if self._run is not None:
                     runs.finish_run(transaction.connection, self._run, status, error)
             self._run = None

@@ -1,4 +1,4 @@
-"""Routes suggested from unrouted webhooks, as TOML for `nftsync.toml`.
+"""Routes suggested for webhook types without one, as TOML for `nftsync.toml`.
 
 All type and field names are quoted and escaped, even in comments, because they come from outside.
 """

@@ -1,4 +1,4 @@
-"""The sandbox's wallets and tokens, and world files.
+"""The sandbox's wallets and tokens, and world files, which store them.
 
 A line of a world file is `{"walletId": …, "nftTokenBalances": […]}`, with the list in the
 provider's form (provider's document, section NFT token balance). Other keys are ignored.

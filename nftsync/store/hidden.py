@@ -1,4 +1,4 @@
-"""Hidden contracts and tokens: entries that a person gives, and entries of the hidden file."""
+"""Contracts and tokens hidden from views: entries of a person, and of `hidden_file`."""
 
 from __future__ import annotations
 

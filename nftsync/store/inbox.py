@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from nftsync.provider.webhooks import Unusable, Webhook
 from nftsync.store import STATES, WebhookState
 from nftsync.store.database import over_keys, write_rows
-from nftsync.store.runs import ROWS_AT_ONCE
+from nftsync.store.leases import ROWS_AT_ONCE
 from nftsync.times import shifted
 
 #: `stored`: a new webhook, pending. `duplicate`: a further delivery of a stored webhook, counted.

@@ -17,8 +17,9 @@ import msgspec
 from nftsync.provider.webhooks import read_webhook
 from nftsync.sandbox.world import World
 from nftsync.store.inbox import Delivery, ObjectKey, claim, store
+from nftsync.store.leases import renew_lease, take_lease
 from nftsync.store.mirror import Mirror
-from nftsync.store.runs import renew_lease, start_run, take_lease
+from nftsync.store.runs import start_run
 from nftsync.times import now
 
 #: Seconds that a busy machine may take for what is sure to come; a limit for what never does.

@@ -18,8 +18,8 @@ from nftsync.lake.rows import TABLES, schema_of
 from nftsync.lake.run_spec import RunSpec
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake, WriteConflict
-from nftsync.provider.access import GiveUpRule
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.rate_limit import GiveUpRule
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.worlds import PATIENCE
 

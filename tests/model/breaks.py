@@ -20,6 +20,7 @@ _REMOVALS = "nftsync/store/removals.py"
 _HISTORY = "nftsync/store/history.py"
 _MIRROR = "nftsync/store/mirror.py"
 _RUNS = "nftsync/store/runs.py"
+_LEASES = "nftsync/store/leases.py"
 _INBOX = "nftsync/store/inbox.py"
 _REQUEUE = "nftsync/store/requeue.py"
 _WORKER = "nftsync/replay/worker.py"
@@ -228,21 +229,21 @@ BREAKS = [
         "if False:",
     ),
     # Leases and runs
-    Break(_RUNS, "a lost lease is renewed", "return done.rowcount == 1", "return True"),
+    Break(_LEASES, "a lost lease is renewed", "return done.rowcount == 1", "return True"),
     Break(
-        _RUNS,
+        _LEASES,
         "leases never expire",
         "(expires_at < ?1 OR expires_at > ?2)",
         "(expires_at > ?2)",
     ),
     Break(
-        _RUNS,
+        _LEASES,
         "a lease of a wrong clock lasts",
         "(expires_at < ?1 OR expires_at > ?2)",
         "(expires_at < ?1 OR ?2 IS NULL)",
     ),
     Break(
-        _RUNS,
+        _LEASES,
         "what was claimed is not given back",
         "coalesce(lease_no, 0) NOT IN (SELECT lease_no FROM leases)",
         "coalesce(lease_no, 0) NOT IN (SELECT lease_no FROM leases) AND 0",

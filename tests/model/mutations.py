@@ -39,6 +39,7 @@ _MODELS = {
 #: Of each file the folders whose tests are about it, in the order in which they are asked: a file
 #: of tests before the folder that it is in, where most is to be expected of it.
 _ROOMS = {
+    "store/leases": ["replay/test_queue_property.py", "replay/test_clocks.py", "replay"],
     "store/runs": [
         *("replay/test_queue_property.py", "replay/test_follow.py"),
         *("replay/test_clocks.py", "replay/test_of_syncs.py", "replay"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from nftsync.provider.access import GiveUpRule, RateLimiter
 from nftsync.provider.client import Client, access_to
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.rate_limit import GiveUpRule, RateLimiter
 from tests.kit.provider import MakeClient, Provider
 
 

@@ -25,8 +25,8 @@ from nftsync.errors import (
     Stopped,
     UnusableResponse,
 )
-from nftsync.provider.access import GiveUpRule, RateLimiter
 from nftsync.provider.client import finish, retry_after
+from nftsync.provider.rate_limit import GiveUpRule, RateLimiter
 from nftsync.provider.wire import CutShort
 from nftsync.records import Effort
 from tests.kit.provider import (

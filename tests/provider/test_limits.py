@@ -10,9 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from nftsync.errors import AccessRefused, ReadError, Stopped
-from nftsync.provider.access import GiveUpRule, RateLimiter, Slots
 from nftsync.provider.client import Client, access_to, finish
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.rate_limit import GiveUpRule, RateLimiter, Slots
 from nftsync.records import Effort
 from tests.kit.provider import Peer, balances, raw, reply, wallet
 from tests.kit.waiting import wait_until

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 import nftsync
 from nftsync.errors import AccessRefused, InputError, ReadError, SettingsError, UnusableResponse
-from nftsync.provider.access import Auth
 from nftsync.provider.client import Client, access_to, finish
 from nftsync.provider.config import ClientConfig, Paging
+from nftsync.provider.rate_limit import Auth
 from nftsync.provider.wire import CutShort, WalletList, check_object
 from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
 from nftsync.records import Effort, ObjectRead, SequenceNumbers, TokenRead, WalletRead

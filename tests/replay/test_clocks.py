@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nftsync.store import inbox, runs
+from nftsync.store import inbox, leases
 from nftsync.store.inbox import ObjectKey, Settlement
 from nftsync.store.mirror import Mirror
 from tests.kit.provider import Provider, wallet
@@ -68,7 +68,7 @@ def test_work_grows_with_a_long_backlog_and_not_with_its_square(place: Place) ->
         with Mirror(place.database) as mirror, mirror.transaction() as transaction:
             connection = transaction.connection
             connection.set_progress_handler(count_work, 100)
-            lease = runs.take_lease(connection, at)
+            lease = leases.take_lease(connection, at)
             inbox.claim(connection, lease, inbox.due_objects(connection, at, at, 512), at, at)
             inbox.acknowledge(connection, lease, [Settlement(key, "done")], at, None)
             connection.set_progress_handler(None, 100)

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nftsync.store import WebhookState, inbox, runs
+from nftsync.store import WebhookState, inbox, leases
 from nftsync.store.inbox import MOST_ATTEMPTS, ObjectKey, Settlement, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import shifted
@@ -151,9 +151,9 @@ class Queue(RuleBasedStateMachine):
             more, going_on = claimed.more and bool(keys), True
 
     def _hold(self, worker: Worker) -> int:
-        if worker.lease is None or not self.write(runs.renew_lease, worker.lease, self.at):
+        if worker.lease is None or not self.write(leases.renew_lease, worker.lease, self.at):
             worker.claimed.clear()
-            worker.lease = self.write(runs.take_lease, self.at)
+            worker.lease = self.write(leases.take_lease, self.at)
         return worker.lease or 0
 
     @rule(
@@ -201,15 +201,15 @@ class Queue(RuleBasedStateMachine):
     def vanish(self, number: int, gives_up: bool) -> None:
         lease = self.workers[number].lease
         self.workers[number] = Worker()
-        if gives_up and lease is not None and self.write(runs.end_lease, lease, most=_FEW):
-            while self.write(runs.take_back_expired, self.at, most=_FEW) == _FEW:
+        if gives_up and lease is not None and self.write(leases.end_lease, lease, most=_FEW):
+            while self.write(leases.take_back_expired, self.at, most=_FEW) == _FEW:
                 pass
 
     @rule()
     def take_back(self) -> None:
-        while runs.has_expired(self.connection, self.at):
-            self.write(runs.take_back_expired, self.at, most=_FEW)
-        assert all(leases <= self.live() for leases in self.running().values())
+        while leases.has_expired(self.connection, self.at):
+            self.write(leases.take_back_expired, self.at, most=_FEW)
+        assert all(numbers <= self.live() for numbers in self.running().values())
 
     @precondition(lambda self: self.before)
     @rule(data=st.data())
@@ -244,7 +244,7 @@ class Queue(RuleBasedStateMachine):
 
     @invariant()
     def states_follow_the_picture_and_attempts_only_grow(self) -> None:
-        assert all(len(leases) == 1 for leases in self.running().values())
+        assert all(len(numbers) == 1 for numbers in self.running().values())
         after = self.rows()
         assert self.before.keys() <= after.keys()
         for number, row in after.items():
@@ -290,7 +290,7 @@ def test_of_two_workers_that_saw_an_object_due_one_claims_it(place: Place) -> No
         for number in range(2):
             with mirror.transaction() as transaction:
                 store(transaction.connection, [delivery(number, *OBJECTS[0], OURS)], at)
-                lease = runs.take_lease(transaction.connection, at)
+                lease = leases.take_lease(transaction.connection, at)
                 claimed = inbox.claim(transaction.connection, lease, OBJECTS[:1], at, at)
             claims.append(list(claimed.claims))
         assert claims == [OBJECTS[:1], []]
@@ -300,13 +300,13 @@ def test_who_has_lost_an_object_settles_nothing_of_who_has_it_now(place: Place) 
     at, later = "2026-01-01T00:00:00.000000Z", "2026-01-01T01:00:00.000000Z"
     with Mirror(place.database, write_gap=0.0) as mirror:
         connection = mirror.connection
-        leases = []
+        numbers = []
         with mirror.transaction():
             store(connection, [delivery(0, *OBJECTS[0], OURS)], at)
             for moment in (at, later):
-                runs.take_back_expired(connection, moment)
-                leases.append(runs.take_lease(connection, moment))
-                inbox.claim(connection, leases[-1], OBJECTS[:1], moment, moment)
+                leases.take_back_expired(connection, moment)
+                numbers.append(leases.take_lease(connection, moment))
+                inbox.claim(connection, numbers[-1], OBJECTS[:1], moment, moment)
             done = [Settlement(OBJECTS[0], "done")]
-            assert inbox.acknowledge(connection, leases[0], done, later, None) == ({}, [])
-            assert inbox.acknowledge(connection, leases[1], done, later, None) == ({"done": 1}, [])
+            assert inbox.acknowledge(connection, numbers[0], done, later, None) == ({}, [])
+            assert inbox.acknowledge(connection, numbers[1], done, later, None) == ({"done": 1}, [])

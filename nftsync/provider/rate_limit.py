@@ -1,4 +1,4 @@
-"""Shared by a run's threads: rate limit, pause after a 429, give-up rule and credentials.
+"""Rate limit, pause after a 429, give-up rule and credentials that the threads of a run share.
 
 The provider's document does not show the authentication scheme (section Authentication), so it is
 a setting: a bearer token, a command that prints one, or any headers.
