@@ -32,25 +32,27 @@ VERIFICATION = {
     "verified_at": "Start of the verification.",
     "tracked": "Number of tracked wallets.",
     "never_read": "Number of tracked wallets without a complete read; they are not compared.",
-    "sampled": "Number of wallets selected.",
+    "sampled": "Number of wallets selected for the comparison.",
     "compared": "Number of wallets compared.",
-    "read_meanwhile": "Number of wallets left out because another process read them meanwhile.",
+    "read_meanwhile": "Number of wallets not compared because another process read them meanwhile.",
     "differing": "Number of wallets that differ.",
-    "balances": "Number of balances compared, in the database or at the provider.",
-    "likely_at_most": "If nothing differs: the greatest share of wallets that may still differ,"
-    " with 95 % certainty.",
-    "differences": "The first 10,000 differences. `mirror` and `provider` are the two values (null:"
-    " missing), `read_at` is the last read, and `webhook` is the state of the newest webhook since"
-    " that read, or null.",
-    "differences_total": "Number of differences.",
-    "untold": "For differences without a webhook: whether one should have come; otherwise null.",
+    "balances": "Number of balances compared: those in the database, at the provider, or both.",
+    "likely_at_most": "If nothing differs: upper bound of the share of differing wallets, at 95 %"
+    " confidence; otherwise null.",
+    "differences": "The first 10,000 differences. `mirror` is the database's value, and `provider`"
+    " the provider's (null: missing). `read_at` is the time of the database's last read of the"
+    " wallet. `webhook` is the state of the newest webhook since that read, or null. `why` tells"
+    " whether a webhook announced the difference.",
+    "differences_total": "Number of all differences.",
+    "untold": "Text that explains why no webhook announced some of the differences, or null.",
     "unread": "Wallets that could not be read.",
-    "rules": "Consistency checks. `checked` is a number of rows, and `broken` a number of places.",
-    "error": "Why the verification could not continue, or null.",
-    "repair": "With `--repair`: its result, as in `sync --json`.",
-    "repaired": "With `--repair`: ids of the wallets that no longer differ.",
+    "rules": "Consistency checks. `checked` is the number of rows checked, `broken` the number of"
+    " violations.",
+    "error": "Reason why the verification could not continue, or null.",
+    "repair": "With `--repair`: the result of the repair, as in `sync --json`.",
+    "repaired": "With `--repair`: ids of the wallets that it repaired.",
     "requests": "Number of requests.",
-    "seconds": "Duration.",
+    "seconds": "Duration in seconds.",
 }
 VERIFICATION_LISTS = {"differences": Difference, "unread": Unread, "rules": Rule}
 MARK = "<!-- Generated from the code by `make reference`. Do not edit. -->"

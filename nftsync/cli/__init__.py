@@ -23,24 +23,27 @@ from nftsync.version import __version__
 _COMMANDS = {
     "demo": ("demo", "Run a demo of the whole product, without any configuration."),
     "sync": ("sync", "Read wallet balances and tokens into the database."),
-    "wallets": ("sync", "List, add, label, or stop tracking wallets."),
+    "wallets": ("sync", "List, add, label or untrack wallets."),
     "holdings": ("holdings", "Show which wallets hold which tokens."),
     "find": ("holdings", "Find tokens, collections and wallets by name."),
     "collections": ("holdings", "List the collections, or name one."),
     "hide": ("hidden", "Hide spam: contracts by address or name, and tokens by id."),
     "unhide": ("hidden", "Show hidden contracts and tokens again."),
     "hidden": ("hidden", "List the hidden contracts and tokens."),
-    "changes": ("holdings", "Show the change feed of balances, oldest first."),
-    "transfers": ("movements", "List transfers with both wallets, oldest first."),
-    "statement": ("movements", "Print opening balance, movements and closing balance."),
-    "report": ("report", "Write a report on a period as one page, to mail or print."),
+    "changes": ("holdings", "Show the change feed: all changes of balances, oldest first."),
+    "transfers": ("movements", "List transfers with sender and receiver, oldest first."),
+    "statement": (
+        "movements",
+        "Print opening balance, movements and closing balance.",
+    ),
+    "report": ("report", "Write a report on a period as one HTML file to mail or print."),
     "removals": ("removals", "List or approve the removals held for review."),
     "evidence": ("holdings", "Prove a wallet's holdings at a past time."),
     "serve": ("serve", "Receive webhooks, and read the objects that they name."),
     "replay": ("serve", "Process the due webhooks once, then exit."),
     "inbox": ("inbox", "Inspect, requeue or prune stored webhooks."),
     "routes": ("inbox", "List the webhook routes, or suggest new ones."),
-    "webhook-config": ("serve", "Change where the provider sends webhooks, and which types."),
+    "webhook-config": ("serve", "Change the URL and the types of the provider's webhooks."),
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),
     "verify": ("status", "Verify the database, and compare it with the provider."),
     "export": ("export", "Export all tables and views to Parquet, CSV or Excel files."),
@@ -48,7 +51,7 @@ _COMMANDS = {
     "snapshot": ("export", "Copy the database while it is in use."),
     "backup": ("export", "Write a dated copy of the database, and prune old copies."),
     "lake": ("lake", "Sync on a Dask cluster into Delta Lake."),
-    "check": ("status", "Show the settings that are set, and test the setup."),
+    "check": ("status", "Show the settings that you have set, and test the setup."),
     "notebook": ("demo", "Open the notebooks in JupyterLab."),
     "sandbox": ("demo", "Run a local provider with generated data."),
 }
@@ -100,7 +103,7 @@ def nftsync() -> None:
     Show the holdings:              nftsync holdings
 
     Settings come from flags, then NFTSYNC_... variables, then nftsync.toml; `nftsync check` lists
-    them. Results go to stdout, progress and messages to stderr.
+    them. Results go to stdout; progress and messages go to stderr.
 
     Exit codes: 0 done, 1 failure, 2 usage or settings error, 75 another sync is using the database,
     130 interrupted.

@@ -37,13 +37,13 @@ _TRANSFER = (
 
 
 @click.command()
-@options.database("The demo's database, recreated on each run. Default: data/demo.db")
+@options.database("The demo's database. Each run recreates it. Default: data/demo.db")
 def demo(database: str | None) -> None:
     """Run a demo of the whole product, without any configuration.
 
-    Starts a sandbox provider with a year of generated history, syncs its wallets, and registers a
-    webhook receiver. Then it transfers NFTs, checks that the webhooks reported every change, and
-    prints the changes and the holdings. It ignores the environment and nftsync.toml.
+    The demo starts a sandbox provider with a year of generated history, syncs its wallets, and
+    registers a webhook receiver. Then it transfers NFTs, checks that webhooks reported every
+    change, and prints the transfers and the holdings. It ignores the environment and nftsync.toml.
     """
     from nftsync import settings
     from nftsync.demo.provider import remove_demo
@@ -99,19 +99,20 @@ def _with_windows(transfers: pd.DataFrame) -> list[dict[str, Any]]:
     metavar="N",
     help="Port on 127.0.0.1. Default: 8888, or the next free one",
 )
-@options.flag("--no-browser", "Print the address, and don't open a browser.")
-@options.database("Database for the notebooks. Default: the configured one, or the demo's")
+@options.flag("--no-browser", "Print the address; don't open a browser.")
+@options.database("Database for the notebooks. Default: the configured one, or the demo database")
 @options.config
 def notebook(
     *, directory: str, port: int | None, no_browser: bool, database: str | None, config: str | None
 ) -> None:
     """Open the notebooks in JupyterLab.
 
-    Copies missing notebooks to DIRECTORY (default: notebooks), and never overwrites one.
+    nftsync first copies the notebooks to DIRECTORY (default: notebooks). It never overwrites a
+    file there.
 
-    Without a database, the notebooks open the demo's, which is created if needed. The demo's
-    provider then runs as well, so that images load and nftsync.sync() works. Ctrl-C stops
-    everything.
+    Without a database, the notebooks use the demo database. nftsync creates it if needed. With this
+    database, the demo's provider runs as well, so that images load and nftsync.sync() works. Ctrl-C
+    stops JupyterLab and the provider.
 
     \b
     Examples:
@@ -143,13 +144,13 @@ def notebook(
 @options.shown("--wallets", click.IntRange(min=1), 50, "Number of wallets.")
 @options.shown("--nfts", click.IntRange(min=0), 20, "NFTs per wallet.")
 @options.shown(
-    "--seed", click.INT, 0, "Random seed; the same seed gives the same data and failures."
+    "--seed", click.INT, 0, "Random seed. The same seed gives the same data and failures."
 )
 @options.text(
     "--world",
     "FILE",
-    "File to serve instead of generated data: JSON lines, plain or gzip, of "
-    '{"walletId", "nftTokenBalances": [...]}.',
+    "File to serve instead of generated data. Each line is a JSON object "
+    '{"walletId", "nftTokenBalances": [...]}. The file may be compressed with gzip.',
 )
 @options.shown(
     "--latency-ms", click.FloatRange(min=0), 0, "Delay before each response, in milliseconds."
@@ -160,7 +161,7 @@ def notebook(
 @click.option(
     "--rate-limit",
     type=click.FloatRange(min=0, min_open=True),
-    help="Requests per second; more get a 429 with Retry-After.",
+    help="Requests per second; excess requests get a 429 with Retry-After.",
     show_default="none",
 )
 @options.shown(
@@ -172,8 +173,8 @@ def notebook(
 @options.text(
     "--state",
     "FILE",
-    "File that keeps the data, the webhook configuration and undelivered webhooks. If it "
-    "exists, the sandbox resumes from it and ignores --world, --wallets, --nfts and --seed.",
+    "File that keeps the data, the webhook configuration and undelivered webhooks. If the file "
+    "exists, the sandbox resumes from it, and ignores --world, --wallets, --nfts and --seed.",
 )
 @click.pass_context
 def sandbox(
@@ -190,9 +191,11 @@ def sandbox(
 ) -> None:
     """Run a local provider with generated data.
 
-    Serves wallets and tokens at the provider's paths; GET /sandbox/wallets lists the wallet ids,
-    and GET / lists all calls. It sends webhooks once `nftsync webhook-config` has enabled them. To
-    cause one, POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit. Ctrl-C stops the sandbox.
+    The sandbox serves wallets and tokens at the provider's paths. GET /sandbox/wallets lists the
+    wallet ids, and GET / lists all calls. Ctrl-C stops the sandbox.
+
+    The sandbox sends no webhooks until `nftsync webhook-config` enables them. To trigger a webhook,
+    POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit.
 
     \b
     Examples:

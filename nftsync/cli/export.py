@@ -30,14 +30,14 @@ def export(
 ) -> None:
     """Export all tables and views to Parquet, CSV or Excel files.
 
-    All files and their manifest show the same point in time. DIR must be new or empty; it appears
-    when the export is complete, readable only by its owner.
+    All files and their manifest show the same point in time. DIR must be new or empty. The files
+    appear when the export is complete; only you can read them.
 
-    Amounts are text, because they can exceed any machine integer. In CSV, cells that a spreadsheet
-    would run as a formula start with a single quote, and webhook bodies are base64. Excel gets one
-    workbook, nftsync.xlsx, with at most 1,048,575 rows per sheet.
+    Amounts are text, because they can exceed any machine integer. In CSV, webhook bodies are
+    base64, and nftsync puts a single quote before cells that a spreadsheet would run as a formula.
+    An Excel export is one workbook, nftsync.xlsx, with at most 1,048,575 rows per sheet.
 
-    --as-of affects balances, holdings, tokens and the history; wallets are as they are today.
+    --as-of applies to balances, holdings, tokens and the history. Wallets show their current state.
 
     \b
     Examples:
@@ -60,8 +60,8 @@ def export(
 def migrate(settings: Settings) -> None:
     """Upgrade a database from an earlier version, and keep a copy.
 
-    The copy is DATABASE.before-VERSION. Every command that writes to the database also upgrades it;
-    read-only commands don't. Earlier versions refuse an upgraded database.
+    The copy is named DATABASE.before-VERSION. Every command that writes to the database also
+    upgrades it; read-only commands don't. Earlier versions of nftsync refuse an upgraded database.
 
     \b
     Examples:
@@ -83,8 +83,9 @@ def migrate(settings: Settings) -> None:
 def snapshot(settings: Settings, file: Path) -> None:
     """Copy the database while it is in use.
 
-    The copy is a single file that shows one point in time, and opens even in a read-only directory.
-    FILE must not exist; it appears when it is complete, readable only by its owner.
+    The copy is a single file that shows one point in time. You can use it even in a read-only
+    directory. FILE must not exist. nftsync creates it once the copy is complete, and only its owner
+    can read it.
 
     \b
     Examples:
@@ -103,19 +104,20 @@ def snapshot(settings: Settings, file: Path) -> None:
     "--keep",
     click.IntRange(min=1),
     14,
-    "Copies of this database to keep in DIR, including the new one.",
+    "Number of copies of this database to keep in DIR, including the new one.",
     metavar="N",
 )
 @options.with_settings("database")
 def backup(settings: Settings, directory: Path, *, keep: int) -> None:
     """Write a dated copy of the database, and prune old copies.
 
-    Writes DIR/nftsync-20260131T030000Z-1a2b3c.db: the database's name, the time in UTC, and a
-    suffix for databases of the same name. The copy is a single file that shows one point in time,
-    checked by SQLite and readable only by its owner. The database stays usable meanwhile.
+    nftsync names the copy DIR/nftsync-20260131T030000Z-1a2b3c.db: the database's name, the time in
+    UTC, and a suffix that tells databases of the same name apart. The copy is a single file that
+    shows one point in time. SQLite checks it, and only its owner can read it. You can use the
+    database during the backup.
 
-    If the copy succeeds, the oldest copies of this database in DIR are removed. Other files are
-    never touched.
+    After a successful copy, nftsync deletes all but the newest --keep copies of this database in
+    DIR. It never touches other files.
 
     \b
     Examples:

@@ -45,8 +45,8 @@ def _show(
 
 @click.command()
 @_named
-@options.text("--reason", "TEXT", "Why, for `nftsync hidden`.")
-@options.flag("--suggest", "List what looks like spam, and why; hide nothing.")
+@options.text("--reason", "TEXT", "Reason that `nftsync hidden` shows.")
+@options.flag("--suggest", "List spam candidates with reasons; hide nothing.")
 @options.with_settings("database")
 @view_options("Print the hidden entries, or the candidates, as JSON.")
 def hide(
@@ -54,13 +54,13 @@ def hide(
 ) -> None:
     """Hide spam: contracts by address or name, and tokens by id.
 
-    Holdings, transfers, measures, charts, galleries and reports leave hidden NFTs out, and say how
-    many. `--hidden` includes them. Statements show them in a separate row. Tables, the change
-    feed, exports, evidence and verify always contain them.
+    Holdings, transfers, statistics, charts, galleries and reports omit hidden NFTs, and state how
+    many they omit. To include hidden NFTs, use --hidden. Statements show them in a separate row.
+    Database tables, the change feed, exports, evidence and verify always contain them.
 
-    --suggest lists two kinds of candidates. Some have a link or a word such as "claim" in the name,
-    or both in the description. Others arrived in at least 5 wallets, and in 80 % of their holders,
-    within 24 hours from an unknown sender.
+    --suggest lists two kinds of candidates. Some have tokens with a link or a word such as "claim"
+    in the name, or with both in the description. Others reached at least 5 wallets, and 80 % of
+    their holders, within 24 hours, all from an unknown sender.
 
     \b
     Examples:
@@ -101,7 +101,7 @@ def hide(
 def unhide(settings: Settings, named: tuple[str, ...]) -> None:
     """Show hidden contracts and tokens again.
 
-    An entry of the hidden file stays until you edit the file and sync.
+    Entries from `hidden_file` stay hidden until you remove them from the file and sync.
 
     \b
     Examples:
@@ -132,8 +132,9 @@ def unhide(settings: Settings, named: tuple[str, ...]) -> None:
 def hidden(settings: Settings, *, view: View) -> None:
     """List the hidden contracts and tokens.
 
-    `tokens` and `holdings` count what an entry hides. The source is `given` (`nftsync hide`) or
-    `file` (the setting hidden_file, read by each sync).
+    `tokens` and `holdings` are the numbers of tokens and holdings that an entry hides. The source
+    is `given` (set by you with `nftsync hide`) or `file` (from `hidden_file`, which each sync
+    reads).
 
     \b
     Examples:

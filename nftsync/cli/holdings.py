@@ -39,7 +39,7 @@ filter_options = options.combined(
     options.text("--contract", "ADDR", "Only NFTs of this contract, by address or name."),
 )
 
-hidden_option = options.flag("--hidden", "Include hidden NFTs (`nftsync hidden`).")
+hidden_option = options.flag("--hidden", "Include hidden NFTs; to list them: `nftsync hidden`.")
 
 #: Upper limit of `find --limit`, and its meaning of 0.
 _ALL = 100_000
@@ -94,7 +94,8 @@ _READ = (
 def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: Any) -> None:
     """Show which wallets hold which tokens.
 
-    With --as-of, each row also shows its certainty. For the proof, run `nftsync evidence`.
+    With --as-of, the column `certainty` tells how well reads around that time confirm each row. To
+    see these reads, run `nftsync evidence`.
 
     \b
     Examples:
@@ -142,9 +143,9 @@ def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
 def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """Find tokens, collections and wallets by name.
 
-    Also searches the creators and descriptions of tokens, and the groups of wallets. The last word
-    may be incomplete. Ids and addresses match by their first six or more
-    characters, or by both ends as tables show them.
+    The search includes the creators and descriptions of tokens, and the groups of wallets. The last
+    word may be incomplete. Ids and addresses match by their first six or more characters, or by the
+    shortened form that tables show.
 
     \b
     Examples:
@@ -171,7 +172,7 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
     metavar="CHANGE_ID",
-    help="Only changes with a greater id, to continue after the last call.",
+    help="Only changes with a greater id, so that you can continue after an earlier call.",
 )
 @filter_options
 @options.flag("--follow", "Wait for new changes, and print each as a line of JSON.")
@@ -186,13 +187,14 @@ def changes(
     view: View,
     **filters: Any,
 ) -> None:
-    """Show the change feed of balances, oldest first.
+    """Show the change feed: all changes of balances, oldest first.
 
-    An empty old amount marks a new holding; an empty new amount marks a holding that ended.
-    `baseline` is 1 for the holdings of a wallet's first read, whose start date is unknown.
+    An empty old amount marks a new holding; an empty new amount marks a holding that ended. In the
+    JSON, `baseline` is 1 for holdings that a wallet's first read found. Their start date is
+    unknown.
 
-    --follow starts with the changes that --since or --after selects, or with the next change. Stop
-    it with Ctrl-C.
+    --follow first prints the changes that --since or --after selects. Without either, it starts
+    with the next change. Stop it with Ctrl-C.
 
     \b
     Examples:
@@ -250,19 +252,20 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 @click.argument("wallet", metavar="WALLET")
 @options.with_settings("database")
 @options.time("--at", "end", "Time in the past:", required=True)
-@view_options("Print the evidence as JSON.", "Number of holdings shown; 0 shows all.")
+@view_options("Print the evidence as JSON.", "Number of holdings; 0 shows all.")
 def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
     """Prove a wallet's holdings at a past time.
 
     \b
     The certainty depends on the reads around that time:
-      bracketed   reads before and after found the same state
-      gap         the next read found another state, so it changed between the two
-      open        the wallet has not been read since
-      unknown     the wallet had not been read yet
+      bracketed   the reads before and after found the same state
+      gap         the next read found a different state; the change happened
+                  between the two reads
+      open        the wallet has not been read since that time
+      unknown     the wallet had not been read by that time
 
-    WALLET is an id, or a label that only one wallet has. Each read is listed with its time, its run
-    and the SHA-256 of the provider's response.
+    For each of these reads, nftsync shows the time, the run and the SHA-256 of the provider's
+    response. WALLET is an id, or a label that only one wallet has.
 
     \b
     Examples:
@@ -311,12 +314,16 @@ def collections(settings: Settings, *, hidden: bool, view: View) -> None:
     """List the collections, or name one.
 
     \b
-    A contract's name is the first of these that exists:
-      given     set with `nftsync collections label`
-      file      from the collections file, which a sync reads
-      guessed   the common part of nearly all its tokens' names
+    A contract has the first of these names that exists:
+      given     set by you with `nftsync collections label`
+      file      from the collections file, which each sync reads
+      guessed   the part that nearly all its token names share
 
-    `tokens` counts the known tokens, `held` the tokens in wallets, and `holders` these wallets.
+    \b
+    Each row has these numbers:
+      tokens    tokens of the contract that nftsync knows
+      held      tokens that at least one wallet holds
+      holders   wallets that hold at least one of the tokens
 
     \b
     Examples:

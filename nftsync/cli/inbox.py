@@ -52,25 +52,28 @@ _REFUSALS_LISTED = 20
 @click.option(
     "--state", type=click.Choice(STATES), metavar="STATE", help="Only webhooks in this state."
 )
-@options.limit(f"Number of newest webhooks; 0 shows all. The table's default: {_TABLE_ROWS}", None)
+@options.limit(
+    f"Number of newest webhooks; 0 shows all. Default: {_TABLE_ROWS}, or all with --json",
+    None,
+)
 @wide_option
-@options.json("Print webhooks as JSON, without bodies; all of them unless --limit is set.")
+@options.json("Print webhooks as JSON, without bodies.")
 def inbox(
     settings: Settings, *, state: str | None, limit: int | None, wide: bool, as_json: bool
 ) -> None:
     """Inspect, requeue or prune stored webhooks.
 
-    Without a subcommand, lists them, newest first.
+    Without a subcommand, inbox lists the webhooks, newest first.
 
     \b
     STATE is one of:
-      pending       waiting for its read
-      running       being processed
+      pending       nftsync will read its object
+      running       nftsync is reading its object
       done          processed
-      failed        to be retried
-      dead          out of attempts
-      unrouted      no route for its type
-      quarantined   signed, but unusable
+      failed        the read failed, and nftsync will retry it
+      dead          the read failed, and no attempts are left
+      unrouted      its type has no route
+      quarantined   its signature is valid, but its content is unusable
 
     \b
     Examples:
@@ -109,7 +112,7 @@ _add_list(inbox, "List stored webhooks, newest first, like `nftsync inbox`.")
 @inbox.command("show")
 @click.argument("webhook_id", metavar="ID")
 @options.with_settings("database")
-@options.json("Print the webhook as JSON; a body that is not UTF-8 is in body_base64.")
+@options.json("Print the webhook as JSON. A body that is not UTF-8 is in body_base64.")
 def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
     """Show a webhook with its body and the changes that it caused.
 
@@ -132,16 +135,18 @@ def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
     "--state",
     type=click.Choice(STATES),
     metavar="STATE",
-    help="All webhooks in this state: failed, dead, unrouted, done or quarantined.",
+    help="Requeue all webhooks in this state: failed, dead, unrouted, done or quarantined.",
 )
 @options.with_settings("database")
 def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None) -> int:
-    """Return webhooks to pending, with fresh attempts.
+    """Return webhooks to the state pending, with fresh attempts.
 
-    Name webhooks by ID, or choose a state. Done webhooks cause another read. A quarantined webhook
-    is requeued if its body is now readable, for example because you corrected organization_id.
+    Name webhooks by ID, or choose a state with --state. Requeuing a done webhook reads its object
+    again. nftsync requeues a quarantined webhook only if its body is now usable, for example
+    because you corrected organization_id.
 
-    If an ID is unknown, nothing is changed. Exits with 1 if a webhook could not be requeued.
+    If an ID is unknown, nftsync changes nothing. The command exits with 1 if it could not requeue a
+    webhook.
     """
     from nftsync.provider.webhooks import read_webhook
     from nftsync.store.requeue import normalize_webhook_id, numbers_in_state, numbers_of_ids
@@ -180,19 +185,24 @@ def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None)
 
 
 @inbox.command("prune")
-@options.duration("--older-than", "Minimum time in the state: 90s, 6h, 7d", required=True)
+@options.duration(
+    "--older-than",
+    "Prune webhooks that have been in their state for this long: 90s, 6h, 7d",
+    required=True,
+)
 @options.shown(
     "--state",
     click.Choice(["done", "quarantined"]),
     "done",
-    "Which webhooks to prune. A quarantined one cannot be requeued without its body.",
+    "State of the webhooks to prune. You can't requeue a quarantined webhook after pruning it.",
 )
 @options.with_settings("database")
 def prune(settings: Settings, older_than: timedelta, state: str) -> None:
     """Empty the bodies of old webhooks.
 
-    Ids, times, fields and SHA-256 stay, so a repeated delivery is still recognized. `nftsync serve`
-    may run meanwhile. The database reuses the space; to shrink the file, run SQLite's VACUUM.
+    Pruning keeps each webhook's id, times, fields and SHA-256, so nftsync still recognizes a
+    repeated delivery. You can prune while `nftsync serve` is running. The database reuses the
+    space; to shrink the file, run SQLite's VACUUM.
     """
     from nftsync.store.requeue import prunable
     from nftsync.store.requeue import prune as empty
@@ -328,10 +338,10 @@ def _duration(value: timedelta | None) -> str | None:
 @routes.command("suggest")
 @options.with_settings("database")
 def suggest(settings: Settings) -> None:
-    """Print TOML for webhook types with a missing or incomplete route.
+    """Print TOML routes for webhook types whose route is missing or incomplete.
 
-    Searches the newest 10,000 webhooks of each type, and the objects read after them, for known
-    ids.
+    To work out each route, nftsync looks for wallet and token ids from the database. It searches
+    the newest 10,000 webhooks of each type, and the objects that it read for them.
 
     \b
     Examples:

@@ -55,17 +55,18 @@ _TABLE = (
 
 _BUCKETS = click.IntRange(1, 65_536)
 _cluster_options = options.combined(
-    options.text("--scheduler", "ADDRESS", "Dask scheduler, as tcp://HOST:PORT."),
+    options.text("--scheduler", "ADDRESS", "Address of a Dask scheduler: tcp://HOST:PORT."),
     click.option(
         "--workers",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Local worker processes, without --scheduler. Default: one per processor",
+        help="Number of local worker processes, if you don't set --scheduler. Default: one per "
+        "processor",
     ),
 )
 _takeover_option = options.duration(
     "--takeover-after",
-    "Take over a run whose driver sent no heartbeat for this long.",
+    "Take over a run if its driver (the process that runs it) sends no heartbeat for this long.",
     default="60s",
 )
 
@@ -74,8 +75,8 @@ _takeover_option = options.duration(
 def lake() -> None:
     """Sync on a Dask cluster into Delta Lake.
 
-    LAKE is a folder or an object store address (s3://bucket/folder). Needs: pip install
-    'nftsync[scale]'.
+    LAKE is a folder, or an address in an object store (s3://bucket/folder). First, install the
+    extra: pip install 'nftsync[scale]'
 
     \b
     Examples:
@@ -93,7 +94,8 @@ def lake() -> None:
     "--buckets",
     type=_BUCKETS,
     metavar="N",
-    help="Number of buckets of a new lake; it cannot change later. Default: 64",
+    help="Number of buckets (partitions by wallet) of a new lake. You can't change it later. "
+    "Default: 64",
 )
 @_takeover_option
 @options.run
@@ -110,12 +112,13 @@ def sync(
 ) -> int:
     """Read wallets into a lake.
 
-    Reads the wallets file; without a file, all tracked wallets of the lake. Runs on a Dask cluster,
-    or on processes of this machine. --concurrency applies to each worker, and --rate-limit to all
-    workers together. Readers see the previous run until this run has written everything.
+    The sync reads the wallets in the wallets file. Without a file, it reads all tracked wallets of
+    the lake. It runs on a Dask cluster, or in processes on this machine. --concurrency applies to
+    each worker, and --rate-limit to all workers together. Until the run has written everything,
+    readers see the previous run.
 
-    --resume takes over the reads of an interrupted run of the same wallets, and reports their age.
-    It never takes over reads from another provider.
+    --resume reuses the reads of an interrupted run for the same wallets, and reports how old these
+    reads are. It never reuses reads from another provider.
 
     \b
     Examples:
@@ -139,7 +142,7 @@ def sync(
 @click.argument("url", metavar="LAKE")
 @options.json("Print all runs as JSON.")
 def runs(url: str, *, as_json: bool) -> None:
-    """List the runs, newest last. Rows of expired runs can no longer be read."""
+    """List the runs, newest last. You can no longer read the rows of expired runs."""
     import msgspec
 
     from nftsync.lake.run import runs_of
@@ -166,7 +169,8 @@ def runs(url: str, *, as_json: bool) -> None:
 def status(url: str, *, as_json: bool) -> int:
     """Show the freshness of a lake, and the size of its tables.
 
-    Describes the last finished run. Exits with 1 if the ledger is damaged.
+    The status describes the last finished run. The command exits with 1 if the lake's list of runs
+    (its ledger) is damaged.
 
     \b
     Examples:
@@ -197,16 +201,16 @@ def status(url: str, *, as_json: bool) -> int:
 @click.argument("url", metavar="LAKE")
 @options.duration(
     "--keep",
-    "Expire runs that ended longer ago, such as 12h or 7d; never the last one.",
+    "Expire runs that ended more than this long ago (12h, 7d). The last run never expires.",
     default="30d",
 )
 @_takeover_option
 @options.json("Print the result as JSON.")
 def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bool) -> None:
-    """Merge small files, and delete files that no kept run needs.
+    """Merge small files, expire old runs, and delete files that no other run needs.
 
-    No sync can start meanwhile. After an interruption, run the command again. Rows of expired runs
-    can no longer be read.
+    No sync can start during the compaction. After an interruption, run the command again. You can
+    no longer read the rows of expired runs.
 
     \b
     Examples:
@@ -234,12 +238,12 @@ def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bo
     "--buckets",
     _BUCKETS,
     64,
-    "Number of buckets of the new lake; it cannot change later.",
+    "Number of buckets (partitions by wallet) of the new lake. You can't change it later.",
     metavar="N",
 )
 @_takeover_option
 def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta) -> None:
-    """Copy a database with its history into a new lake."""
+    """Copy a database, with its history, into a new lake."""
     from nftsync.lake.copies import import_database
 
     seconds = takeover_after.total_seconds()
@@ -250,9 +254,9 @@ def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta
 @lake.command("export")
 @click.argument("url", metavar="LAKE")
 @click.argument("database", metavar="DB", type=click.Path(path_type=Path))
-@click.option("--run", "run_id", type=int, metavar="N", help="Run to export. Default: the last")
+@click.option("--run", "run_id", type=int, metavar="N", help="Run to export. Default: the last run")
 def export(url: str, database: Path, *, run_id: int | None) -> None:
-    """Copy a run of a lake with its history into a new database."""
+    """Copy a run of a lake, with its history, into a new database."""
     from nftsync.lake.copies import export_lake
 
     run = export_lake(url, database, run_id=run_id)
@@ -277,7 +281,7 @@ def review_command(url: str, *words: str) -> str:
 def removals() -> None:
     """List or approve the removals that a lake holds for review.
 
-    `nftsync removals --help` explains when removals are held.
+    `nftsync removals --help` explains when nftsync holds removals for review.
 
     \b
     Examples:
@@ -291,7 +295,7 @@ def removals() -> None:
 @click.argument("url", metavar="LAKE")
 @view_options("Print all removals held for review as JSON.")
 def list_(url: str, *, view: View) -> None:
-    """List the held removals, like `nftsync lake removals LAKE`."""
+    """List the removals held for review, like `nftsync lake removals LAKE`."""
     from nftsync.lake.status import find_held
 
     review = find_held(url)
@@ -317,10 +321,12 @@ def accept(
 ) -> int:
     """Approve removals that a lake holds for review.
 
-    Approves all removals, or only the removals of the named wallets (by id or label). Without
-    names, it also excludes all past removals from the limit. A separate run applies the removals,
-    without requests to the provider; a running sync must end first. On a terminal, asks for
-    confirmation.
+    accept approves removals. nftsync applies the removals in a new run, without requests to the
+    provider. Wait for a running sync to end first.
+
+    With names (ids or labels), accept approves only the removals of these wallets. Without names,
+    it approves all removals, and past removals also stop counting toward the limit. On a terminal,
+    it asks for confirmation first.
     """
     from nftsync.lake.run import ClusterOptions, approve_in_lake
     from nftsync.lake.status import find_held

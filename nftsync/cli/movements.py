@@ -53,10 +53,10 @@ _GROUPS = {
 def transfers(
     settings: Settings, *, since: str | None, until: str | None, view: View, **filters: Any
 ) -> None:
-    """List transfers with both wallets, oldest first.
+    """List transfers with sender and receiver, oldest first.
 
-    nftsync infers transfers from the change feed. If the other wallet is unknown or
-    ambiguous, the sender or the receiver is empty. Initial holdings are not transfers. In the JSON,
+    nftsync infers transfers from the change feed. A sender or receiver is empty if it is unknown or
+    ambiguous. The holdings that a wallet's first read found are not transfers. In the JSON,
     `observed_after` and `observed_at` are the times of the reads before and after the transfer.
 
     \b
@@ -84,23 +84,26 @@ def transfers(
 @options.with_settings("database")
 @options.time("--from", "end", "Time of the opening balance:", required=True)
 @options.time("--to", "end", "Time of the closing balance (default: now):")
-@options.shown("--by", click.Choice(list(_GROUPS)), "group", "One row for each of these.")
-@options.text("--prices", "FILE", "CSV: contract or token_id, date, price, currency, source.")
+@options.shown(
+    "--by", click.Choice(list(_GROUPS)), "group", "One row per group, wallet or collection."
+)
+@options.text("--prices", "FILE", "CSV with contract or token_id, date, price, currency, source.")
 @filter_options
-@options.flag("--hidden", "Count hidden NFTs in their groups, not in a separate row.")
+@options.flag("--hidden", "Count hidden NFTs in the regular rows, not in a separate row.")
 @view_options("Print the statement as JSON.")
 def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
     """Print opening balance, movements and closing balance.
 
+    For October, use --from 2026-09-30 --to 2026-10-31: both dates mean the end of that day.
+
     `initial` counts holdings that a wallet's first read found; their start date is unknown. In each
-    row, opening + initial + received - sent = closing, and the rows add up to the total. A
-    token counts once per wallet that holds it, whatever the amount. If amounts differ from the
-    counts, a second table shows them.
+    row, opening + initial + received - sent = closing. The rows add up to the total.
 
-    For whole months, use month ends for both times.
+    Rows count tokens, not amounts: a token counts once per wallet that holds it. If amounts
+    differ from these counts, a second table shows the amounts.
 
-    --prices adds the value of both balances in each currency, at the newest price up to their
-    dates. A `contract` is an address or a collection's name.
+    --prices values both balances in each currency, at the latest price on or before each balance's
+    date. In the file's column `contract`, give an address or a collection's name.
 
     \b
     Examples:

@@ -51,13 +51,13 @@ _SETTING_OPTIONS = {
     "wallets_file": text(
         "--wallets-file",
         "FILE",
-        "Wallet ids, one per line, or CSV with wallet_id, label, group; - is stdin.",
+        "File of wallet ids, one per line, or CSV with wallet_id, label, group. Use - for stdin.",
     ),
-    "concurrency": text("--concurrency", "N", "Concurrent requests. Default: 16"),
-    "timeout": text("--timeout", "SECONDS", "Time limit of an attempt. Default: 30"),
+    "concurrency": text("--concurrency", "N", "Limit on concurrent requests. Default: 16"),
+    "timeout": text("--timeout", "SECONDS", "Time limit for each attempt. Default: 30"),
     "retries": text("--retries", "N", "Attempts per request, including the first. Default: 5"),
     "rate_limit": text(
-        "--rate-limit", "N", "Requests per second, evenly spaced. Default: no limit"
+        "--rate-limit", "N", "Limit on requests per second, evenly spaced. Default: no limit"
     ),
 }
 
@@ -141,7 +141,10 @@ def duration(name: str, text: str, **more: Any) -> Decorator:
 
 def time(name: str, day: Edge, text: str, **more: Any) -> Decorator:
     """Return an option whose value the command gets as a stored time; a date becomes its `day`."""
-    text += f" ISO 8601 (UTC by default), today, yesterday or 7d (ago). A date means its {day}."
+    text += (
+        " ISO 8601 (UTC by default), today, yesterday or 7d (7 days ago)."
+        f" A date alone means the {day} of that day."
+    )
     return _parsed(name, "TIME", lambda typed: parse_time(typed, day), text, more)
 
 

@@ -46,10 +46,12 @@ _ROW = (
 def removals(settings: Settings, *, view: View) -> None:
     """List or approve the removals held for review.
 
-    If more than half (`removal_limit`) of the holdings of a group, or of all wallets, would be
-    removed within 24 hours, a fault of the provider is more likely than sales. nftsync then keeps
-    the holdings, and marks the wallets `incomplete`. A later read that shows the NFTs again clears
-    the removals.
+    nftsync holds removals for review if they exceed half (`removal_limit`) of the holdings of a
+    group, or of all wallets, within 24 hours. A provider fault is then more likely than sales.
+
+    The holdings stay unchanged, and the wallets are `incomplete`, until you approve the removals
+    with `nftsync removals accept`. If a later read shows the NFTs again, nftsync discards the
+    removals.
 
     \b
     Examples:
@@ -98,7 +100,7 @@ def _summary(rows: list[dict[str, Any]], counts: Held, share: float) -> Iterator
 #: Flags of `removals accept`.
 accept_options = options.combined(
     options.flag("--yes", "Don't ask for confirmation."),
-    options.flag("--dry-run", "Show the removals, and change nothing."),
+    options.flag("--dry-run", "Show the removals; change nothing."),
     options.json("Print the approved removals as JSON."),
 )
 
@@ -141,9 +143,9 @@ def accept(
 ) -> int:
     """Approve removals held for review.
 
-    Approves all removals, or only the removals of the named wallets (by id or label). Without
-    names, it also excludes all past removals from the limit. On a terminal, asks for confirmation
-    first.
+    accept approves removals, and applies them to the holdings. With names (ids or labels), it
+    approves only the removals of these wallets. Without names, it approves all removals, and past
+    removals also stop counting toward the limit. On a terminal, it asks for confirmation first.
     """
     from nftsync.store import removals as stored
     from nftsync.store.history import approve_all

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 @options.text(
     "--prices",
     "PRICES.csv",
-    "Prices for values: CSV with contract or token_id, date, price, currency, source.",
+    "Prices for values: a CSV with contract or token_id, date, price, currency, source.",
 )
-@options.flag("--embed", "Download the pictures into the page, so that readers load none.")
+@options.flag(
+    "--embed", "Embed the pictures in the page, so that it loads nothing from the network."
+)
 def report(
     settings: Settings,
     file: Path,
@@ -40,15 +42,18 @@ def report(
     embed: bool,
     **period: str | None,
 ) -> None:
-    """Write a report on a period as one page, to mail or print.
+    """Write a report on a period as one HTML file to mail or print.
 
-    The page has the main figures with their changes, a statement, the largest collections, growth,
-    the holdings with pictures, transfers, concentration, data quality and sources. It replaces FILE
-    when it is complete, readable only by its owner.
+    The page has the main figures and their changes, a statement, the largest collections, growth,
+    the holdings with pictures, transfers, concentration, data quality and sources. nftsync writes
+    or replaces FILE once the page is complete. Only its owner can read the file.
 
-    By default, the period starts at the end of the first sync if that is less than 30 days before
-    its end. For whole months, use month ends for both times. The report is a notebook, which
-    `nftsync notebook` opens: 5-report.ipynb.
+    For October, use --from 2026-09-30 --to 2026-10-31: both dates mean the end of that day. By
+    default, the period is the 30 days before --to. If the first sync ended later than that start,
+    the period starts at the end of that sync.
+
+    nftsync generates the page from the notebook 5-report.ipynb. To open this notebook, run `nftsync
+    notebook`.
 
     \b
     Examples:

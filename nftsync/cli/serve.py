@@ -32,8 +32,13 @@ _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount"
 
 @click.command()
 @options.with_settings("database", "wallets_file", *options.PROVIDER)
-@options.shown("--host", str, "127.0.0.1", "Address to listen on; a public one needs TLS in front.")
-@options.shown("--port", click.IntRange(0, 65535), 8787, "Port to listen on; 0 picks a free one.")
+@options.shown(
+    "--host",
+    str,
+    "127.0.0.1",
+    "Address to listen on. Put a TLS proxy in front of a public address.",
+)
+@options.shown("--port", click.IntRange(0, 65535), 8787, "Port to listen on; 0 picks a free port.")
 @options.shown("--path", str, "/webhooks", "URL path of the receiver.")
 @options.flag("--no-replay", "Only store webhooks, for `nftsync replay` to process.")
 @options.duration(
@@ -48,18 +53,18 @@ _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount"
 def serve(settings: Settings, **options: Any) -> None:
     """Receive webhooks, and read the objects that they name.
 
-    Stores each signed webhook before answering it, then reads the named wallet, token or object.
-    Needs the webhook secret: NFTSYNC_WEBHOOK_SECRET, or a file named by
-    NFTSYNC_WEBHOOK_SECRET_FILE.
+    serve stores each signed webhook before it answers. Then it reads the wallets, tokens and other
+    objects that the webhooks name. It needs the webhook secret: set NFTSYNC_WEBHOOK_SECRET, or set
+    NFTSYNC_WEBHOOK_SECRET_FILE to the path of a file that contains the secret.
 
-    Logs to stderr, as JSON lines unless it is a terminal. GET /healthz and /readyz report the
-    state. SIGTERM or Ctrl-C completes open requests, then exits with 0.
+    serve logs to stderr: text on a terminal, otherwise JSON lines. GET /healthz and GET /readyz
+    report its state. On SIGTERM or Ctrl-C, serve completes open requests, then exits with 0.
 
     \b
     Examples:
       nftsync serve
       nftsync serve --sync-every 6h --metrics-port 9787
-      nftsync serve --no-replay         with `nftsync replay` elsewhere
+      nftsync serve --no-replay         if `nftsync replay` runs elsewhere
     """
     import logging
 
@@ -116,9 +121,9 @@ def _announce(url: str) -> None:
 def replay(settings: Settings, *, as_json: bool) -> int:
     """Process the due webhooks once, then exit.
 
-    Many webhooks for one object cause one read. May run beside `nftsync serve` and syncs.
-    Unprocessed webhooks stay pending. Exits with 1 if a webhook ended as failed or dead, removals
-    were held for review, or the provider was unreachable.
+    replay reads each object once, however many webhooks name it. You can run it alongside serve
+    and syncs. Webhooks that it does not process stay pending. It exits with 1 if a webhook ended as
+    failed or dead, if removals were held for review, or if the provider was unreachable.
 
     \b
     Examples:
@@ -162,8 +167,8 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     multiple=True,
     type=click.Choice(_TYPES),
     metavar="TYPE",
-    help=f"Webhook type to receive: {', '.join(_TYPES[:-1])} or {_TYPES[-1]}. Repeatable; replaces "
-    "the current list.",
+    help=f"Webhook type to receive: {', '.join(_TYPES[:-1])} or {_TYPES[-1]}. For several types, "
+    "repeat --type. The new types replace the current ones.",
 )
 @click.option("--enable/--disable", "enabled", default=None, help="Turn webhooks on or off.")
 @options.flag("--send-secret", "Send the configured webhook_secret, without showing it.")
@@ -178,10 +183,10 @@ def webhook_config(
     send_secret: bool,
     yes: bool,
 ) -> int:
-    """Change where the provider sends webhooks, and which types.
+    """Change the URL and the types of the provider's webhooks.
 
-    Sends only the options that you set. An organization has one receiver: a new --url replaces the
-    present one, after confirmation on a terminal.
+    nftsync sends only the options that you set. An organization has only one URL, so --url replaces
+    the current one. On a terminal, nftsync first asks you to confirm the new URL.
 
     \b
     Examples:

@@ -50,7 +50,7 @@ _SETTING = (
 @options.with_settings("database")
 @options.duration(
     "--max-age",
-    "Exit with 1 if a tracked wallet was not read for this long, or never: 6h, 7d",
+    "Exit with 1 if a tracked wallet was not read within this time (6h, 7d), or was never read.",
 )
 @options.json("Print the status as JSON.")
 def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> int:
@@ -137,21 +137,23 @@ def _ago(seconds: float | None) -> str:
 
 @click.command()
 @click.argument("wallet", required=False, metavar="[WALLET]")
-@click.option("--all", "everything", is_flag=True, help="Also show the settings with defaults.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also show the settings that you have not set."
+)
 @options.with_settings("database", "wallets_file", *options.PROVIDER)
 def check(settings: Settings, wallet: str | None, *, everything: bool) -> int:
-    """Show the settings that are set, and test the setup.
+    """Show the settings that you have set, and test the setup.
 
-    Reads the balances of one wallet, without storing them: WALLET (an id or a label), the first in
-    the wallets file, or the first tracked one. Secrets are not shown. Exits with 1 if a check
-    FAILED.
+    check reads the balances of one wallet, and does not store them. This wallet is WALLET (an id or
+    a label), otherwise the first in the wallets file, otherwise the first tracked wallet. check
+    never shows secrets. It exits with 1 if a test FAILED.
 
     \b
     Examples:
       nftsync check
       nftsync check 8d1cc10a-7fbf-42e7-b58d-5110899866aa --base-url https://api.example.com
       nftsync check Treasury
-      nftsync check --all                 also the defaults
+      nftsync check --all                 also the settings that are not set
     """
     from nftsync.store.wallets import ids_from
 
@@ -304,7 +306,7 @@ _DIFFERENCE = (
     help="Number of random wallets; 0 checks only the database.  [default: 100]",
 )
 @click.option("--all", "everything", is_flag=True, help="Compare all tracked wallets.")
-@options.flag("--repair", "Read differing wallets into the database again.")
+@options.flag("--repair", "Sync the wallets that differ.")
 @options.with_settings("database", *options.PROVIDER)
 @view_options("Print the result as JSON.")
 def verify(
@@ -312,12 +314,12 @@ def verify(
 ) -> int:
     """Verify the database, and compare it with the provider.
 
-    Reads a random sample of the tracked wallets, ignoring ETags and digests. Lists every
-    difference, and whether a webhook announced it. Always checks the database's internal
-    consistency: history matches balances, no stuck work, file intact. Nothing is written without
-    --repair.
+    verify checks the database's internal consistency: history matches balances, no stuck work, file
+    intact. Then it reads a random sample of the tracked wallets and compares the full responses,
+    without ETags or digests. It lists every difference, and whether a webhook announced it. Without
+    --repair, it writes nothing.
 
-    Exits with 1 if anything differs, is broken, or could not be read.
+    verify exits with 1 if anything differs, is broken, or could not be read.
 
     \b
     Examples:

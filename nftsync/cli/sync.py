@@ -50,14 +50,16 @@ _YES_NO = ("no", "yes")
 @click.argument("names", nargs=-1, metavar="[WALLET]...")
 @options.with_settings("database", "wallets_file", *options.PROVIDER)
 @options.flag("--tokens", "Also read each token in these wallets by its id.")
-@options.duration("--older-than", "Only wallets whose last read is older: 90s, 15m, 6h, 7d")
+@options.duration("--older-than", "Only wallets not read for this long: 90s, 15m, 6h, 7d")
 @options.run
 def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options: Any) -> int:
     """Read wallet balances and tokens into the database.
 
-    Reads the named wallets, by id or label. Without names, reads the wallets file; without a file,
-    all tracked wallets. A failed wallet doesn't stop the others: the sync tries it once more at the
-    end, then lists it and exits with 1.
+    sync reads the wallets that you name, by id or label. Without names, it reads the wallets in the
+    wallets file. Without a file, it reads all tracked wallets.
+
+    If a wallet fails, the sync continues with the others, and tries the failed wallet once more at
+    the end. If it fails again, the sync lists it and exits with 1.
 
     \b
     Examples:
@@ -147,7 +149,7 @@ def _remainder(kind: Sequence[Failure], wallets: _Wallets) -> str:
 @options.text("--group", "GROUP", "Only wallets of this group.")
 @view_options("Print all selected wallets as JSON.")
 def wallets(settings: Settings, *, status: str | None, group: str | None, view: View) -> None:
-    """List, add, label, or stop tracking wallets.
+    """List, add, label or untrack wallets.
 
     \b
     Examples:
@@ -178,7 +180,10 @@ def wallets(settings: Settings, *, status: str | None, group: str | None, view: 
 @click.argument("wallet_ids", nargs=-1, required=True, metavar="ID...")
 @options.with_settings("database")
 def add(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
-    """Add wallets to all syncs, or track untracked ones again."""
+    """Track new wallets, or resume tracking untracked ones.
+
+    A sync without names and without a wallets file reads all tracked wallets.
+    """
     from nftsync.records import normalize_uuid
     from nftsync.store.mirror import Mirror
     from nftsync.store.wallets import WalletLine, register
@@ -211,7 +216,7 @@ def label(settings: Settings, wallet: str, text: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="WALLET...")
 @options.with_settings("database")
 def untrack(settings: Settings, names: tuple[str, ...]) -> None:
-    """Stop reading wallets, named by id or label; their data stays."""
+    """Stop tracking wallets, named by id or label. Their data stays."""
     from nftsync.store.wallets import ids_in
     from nftsync.store.wallets import untrack as untrack_wallets
 

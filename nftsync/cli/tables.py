@@ -62,7 +62,7 @@ class TableColumn(NamedTuple):
     within: str | None = None
 
 
-wide_option = options.flag("--wide", "Show ids, times and texts in full, however wide the table.")
+wide_option = options.flag("--wide", "Show ids, times and texts in full, in a wide table.")
 
 
 class View(NamedTuple):
@@ -87,7 +87,7 @@ class View(NamedTuple):
 
 def view_options(
     json_text: str,
-    limit_text: str = "Number of rows shown; 0 shows all.",
+    limit_text: str = "Number of rows; 0 shows all.",
     default: int = 50,
     most: int | None = None,
 ) -> options.Decorator:
