@@ -36,7 +36,7 @@ _COMMANDS = {
         "movements",
         "Print opening balance, movements and closing balance.",
     ),
-    "report": ("report", "Write a report on a period as one HTML file to mail or print."),
+    "report": ("report", "Write a report on a period as a single HTML file."),
     "removals": ("removals", "List or approve the removals held for review."),
     "evidence": ("holdings", "Prove a wallet's holdings at a past time."),
     "serve": ("serve", "Receive webhooks, and read the objects that they name."),

@@ -107,12 +107,11 @@ def notebook(
 ) -> None:
     """Open the notebooks in JupyterLab.
 
-    nftsync first copies the notebooks to DIRECTORY (default: notebooks). It never overwrites a
-    file there.
+    nftsync copies missing notebooks to DIRECTORY (default: notebooks), and never overwrites one.
 
-    Without a database, the notebooks use the demo database. nftsync creates it if needed. With this
-    database, the demo's provider runs as well, so that images load and nftsync.sync() works. Ctrl-C
-    stops JupyterLab and the provider.
+    Without a database, the notebooks use the demo database. nftsync creates it if needed. The
+    demo's provider then runs as well, so that images load and nftsync.sync() works. Ctrl-C stops
+    everything.
 
     \b
     Examples:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @options.with_settings("database")
 @options.shown("--format", click.Choice(["parquet", "csv", "xlsx"]), "parquet", "File format.")
-@options.time("--as-of", "end", "Export the state known at this time:")
+@options.time(
+    "--as-of",
+    "end",
+    "Export balances, holdings, tokens and the history as known at this time. Wallets show their "
+    "current state. TIME is",
+)
 def export(
     settings: Settings,
     directory: Path,
@@ -36,8 +41,6 @@ def export(
     Amounts are text, because they can exceed any machine integer. In CSV, webhook bodies are
     base64, and nftsync puts a single quote before cells that a spreadsheet would run as a formula.
     An Excel export is one workbook, nftsync.xlsx, with at most 1,048,575 rows per sheet.
-
-    --as-of applies to balances, holdings, tokens and the history. Wallets show their current state.
 
     \b
     Examples:
@@ -60,8 +63,8 @@ def export(
 def migrate(settings: Settings) -> None:
     """Upgrade a database from an earlier version, and keep a copy.
 
-    The copy is named DATABASE.before-VERSION. Every command that writes to the database also
-    upgrades it; read-only commands don't. Earlier versions of nftsync refuse an upgraded database.
+    The copy is DATABASE.before-VERSION. Every command that writes to the database also upgrades it;
+    read-only commands don't. Earlier versions of nftsync refuse an upgraded database.
 
     \b
     Examples:
@@ -104,7 +107,8 @@ def snapshot(settings: Settings, file: Path) -> None:
     "--keep",
     click.IntRange(min=1),
     14,
-    "Number of copies of this database to keep in DIR, including the new one.",
+    "After a successful copy, delete all but the newest N copies of this database in DIR. nftsync "
+    "never touches other files.",
     metavar="N",
 )
 @options.with_settings("database")
@@ -115,9 +119,6 @@ def backup(settings: Settings, directory: Path, *, keep: int) -> None:
     UTC, and a suffix that tells databases of the same name apart. The copy is a single file that
     shows one point in time. SQLite checks it, and only its owner can read it. You can use the
     database during the backup.
-
-    After a successful copy, nftsync deletes all but the newest --keep copies of this database in
-    DIR. It never touches other files.
 
     \b
     Examples:

@@ -175,7 +175,11 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     help="Only changes with a greater id, so that you can continue after an earlier call.",
 )
 @filter_options
-@options.flag("--follow", "Wait for new changes, and print each as a line of JSON.")
+@options.flag(
+    "--follow",
+    "Print the changes that --since or --after selects, then wait for new ones. Without either, "
+    "start with the next change. Each change is a line of JSON. Stop with Ctrl-C.",
+)
 @view_options("Print all selected changes as JSON.", "Number of newest rows; 0 shows all.")
 def changes(
     settings: Settings,
@@ -192,9 +196,6 @@ def changes(
     An empty old amount marks a new holding; an empty new amount marks a holding that ended. In the
     JSON, `baseline` is 1 for holdings that a wallet's first read found. Their start date is
     unknown.
-
-    --follow first prints the changes that --since or --after selects. Without either, it starts
-    with the next change. Stop it with Ctrl-C.
 
     \b
     Examples:
@@ -265,7 +266,7 @@ def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
       unknown     the wallet had not been read by that time
 
     For each of these reads, nftsync shows the time, the run and the SHA-256 of the provider's
-    response. WALLET is an id, or a label that only one wallet has.
+    response. WALLET is an id or a label.
 
     \b
     Examples:
@@ -320,10 +321,10 @@ def collections(settings: Settings, *, hidden: bool, view: View) -> None:
       guessed   the part that nearly all its token names share
 
     \b
-    Each row has these numbers:
-      tokens    tokens of the contract that nftsync knows
+    Each row counts:
+      tokens    the contract's known tokens
       held      tokens that at least one wallet holds
-      holders   wallets that hold at least one of the tokens
+      holders   wallets that hold at least one token
 
     \b
     Examples:

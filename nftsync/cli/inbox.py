@@ -67,13 +67,13 @@ def inbox(
 
     \b
     STATE is one of:
-      pending       nftsync will read its object
-      running       nftsync is reading its object
+      pending       waiting for its read
+      running       being processed
       done          processed
-      failed        the read failed, and nftsync will retry it
-      dead          the read failed, and no attempts are left
+      failed        its read failed; nftsync will retry it
+      dead          its read failed; no attempts are left
       unrouted      its type has no route
-      quarantined   its signature is valid, but its content is unusable
+      quarantined   valid signature, but unusable content
 
     \b
     Examples:
@@ -145,8 +145,7 @@ def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None)
     again. nftsync requeues a quarantined webhook only if its body is now usable, for example
     because you corrected organization_id.
 
-    If an ID is unknown, nftsync changes nothing. The command exits with 1 if it could not requeue a
-    webhook.
+    If an ID is unknown, nftsync changes nothing. It exits with 1 if it could not requeue a webhook.
     """
     from nftsync.provider.webhooks import read_webhook
     from nftsync.store.requeue import normalize_webhook_id, numbers_in_state, numbers_of_ids
@@ -340,8 +339,8 @@ def _duration(value: timedelta | None) -> str | None:
 def suggest(settings: Settings) -> None:
     """Print TOML routes for webhook types whose route is missing or incomplete.
 
-    To work out each route, nftsync looks for wallet and token ids from the database. It searches
-    the newest 10,000 webhooks of each type, and the objects that it read for them.
+    nftsync looks for known wallet and token ids in the newest 10,000 webhooks of each type, and in
+    the objects that it read for them.
 
     \b
     Examples:

@@ -75,8 +75,10 @@ _takeover_option = options.duration(
 def lake() -> None:
     """Sync on a Dask cluster into Delta Lake.
 
-    LAKE is a folder, or an address in an object store (s3://bucket/folder). First, install the
-    extra: pip install 'nftsync[scale]'
+    LAKE is a folder, or an address in an object store (s3://bucket/folder).
+
+    \b
+    Install the extra first:  pip install 'nftsync[scale]'
 
     \b
     Examples:
@@ -112,10 +114,10 @@ def sync(
 ) -> int:
     """Read wallets into a lake.
 
-    The sync reads the wallets in the wallets file. Without a file, it reads all tracked wallets of
-    the lake. It runs on a Dask cluster, or in processes on this machine. --concurrency applies to
-    each worker, and --rate-limit to all workers together. Until the run has written everything,
-    readers see the previous run.
+    The sync reads the wallets in the wallets file, otherwise all tracked wallets of the lake. It
+    runs on a Dask cluster, or in processes on this machine. --concurrency applies to each worker,
+    and --rate-limit to all workers together. Until the run has written everything, readers see the
+    previous run.
 
     --resume reuses the reads of an interrupted run for the same wallets, and reports how old these
     reads are. It never reuses reads from another provider.
@@ -169,7 +171,7 @@ def runs(url: str, *, as_json: bool) -> None:
 def status(url: str, *, as_json: bool) -> int:
     """Show the freshness of a lake, and the size of its tables.
 
-    The status describes the last finished run. The command exits with 1 if the lake's list of runs
+    The status is from the last finished run. The command exits with 1 if the lake's list of runs
     (its ledger) is damaged.
 
     \b
@@ -321,12 +323,10 @@ def accept(
 ) -> int:
     """Approve removals that a lake holds for review.
 
-    accept approves removals. nftsync applies the removals in a new run, without requests to the
-    provider. Wait for a running sync to end first.
-
-    With names (ids or labels), accept approves only the removals of these wallets. Without names,
-    it approves all removals, and past removals also stop counting toward the limit. On a terminal,
-    it asks for confirmation first.
+    accept approves all removals, or only the removals of the named wallets (by id or label).
+    Without names, past removals also stop counting toward the limit. nftsync applies the removals
+    in a new run, without requests to the provider. Wait for a running sync to end first. On a
+    terminal, accept asks for confirmation first.
     """
     from nftsync.lake.run import ClusterOptions, approve_in_lake
     from nftsync.lake.status import find_held

@@ -87,23 +87,26 @@ def transfers(
 @options.shown(
     "--by", click.Choice(list(_GROUPS)), "group", "One row per group, wallet or collection."
 )
-@options.text("--prices", "FILE", "CSV with contract or token_id, date, price, currency, source.")
+@options.text(
+    "--prices",
+    "FILE",
+    "Value both balances in each currency, at the latest price on or before each balance's date. "
+    "FILE is CSV with contract (an address or a collection's name) or token_id, date, price, "
+    "currency, source.",
+)
 @filter_options
 @options.flag("--hidden", "Count hidden NFTs in the regular rows, not in a separate row.")
 @view_options("Print the statement as JSON.")
 def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
     """Print opening balance, movements and closing balance.
 
-    For October, use --from 2026-09-30 --to 2026-10-31: both dates mean the end of that day.
+    For October, use --from 2026-09-30 --to 2026-10-31.
 
     `initial` counts holdings that a wallet's first read found; their start date is unknown. In each
     row, opening + initial + received - sent = closing. The rows add up to the total.
 
     Rows count tokens, not amounts: a token counts once per wallet that holds it. If amounts
     differ from these counts, a second table shows the amounts.
-
-    --prices values both balances in each currency, at the latest price on or before each balance's
-    date. In the file's column `contract`, give an address or a collection's name.
 
     \b
     Examples:

@@ -143,9 +143,9 @@ def accept(
 ) -> int:
     """Approve removals held for review.
 
-    accept approves removals, and applies them to the holdings. With names (ids or labels), it
-    approves only the removals of these wallets. Without names, it approves all removals, and past
-    removals also stop counting toward the limit. On a terminal, it asks for confirmation first.
+    accept approves and applies all removals, or only the removals of the named wallets (by id or
+    label). Without names, past removals also stop counting toward the limit. On a terminal, accept
+    asks for confirmation first.
     """
     from nftsync.store import removals as stored
     from nftsync.store.history import approve_all

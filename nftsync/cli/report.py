@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", metavar="FILE.html", type=click.Path(path_type=Path))
 @options.with_settings("database")
-@options.time("--from", "end", "Time of the opening balance (default: 30 days before --to):")
+@options.time(
+    "--from",
+    "end",
+    "Time of the opening balance (default: 30 days before --to, or the end of the first sync if "
+    "that is later):",
+)
 @options.time("--to", "end", "Time of the closing balance (default: now):")
 @options.text("--group", "NAME", "Report on the wallets of this group.")
 @options.text("--wallet", "ID", "Report on this wallet, by id or label.")
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
 @options.text(
     "--prices",
     "PRICES.csv",
-    "Prices for values: a CSV with contract or token_id, date, price, currency, source.",
+    "Show values, as in `nftsync statement` (its help describes the CSV file).",
 )
 @options.flag(
     "--embed", "Embed the pictures in the page, so that it loads nothing from the network."
@@ -42,18 +47,15 @@ def report(
     embed: bool,
     **period: str | None,
 ) -> None:
-    """Write a report on a period as one HTML file to mail or print.
+    """Write a report on a period as a single HTML file.
 
     The page has the main figures and their changes, a statement, the largest collections, growth,
     the holdings with pictures, transfers, concentration, data quality and sources. nftsync writes
     or replaces FILE once the page is complete. Only its owner can read the file.
 
-    For October, use --from 2026-09-30 --to 2026-10-31: both dates mean the end of that day. By
-    default, the period is the 30 days before --to. If the first sync ended later than that start,
-    the period starts at the end of that sync.
+    For October, use --from 2026-09-30 --to 2026-10-31.
 
-    nftsync generates the page from the notebook 5-report.ipynb. To open this notebook, run `nftsync
-    notebook`.
+    nftsync generates the page from 5-report.ipynb; to open this notebook: `nftsync notebook`.
 
     \b
     Examples:

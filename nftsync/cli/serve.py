@@ -53,9 +53,9 @@ _TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount"
 def serve(settings: Settings, **options: Any) -> None:
     """Receive webhooks, and read the objects that they name.
 
-    serve stores each signed webhook before it answers. Then it reads the wallets, tokens and other
-    objects that the webhooks name. It needs the webhook secret: set NFTSYNC_WEBHOOK_SECRET, or set
-    NFTSYNC_WEBHOOK_SECRET_FILE to the path of a file that contains the secret.
+    serve stores each signed webhook before it answers, then reads the wallet, token or other object
+    that the webhook names. It needs the webhook secret, in NFTSYNC_WEBHOOK_SECRET or in a file that
+    NFTSYNC_WEBHOOK_SECRET_FILE names.
 
     serve logs to stderr: text on a terminal, otherwise JSON lines. GET /healthz and GET /readyz
     report its state. On SIGTERM or Ctrl-C, serve completes open requests, then exits with 0.
@@ -122,8 +122,8 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     """Process the due webhooks once, then exit.
 
     replay reads each object once, however many webhooks name it. You can run it alongside serve
-    and syncs. Webhooks that it does not process stay pending. It exits with 1 if a webhook ended as
-    failed or dead, if removals were held for review, or if the provider was unreachable.
+    and syncs. Unprocessed webhooks stay pending. replay exits with 1 if a webhook ended as failed
+    or dead, if removals were held for review, or if the provider was unreachable.
 
     \b
     Examples:
@@ -160,7 +160,11 @@ def replay(settings: Settings, *, as_json: bool) -> int:
 
 
 @click.command("webhook-config")
-@options.text("--url", "URL", "Public URL of the receiver.")
+@options.text(
+    "--url",
+    "URL",
+    "Public URL of the receiver. It replaces the current URL; on a terminal, nftsync asks first.",
+)
 @click.option(
     "--type",
     "types",
@@ -185,8 +189,7 @@ def webhook_config(
 ) -> int:
     """Change the URL and the types of the provider's webhooks.
 
-    nftsync sends only the options that you set. An organization has only one URL, so --url replaces
-    the current one. On a terminal, nftsync first asks you to confirm the new URL.
+    nftsync sends only the options that you set. An organization has only one URL.
 
     \b
     Examples:

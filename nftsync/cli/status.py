@@ -144,9 +144,9 @@ def _ago(seconds: float | None) -> str:
 def check(settings: Settings, wallet: str | None, *, everything: bool) -> int:
     """Show the settings that you have set, and test the setup.
 
-    check reads the balances of one wallet, and does not store them. This wallet is WALLET (an id or
-    a label), otherwise the first in the wallets file, otherwise the first tracked wallet. check
-    never shows secrets. It exits with 1 if a test FAILED.
+    check reads the balances of one wallet, without storing them: WALLET (an id or a label),
+    otherwise the first in the wallets file, otherwise the first tracked wallet. It never shows
+    secrets, and exits with 1 if a test FAILED.
 
     \b
     Examples:
@@ -315,11 +315,10 @@ def verify(
     """Verify the database, and compare it with the provider.
 
     verify checks the database's internal consistency: history matches balances, no stuck work, file
-    intact. Then it reads a random sample of the tracked wallets and compares the full responses,
-    without ETags or digests. It lists every difference, and whether a webhook announced it. Without
-    --repair, it writes nothing.
+    intact. Then it reads a random sample of the tracked wallets, ignoring ETags and digests. It
+    lists every difference, and whether a webhook announced it. Without --repair, it writes nothing.
 
-    verify exits with 1 if anything differs, is broken, or could not be read.
+    It exits with 1 if anything differs, is broken, or could not be read.
 
     \b
     Examples:

@@ -55,11 +55,11 @@ _YES_NO = ("no", "yes")
 def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options: Any) -> int:
     """Read wallet balances and tokens into the database.
 
-    sync reads the wallets that you name, by id or label. Without names, it reads the wallets in the
-    wallets file. Without a file, it reads all tracked wallets.
+    sync reads the named wallets (by id or label), otherwise the wallets in the wallets file,
+    otherwise all tracked wallets.
 
-    If a wallet fails, the sync continues with the others, and tries the failed wallet once more at
-    the end. If it fails again, the sync lists it and exits with 1.
+    A failed wallet doesn't stop the others. The sync tries it once more at the end. If it fails
+    again, the sync lists it and exits with 1.
 
     \b
     Examples:
@@ -180,10 +180,7 @@ def wallets(settings: Settings, *, status: str | None, group: str | None, view: 
 @click.argument("wallet_ids", nargs=-1, required=True, metavar="ID...")
 @options.with_settings("database")
 def add(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
-    """Track new wallets, or resume tracking untracked ones.
-
-    A sync without names and without a wallets file reads all tracked wallets.
-    """
+    """Track new wallets, or resume tracking untracked ones."""
     from nftsync.records import normalize_uuid
     from nftsync.store.mirror import Mirror
     from nftsync.store.wallets import WalletLine, register
