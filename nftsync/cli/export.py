@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @options.with_settings("database")
-@options.shown("--format", click.Choice(["parquet", "csv", "xlsx"]), "parquet", "File format.")
+@options.shown(
+    "--format",
+    click.Choice(["parquet", "csv", "xlsx"]),
+    "parquet",
+    "File format. xlsx is one workbook, nftsync.xlsx, with at most 1,048,575 rows per sheet.",
+)
 @options.time(
     "--as-of",
     "end",
@@ -40,7 +45,6 @@ def export(
 
     Amounts are text, because they can exceed any machine integer. In CSV, webhook bodies are
     base64, and nftsync puts a single quote before cells that a spreadsheet would run as a formula.
-    An Excel export is one workbook, nftsync.xlsx, with at most 1,048,575 rows per sheet.
 
     \b
     Examples:
@@ -117,8 +121,8 @@ def backup(settings: Settings, directory: Path, *, keep: int) -> None:
 
     nftsync names the copy DIR/nftsync-20260131T030000Z-1a2b3c.db: the database's name, the time in
     UTC, and a suffix that tells databases of the same name apart. The copy is a single file that
-    shows one point in time. SQLite checks it, and only its owner can read it. You can use the
-    database during the backup.
+    shows one point in time. SQLite checks it, and only its owner can read it. The database
+    stays usable.
 
     \b
     Examples:

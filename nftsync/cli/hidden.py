@@ -133,7 +133,8 @@ def hidden(settings: Settings, *, view: View) -> None:
     """List the hidden contracts and tokens.
 
     `tokens` and `holdings` are the numbers of tokens and holdings that an entry hides. The source
-    is `given` (set by you with `nftsync hide`) or `file` (`hidden_file`, which each sync reads).
+    is `given` (set by you with `nftsync hide`) or `file` (from the file in the setting
+    hidden_file, which each sync reads).
 
     \b
     Examples:

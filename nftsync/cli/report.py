@@ -47,11 +47,12 @@ def report(
     embed: bool,
     **period: str | None,
 ) -> None:
-    """Write a report on a period as a single HTML file.
+    """Write a report as a single HTML file, to mail or print.
 
-    The page has the main figures and their changes, a statement, the largest collections, growth,
-    the holdings with pictures, transfers, concentration, data quality and sources. nftsync writes
-    or replaces FILE once the page is complete. Only its owner can read the file.
+    The page reports on a period: the main figures and their changes, a statement, the largest
+    collections, growth, the holdings with pictures, transfers, concentration, data quality and
+    sources. nftsync writes or replaces FILE once the page is complete. Only its owner can read the
+    file.
 
     For October, use --from 2026-09-30 --to 2026-10-31.
 
