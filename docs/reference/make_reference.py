@@ -40,7 +40,7 @@ VERIFICATION = {
     "likely_at_most": "If nothing differs: upper bound of the share of differing wallets, at 95 %"
     " confidence; otherwise null.",
     "differences": "The first 10,000 differences. `mirror` is the database's value, and `provider`"
-    " the provider's (null: missing). `read_at` is the time of the database's last read of the"
+    " the provider's (null: missing). `read_at` is the start of the last complete read of the"
     " wallet. `webhook` is the state of the newest webhook since that read, or null. `why` tells"
     " whether a webhook announced the difference.",
     "differences_total": "Number of all differences.",

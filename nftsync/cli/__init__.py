@@ -30,7 +30,7 @@ _COMMANDS = {
     "hide": ("hidden", "Hide spam: contracts by address or name, and tokens by id."),
     "unhide": ("hidden", "Show hidden contracts and tokens again."),
     "hidden": ("hidden", "List the hidden contracts and tokens."),
-    "changes": ("holdings", "Show the changes of balances (the change feed), oldest first."),
+    "changes": ("holdings", "Show changes of balances (the change feed), oldest first."),
     "transfers": ("movements", "List transfers with sender and receiver, oldest first."),
     "statement": (
         "movements",

@@ -191,7 +191,7 @@ def changes(
     view: View,
     **filters: Any,
 ) -> None:
-    """Show the changes of balances (the change feed), oldest first.
+    """Show changes of balances (the change feed), oldest first.
 
     An empty old amount marks a new holding; an empty new amount marks a holding that ended. In the
     JSON, `baseline` is 1 for holdings that a wallet's first read found. Their start date is
