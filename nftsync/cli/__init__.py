@@ -41,7 +41,7 @@ _COMMANDS = {
     "evidence": ("holdings", "Prove a wallet's holdings at a past time."),
     "serve": ("serve", "Receive webhooks, and read the objects that they name."),
     "replay": ("serve", "Process the due webhooks once, then exit."),
-    "inbox": ("inbox", "Inspect, requeue or prune stored webhooks."),
+    "inbox": ("inbox", "List, inspect, requeue or prune stored webhooks."),
     "routes": ("inbox", "List the webhook routes, or suggest new ones."),
     "webhook-config": ("serve", "Change the URL and the types of the provider's webhooks."),
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),

@@ -94,8 +94,8 @@ _READ = (
 def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: Any) -> None:
     """Show which wallets hold which tokens.
 
-    With --as-of, the column `certainty` tells how well reads around that time confirm each row. To
-    see these reads, run `nftsync evidence`.
+    With --as-of, the column `certainty` tells how well reads around that time confirm each row.
+    `nftsync evidence` shows these reads.
 
     \b
     Examples:

@@ -61,9 +61,7 @@ _REFUSALS_LISTED = 20
 def inbox(
     settings: Settings, *, state: str | None, limit: int | None, wide: bool, as_json: bool
 ) -> None:
-    """Inspect, requeue or prune stored webhooks.
-
-    Without a subcommand, inbox lists the webhooks, newest first.
+    """List, inspect, requeue or prune stored webhooks.
 
     \b
     STATE is one of:
@@ -141,9 +139,9 @@ def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
 def requeue(settings: Settings, webhook_ids: tuple[str, ...], state: str | None) -> int:
     """Return webhooks to the state pending, with fresh attempts.
 
-    Name webhooks by ID, or choose a state with --state. Requeuing a done webhook reads its object
-    again. nftsync requeues a quarantined webhook only if its body is now usable, for example
-    because you corrected organization_id.
+    Name webhooks by ID, or choose a --state. Requeuing a done webhook reads its object again.
+    nftsync requeues a quarantined webhook only if its body is now usable, for example because you
+    corrected organization_id.
 
     If an ID is unknown, nftsync changes nothing. It exits with 1 if it could not requeue a webhook.
     """
@@ -200,8 +198,7 @@ def prune(settings: Settings, older_than: timedelta, state: str) -> None:
     """Empty the bodies of old webhooks.
 
     Pruning keeps each webhook's id, times, fields and SHA-256, so nftsync still recognizes a
-    repeated delivery. You can prune while `nftsync serve` is running. The database reuses the
-    space; to shrink the file, run SQLite's VACUUM.
+    repeated delivery. You can prune while `nftsync serve` is running.
     """
     from nftsync.store.requeue import prunable
     from nftsync.store.requeue import prune as empty

@@ -171,7 +171,7 @@ def runs(url: str, *, as_json: bool) -> None:
 def status(url: str, *, as_json: bool) -> int:
     """Show the freshness of a lake, and the size of its tables.
 
-    The status is from the last finished run. The command exits with 1 if the lake's list of runs
+    The status is from the last finished run. lake status exits with 1 if the lake's list of runs
     (its ledger) is damaged.
 
     \b

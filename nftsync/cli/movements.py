@@ -100,8 +100,6 @@ def transfers(
 def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
     """Print opening balance, movements and closing balance.
 
-    For October, use --from 2026-09-30 --to 2026-10-31.
-
     `initial` counts holdings that a wallet's first read found; their start date is unknown. In each
     row, opening + initial + received - sent = closing. The rows add up to the total.
 
@@ -110,7 +108,7 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
 
     \b
     Examples:
-      nftsync statement --from 2026-09-30 --to 2026-10-31
+      nftsync statement --from 2026-09-30 --to 2026-10-31             for October
       nftsync statement --from 2026-09-30 --to 2026-10-31 --by wallet --group house
       nftsync statement --from 2026-09-30 --to 2026-10-31 --prices prices.csv
       nftsync statement --from 2025-12-31 --by collection --json

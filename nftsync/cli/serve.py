@@ -163,7 +163,8 @@ def replay(settings: Settings, *, as_json: bool) -> int:
 @options.text(
     "--url",
     "URL",
-    "Public URL of the receiver. It replaces the current URL; on a terminal, nftsync asks first.",
+    "Public URL of the receiver. An organization has only one. On a terminal, nftsync asks before "
+    "replacing it.",
 )
 @click.option(
     "--type",
@@ -189,7 +190,7 @@ def webhook_config(
 ) -> int:
     """Change the URL and the types of the provider's webhooks.
 
-    nftsync sends only the options that you set. An organization has only one URL.
+    nftsync sends only the options that you set.
 
     \b
     Examples:

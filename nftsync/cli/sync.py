@@ -58,8 +58,8 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
     sync reads the named wallets (by id or label), otherwise the wallets in the wallets file,
     otherwise all tracked wallets.
 
-    A failed wallet doesn't stop the others. The sync tries it once more at the end. If it fails
-    again, the sync lists it and exits with 1.
+    At the end, the sync tries failed wallets once more. If a wallet fails again, the sync lists it
+    and exits with 1.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
       nftsync sync                        all tracked wallets
       nftsync sync Treasury               one wallet, by its label
       nftsync sync --older-than 6h        only wallets not read for six hours
-      nftsync sync --resume               after Ctrl-C, a crash or a power cut
+      nftsync sync --resume               after Ctrl-C or a crash
     """
     from nftsync.pull.api import sync_with
     from nftsync.pull.run import SyncRequest
