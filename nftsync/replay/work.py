@@ -479,7 +479,9 @@ class CircuitBreaker:
         """Record a refused object; return its delay in seconds."""
         times = self.deferred[key] = self.deferred.get(key, -1) + 1
         self._refused = f"{key.resource_type} {key.resource_id}: {error}"
-        return min(self._timing.longest_deferral, self._timing.first_deferral * 2.0**times)
+        return min(
+            self._timing.longest_deferral, self._timing.first_deferral * 2.0 ** min(times, 60)
+        )
 
     def answered(self, key: ObjectKey) -> None:
         """Record an answered object."""
@@ -518,7 +520,7 @@ class CircuitBreaker:
         self._pauses += 1
         self._refusals.clear()
         timing = self._timing
-        pause = min(timing.longest_pause, timing.first_pause * 2.0 ** (self._pauses - 1))
+        pause = min(timing.longest_pause, timing.first_pause * 2.0 ** min(self._pauses - 1, 60))
         pause *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
         self._paused_until = time.monotonic() + pause
         self.outage = f"the provider is down or refuses: {reason}"

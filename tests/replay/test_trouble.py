@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nftsync.replay.config import Timing
-from nftsync.store.inbox import MOST_ATTEMPTS
+from nftsync.replay.work import CircuitBreaker
+from nftsync.store.inbox import MOST_ATTEMPTS, ObjectKey
 from tests.kit.provider import Peer, Provider, Sender, entry, reply, token, wallet
 from tests.kit.worlds import PATIENCE
 from tests.replay.world import NOTHING, OK, Gate, Place, hold, in_time, path_of, settled, wallets
@@ -215,3 +216,13 @@ def test_what_waits_to_be_judged_when_the_lease_is_lost_is_read_again(
         stuck.go_on.set()
         following.until_states(done=2)
     assert place.held() == 1
+
+
+def test_an_outage_of_days_only_reaches_the_longest_pause() -> None:
+    """Each pause is twice the last: unbounded, the thousandth exceeds the largest float."""
+    breaker = CircuitBreaker(Timing(first_pause=0.001, longest_pause=0.001))
+    key = ObjectKey("Wallet", "8d1cc10a-7fbf-42e7-b58d-5110899866aa")
+    for _ in range(1_100):
+        breaker.open("no answer")
+        assert breaker.defer(key, "HTTP 500") <= Timing().longest_deferral
+    assert breaker.is_open
