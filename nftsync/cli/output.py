@@ -76,20 +76,23 @@ def wallet_name(wallet_id: str, label: str | None) -> str:
 
 @contextmanager
 def frame_warnings() -> Iterator[list[str]]:
-    """Collect the frames' warnings about rows as lines, and print them at the end."""
+    """Collect the frames' warnings about rows as lines; print them at the end, also on errors."""
     lines: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", NftsyncWarning)
-        yield lines
-    for warning in caught:
-        if type(warning.message) is NftsyncWarning:
-            line = utc_times(one_line(str(warning.message)))
-            lines.append(line[:1].upper() + line[1:])
-            say(lines[-1])
-        else:
-            warnings.showwarning(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", NftsyncWarning)
+            yield lines
+    finally:
+        for warning in caught:
+            if type(warning.message) is NftsyncWarning:
+                line = utc_times(one_line(str(warning.message)))
+                lines.append(line[:1].upper() + line[1:])
+                say(lines[-1])
+            else:
+                warnings.showwarning(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
 
 
 def say(text: str) -> None:

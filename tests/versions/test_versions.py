@@ -248,7 +248,7 @@ def test_the_callers_transaction_and_cursor_go_on(oldest):
         assert "Treasury" in set(frame["label"])
         assert cursor.fetchone() == (2,)
         connection.execute("UPDATE wallets SET label = 'not yet committed'")
-        with pytest.raises(StoreError, match="end the transaction"):
+        with pytest.raises(StoreError, match="commit it or roll it back"):
             frames.wallets(connection)
         assert connection.in_transaction
         labels = connection.execute("SELECT DISTINCT label FROM wallets").fetchall()
@@ -282,6 +282,15 @@ def test_python_says_once_of_each_file_that_it_is_earlier(oldest, tmp_path):
             for read_frame in (frames.wallets, frames.holdings, frames.tokens):
                 read_frame(path)
     assert all(str(path) in str(each.message) for path, each in zip(paths, told, strict=True))
+
+
+def test_a_command_that_fails_afterwards_still_prints_its_warnings(oldest, command):
+    for words in (["holdings"], ["transfers"], ["statement", "--from", "2020-01-01"]):
+        done = command(*words, "--wallet", "nobody", "-d", oldest)
+        assert (done.code, done.out) == (2, "")
+        warning, error = done.err.splitlines()
+        assert "made by an earlier version" in warning
+        assert "'nobody' is neither a wallet id" in error
 
 
 def test_a_log_that_a_killed_process_left_is_read_and_kept(oldest, tmp_path):
