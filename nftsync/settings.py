@@ -167,7 +167,9 @@ def _path(raw: RawValue) -> Path:
     try:
         return relative.expanduser()
     except RuntimeError as error:
-        raise InvalidValue("must not begin with ~, as the home directory is unknown") from error
+        raise InvalidValue(
+            "begins with ~, but the home directory is unknown; use an absolute path"
+        ) from error
 
 
 def _path_or_stdin(raw: RawValue) -> Path | Literal["-"]:
@@ -187,7 +189,7 @@ def _parsed(parse: Callable[[str], Any], must: str) -> Reader:
 
 
 def _base_url(raw: RawValue) -> str:
-    return _url(raw, "; use api_token or headers", ", and put a key in headers")
+    return _url(raw, "; use api_token or headers", ", and put an API key in `headers`")
 
 
 def _gateway(raw: RawValue) -> str:
@@ -199,7 +201,7 @@ def _url(raw: RawValue, instead: str = "", for_key: str = "") -> str:
     if "@" in url:
         raise InvalidValue(f"must not contain a user name or password{instead}", show=False)
     if "?" in url or "#" in url:
-        must = f"must not have a query or fragment; end it before the ? or #{for_key}"
+        must = f"must not have a query or fragment; remove everything from the ? or # on{for_key}"
         raise InvalidValue(must, show=False)
     parts = http_url(url)
     if parts is not None:
@@ -223,7 +225,7 @@ def _headers(raw: RawValue) -> dict[str, str]:
     for number, (name, content) in enumerate(read.items(), 1):
         problem = header_problem(name, content)
         if problem == "name":
-            raise InvalidValue(f"must have HTTP header names; entry {number} has no valid name")
+            raise InvalidValue(f"entry {number} has an invalid HTTP header name")
         if problem == "value":
             raise InvalidValue("must be one line of printable ASCII", key=f"headers.{name}")
     if len({name.lower() for name in read}) < len(read):
@@ -259,7 +261,7 @@ def _paging(raw: RawValue) -> Paging:
 
 def _entries(raw: RawValue, readers: Mapping[str, Reader], name: str) -> dict[str, Any]:
     if not isinstance(raw.value, dict):
-        raise InvalidValue("must be a table", key=name)
+        raise InvalidValue(shown_with("must be a table", raw.value), key=name, show=False)
     refuse_unknown(raw.value, readers, f"[{name}] of {raw.source}")
     entries = {}
     for key, value in raw.value.items():
@@ -393,11 +395,13 @@ def _read_toml(file: Path) -> dict[str, Any]:
         content = file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
         return tomllib.loads(content)
     except OSError as error:
-        problem = f"cannot read {file}: {error.strerror}"
+        problem = f"cannot read the settings file {file}: {error.strerror}"
     except tomllib.TOMLDecodeError as error:
-        problem = f"{file} is not TOML: {_toml_problem(str(error), content)}"
+        problem = f"{file} is not valid TOML: {_toml_problem(str(error), content)}"
     except (ValueError, RecursionError):
-        problem = f"{file} is not TOML: it is not UTF-8, or a value is too long or too deep"
+        problem = (
+            f"cannot parse {file}: it is not UTF-8, or a value is too long or nested too deeply"
+        )
     raise SettingsError(problem)
 
 

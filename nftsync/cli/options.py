@@ -78,7 +78,7 @@ def _report_damage(database: Path) -> Iterator[None]:
         with suppress(OSError), explained(database):
             if database.is_file() and (report := damage(database)) is not None:
                 raise DamagedDatabase(
-                    f"{database} is damaged ({report}); restore a copy, or start over with"
+                    f"{database} is damaged ({report}); restore a backup, or start over with"
                     " another --database"
                 ) from error
         raise

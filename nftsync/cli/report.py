@@ -72,7 +72,7 @@ def report(
     if group is not None and wallet is not None:
         raise click.UsageError("give --group or --wallet, not both")
     if wallets(settings.database, group=group, wallet=wallet).empty and wallet is not None:
-        raise InputError(f"wallet {wallet} is unknown; list the wallets: nftsync wallets")
+        raise InputError(f"wallet {wallet} is unknown; to list wallets: `nftsync wallets`")
     if prices is not None:
         prices = str(Path(prices).absolute())
         read_prices(prices)

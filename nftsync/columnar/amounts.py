@@ -121,7 +121,7 @@ class Amounts:
         return np.array([*sizes, 0], dtype=object)
 
     def value_codes(self) -> Numbers:
-        """Number the rows so that equal amounts have equal numbers; 0 is no holding."""
+        """Number the rows so that equal amounts have equal numbers; 0: not a holding."""
         code_of: dict[int | str, int] = {0: 0}
         codes = [
             code_of.setdefault(amount if size is None else size, len(code_of))

@@ -51,7 +51,7 @@ def period_of(every: Every, freq: Every = None) -> Period | None:
     """
     name, value = ("every", every) if freq is None else ("freq", freq)
     if every is not None and freq is not None:
-        raise InputError("every= and freq= are names of one option; give one of them")
+        raise InputError("every= and freq= are aliases; give only one")
     if value is None:
         return None
     if isinstance(value, str) and (alias := _ALIAS.fullmatch(value)):

@@ -64,8 +64,8 @@ def read_prices(prices: Prices) -> pd.DataFrame:
     if "contract" not in frame and "contract_address" in frame:
         frame = frame.rename(columns={"contract_address": "contract"})
     if missing or not frame.columns.intersection(KEYS).size:
-        needs = ", ".join(missing) or "token_id or contract"
-        raise InputError(f"{name} have no column {needs}; add it")
+        needs = " and no column ".join(missing) or "token_id or contract"
+        raise InputError(f"{name} have no column {needs}")
     frame = frame.reindex(columns=[*KEYS, *_NEEDED, "source"]).astype(object)
     frame = frame.where(frame.notna() & (frame != ""), None)
     rows = [
@@ -82,7 +82,7 @@ def _single(table: pd.DataFrame, name: str) -> pd.DataFrame:
     twice = table.duplicated(["key", "price_date"])
     if twice.any():
         row = table[twice].iloc[0]
-        raise InputError(f"{name} have two of {row['key']} at {row['price_date']}; keep one")
+        raise InputError(f"{name} give {row['key']} two prices at {row['price_date']}; keep one")
     return table
 
 
@@ -108,7 +108,7 @@ def with_contracts(table: pd.DataFrame, names: Iterable[tuple[Any, Any]]) -> pd.
         matches = sorted(contract for name, contract in named if name == key.casefold())
         if len(matches) > 1:
             raise InputError(
-                f"the prices name {quoted(key)}, and {len(matches)} collections are called so;"
+                f"the prices name {quoted(key)}, but {len(matches)} collections have this name;"
                 f" give the address instead: {', '.join(matches[:_LISTED])}"
             )
         return matches[0] if matches else key
@@ -140,7 +140,7 @@ def _price(row: dict[Any, Any], place: str) -> tuple[str, Decimal, str, date, st
     token, contract = row["token_id"], row["contract"]
     key = contract_key(str(contract)) if token is None and contract is not None else token
     if key is None:
-        raise InputError(f"{place} has neither token_id nor contract")
+        raise InputError(f"{place} has neither token_id nor contract; fill in one of them")
     try:
         price = Decimal(str(row["price"]).strip())
     except InvalidOperation:
@@ -150,7 +150,7 @@ def _price(row: dict[Any, Any], place: str) -> tuple[str, Decimal, str, date, st
             f"{place}, column price: {shown(row['price'])} is not a price; write 1234.56"
         )
     if row["currency"] is None:
-        raise InputError(f"{place}, column currency: empty")
+        raise InputError(f"{place}, column currency: empty; write a code such as EUR")
     try:
         day = day_of(row["date"])
     except InputError as error:

@@ -165,7 +165,7 @@ def stored_provider(database: Path, log: Callable[[str], object] = lambda _: Non
     """
     url, state = stored_address(database), state_file(database)
     if url is None or not state.is_file():
-        raise InputError(f"the provider of {database} is gone; `nftsync demo` recreates both")
+        raise InputError(f"the provider of {database} is missing; to recreate both: `nftsync demo`")
     try:
         server = SandboxServer(_refuse_empty_state, port=int(url.rpartition(":")[2]), state=state)
     except InputError:

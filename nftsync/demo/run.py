@@ -180,7 +180,7 @@ def _make_changes(provider: SandboxServer, database: Path) -> list[float]:
             while over_keys(connection, _COUNT_DONE, webhook_ids).fetchone()[0] < len(webhook_ids):
                 if time.monotonic() - began > _TIMEOUT:
                     raise StoreError(
-                        f"the sandbox's webhooks were not processed within {_TIMEOUT:.0f} s"
+                        f"webhooks were not processed within {_TIMEOUT:.0f} s; run the demo again"
                     )
                 time.sleep(0.002)
             seconds.append(time.monotonic() - began)

@@ -324,7 +324,7 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
     name = getattr(name, "__name__", name)
     if not isinstance(name, str):
         raise InputError(
-            f"{shown(name)} is not the name of a frame; give a function's name, such as"
+            f"{shown(name)} is not a frame's name; give the name of a frame function, such as"
             " frames.explain('holdings')"
         )
     if name not in _FRAMES:

@@ -265,7 +265,7 @@ def _one_of(**names: Moment | None) -> Moment | None:
     """Return the value that was given under one of two names."""
     values = [value for value in names.values() if value is not None]
     if len(values) > 1:
-        raise InputError(f"{' and '.join(names)} mean the same; give one of them")
+        raise InputError(f"{' and '.join(names)} are aliases; give only one")
     return values[0] if values else None
 
 

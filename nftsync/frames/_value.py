@@ -80,14 +80,14 @@ _CONTRACTS = """
 def price_table(source: Source, prices: Prices) -> pd.DataFrame:
     """Return prices by token and contract, with the names of a database's collections resolved.
 
-    A warning gives the first name that is no collection's, because it may be misspelled.
+    A warning gives the first name that matches no collection, because it may be misspelled.
     """
     contracts = [*source.rows(_CONTRACTS)]
     table = with_contracts(read_prices(prices), ((one, name) for one, _, name in contracts))
     keys = set(table["key"]).difference(contract for contract, _, _ in contracts)
     for key in sorted(keys):
         if not (is_hex_address(key) or is_uuid(key)):
-            text = f"the prices name {quoted(key)}, which is no known collection"
+            text = f"the prices name {quoted(key)}, which matches no known collection"
             text += near_contracts(contracts, key)
             warnings.warn(text, NftsyncWarning, stacklevel=4)
             break

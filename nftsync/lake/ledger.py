@@ -136,7 +136,9 @@ class Ledger:
         def change(runs: list[LakeRun]) -> LakeRun:
             last = _newest(runs)
             if last is not None and last.status == "running" and (last.driver, last.beat) != dead:
-                raise SyncRunning(f"another driver has just started a run of {self._lake.url}")
+                raise SyncRunning(
+                    f"another driver has just started a run of {self._lake.url}; wait for it to end"
+                )
             runs[:] = [run for run in runs if run.kind != _COMPACT]
             last = _newest(runs)
             if last is not None and buckets not in {None, last.buckets}:
@@ -183,7 +185,9 @@ class Ledger:
             if any(row.kind != _IMPORT or row.versions is not None for row in own):
                 raise InputError(f"{self._lake.url} already has runs; import into a new lake")
             if any(row.status == "running" and (row.driver, row.beat) != dead for row in own):
-                raise SyncRunning(f"another driver is importing into {self._lake.url}")
+                raise SyncRunning(
+                    f"another driver is importing into {self._lake.url}; wait for it to end"
+                )
             # Commits of an earlier import must not count as this one's.
             run.attempt = max((row.attempt for row in own), default=0) + 1
             runs[:] = [*history, run]

@@ -99,7 +99,10 @@ def _run(
                 raise kind(error.evalue) from None
             raise NftsyncError(f"the report failed with {error.ename}: {error.evalue}") from error
         except DeadKernelError as error:
-            raise NftsyncError("the report's Python process ended; is memory short?") from error
+            raise NftsyncError(
+                "the report's Python process ended, perhaps for lack of memory; report on a group"
+                " or a wallet instead"
+            ) from error
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     printed = "".join(one.text for one in outputs if one.output_type == "stream")
     for line in dict.fromkeys(printed.splitlines()):

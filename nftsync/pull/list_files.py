@@ -17,7 +17,7 @@ from nftsync.records import is_uuid, normalize_uuid
 from nftsync.store.contracts import contract_key
 from nftsync.store.hidden import Hidden
 from nftsync.store.wallets import WalletLine
-from nftsync.text import quoted
+from nftsync.text import counted, quoted
 
 #: The columns of a wallets file with their other names, as in the tables.
 _WALLET = {"wallet_id": (), "label": ("wallet_label",), "group": ("wallet_group",)}
@@ -116,8 +116,8 @@ class ListFile(NamedTuple):
                     if cell and not name:
                         raise InputError(
                             f"{self.name}, line {first_line}: {cell[:80]!r} has no heading; the"
-                            f" first line has {len(names)} headings. Put double quotes around text"
-                            " that contains the separator"
+                            f" first line has {counted(len(names), 'heading')}. Put double quotes"
+                            " around text that contains the separator"
                         )
                     if cell:
                         filled[name] = cell
@@ -258,11 +258,11 @@ def read_collections_file(path: Path) -> dict[str, str]:
     line = 0
     for line, cells in rows:
         if "contract_address" not in cells:
-            raise InputError(f"{name}, line {line}: a name without a contract_address")
+            raise InputError(f"{name}, line {line}: a name without a contract_address; fill it in")
         if "name" in cells:
             names[contract_key(cells["contract_address"])] = cells["name"]
     if line and not names:
-        raise InputError(f"the collections file {name} names no collection")
+        raise InputError(f"the collections file {name} names no collection; add a line for each")
     return names
 
 
@@ -285,7 +285,9 @@ def read_hidden_file(path: Path) -> dict[Hidden, str | None]:
         elif address is not None:
             entry = Hidden(contract_key(address), None)
         else:
-            raise InputError(f"{name}, line {line}: neither a contract_address nor a token_id")
+            raise InputError(
+                f"{name}, line {line}: neither a contract_address nor a token_id; fill in one"
+            )
         entries[entry] = cells.get("reason")
     return entries
 

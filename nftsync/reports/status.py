@@ -167,7 +167,7 @@ def _inspect_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
     kind: Literal["integrity_check", "quick_check"] = "quick_check" if large else "integrity_check"
     report = damage(path, kind, busy_seconds=busy_seconds)
     if report is not None:
-        problem = f"{path} is damaged ({report}); restore a copy, or name another --database"
+        problem = f"{path} is damaged ({report}); restore a backup, or name another --database"
         return "FAILED", problem
     address = f"file:{quote(str(path.absolute()))}?mode=rw"
     with closing(

@@ -143,7 +143,9 @@ def _check(connection: sqlite3.Connection, reads: Sequence[WalletRead], result: 
         for read in reads:
             wallet = rows.get(read.wallet_id)
             if wallet is None:
-                raise StoreError(f"wallet {read.wallet_id} has left the database")
+                raise StoreError(
+                    f"wallet {read.wallet_id} has meanwhile left the database; run this again"
+                )
             if read.outcome != "ok":
                 result.unread.append(Unread(read.wallet_id, wallet.label, read.error or ""))
                 result.passing += [read.wallet_id] * read.passing

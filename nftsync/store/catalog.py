@@ -228,7 +228,7 @@ TABLES: dict[str, PublicTable] = {
             "source": ours(
                 "given (`nftsync hide`) or file (the hidden file)", "the entry's origin"
             ),
-            "hidden_at": time("since when it is hidden", "the clock"),
+            "hidden_at": time("time it was hidden", "the clock"),
         },
         order="rowid",
         rows="hidden",

@@ -119,8 +119,8 @@ def refuse_non_file(path: Path) -> None:
         if status.st_size == 0 and stat.S_ISREG(status.st_mode) and log_of(path).stat().st_size > 0:
             log = log_of(path).name
             raise DamagedDatabase(
-                f"{path} is empty and {log} is not: it was emptied while it was in use; restore a"
-                f" copy, and keep {log} elsewhere: webhooks may be in it"
+                f"{path} was emptied while it was in use. Move {log} to a safe place, as it may"
+                " contain webhooks; then restore a backup"
             )
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
@@ -180,8 +180,8 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
         refuse_non_file(path)
         if not path.exists():
             raise StoreError(
-                f"there is no database at {path.absolute()}; create it with "
-                "`nftsync sync`, or choose another with --database"
+                f"there is no database at {path.absolute()}; create it with `nftsync sync`, or"
+                " choose another with --database"
             )
         # A reader in WAL mode creates a missing log, and only a connection with write access can
         # delete it. An existing log belongs to a writer, or to a killed one.
@@ -200,8 +200,8 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
             connection.close()
             if "unable to open" in str(error) and not os.access(path.parent, os.W_OK):
                 raise StoreError(
-                    f"{path} is in a read-only folder, and reading a live database needs write"
-                    " access to its folder; to read a copy there: `nftsync snapshot`"
+                    f"cannot read {path}: SQLite needs write access to its folder. Make a copy that"
+                    " works in a read-only folder: `nftsync snapshot`"
                 ) from error
             raise
     return connection
@@ -260,7 +260,7 @@ def sync_lock(database: Path, patience: float = _LOCK_SECONDS) -> Iterator[None]
                     f"cannot create {lock.lock_file}; choose a --database in a writable folder"
                 ) from None
             raise SyncRunning(
-                f"another sync holds {database}; wait for it to end, or use another --database"
+                f"another sync is using {database}; wait for it to end, or use another --database"
             ) from None
     try:
         yield
@@ -383,8 +383,8 @@ class FilesInUse:
         name = self._path.name
         if self._file is None or _file_at(self._path) != self._file:
             raise StoreError(
-                f"{self._path} was moved, removed or replaced while in use; put it back, or stop"
-                f" nftsync, move {name}-wal and {name}-shm away too, and start nftsync again"
+                f"{self._path} was moved, removed or replaced while in use. Put it back. Otherwise,"
+                f" stop nftsync, move {name}-wal and {name}-shm away, and start it again"
             )
         if self._log_file is not None and _file_at(self._log) != self._log_file:
             raise DamagedDatabase(

@@ -69,7 +69,7 @@ def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path
     in_file = any(connection.execute(f"SELECT 1 FROM hidden WHERE {_IS_ENTRY}", (*entry, "file")))
     if in_file and file is not None:
         raise InputError(
-            f"{quoted(named)} is in the hidden file {file}; remove its line, then run"
+            f"{quoted(named)} is listed in hidden_file ({file}); remove its line, then run"
             " `nftsync sync`"
         )
     if in_file:
@@ -78,7 +78,8 @@ def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path
     by_contract = any(connection.execute(query, (entry.token_id,)))
     if not (in_file or removed):
         raise InputError(
-            f"{quoted(named)} is hidden by its contract; unhide that one: `nftsync hidden`"
+            f"{quoted(named)} is hidden through its contract. Unhide the contract:"
+            " `nftsync unhide CONTRACT`; to find it: `nftsync hidden`"
             if by_contract
             else f"{quoted(named)} is not hidden; to list hidden contracts and tokens:"
             " `nftsync hidden`"

@@ -89,7 +89,7 @@ _CLOCKS_APART = timedelta(minutes=5)
 
 
 def ahead_of(database: sqlite3.Connection | sqlite3.Cursor, clock: str) -> str | None:
-    """Return a warning if stored times are ahead of the clock by some minutes, else None."""
+    """Return a warning if stored times are minutes ahead of the clock, or None."""
     last = last_observed(database)
     if last is None or last <= shifted(clock, _CLOCKS_APART):
         return None

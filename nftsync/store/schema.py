@@ -195,8 +195,8 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
             ) from error
         without = f" and lacks {', '.join(lacking)}" if lacking else ""
         warnings.warn(
-            f"{name} was made by an earlier version of nftsync{without}; nftsync reads a temporary"
-            " copy that it upgrades. To upgrade the file itself: `nftsync migrate`, or a sync",
+            f"{name} was made by an earlier version of nftsync{without}; nftsync reads an upgraded"
+            " temporary copy. To upgrade the file: `nftsync migrate` or `nftsync sync`",
             EarlierDatabase,
             stacklevel=1,  # Python shows a warning once per line and text, so once per database
         )
@@ -212,8 +212,8 @@ def _upgrade_copy(
         # Python would retry forever if the caller's own transaction holds the lock.
         if status in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
             raise StoreError(
-                f"{name} was made by an earlier version of nftsync and is being written, so nftsync"
-                " cannot read a copy of it; end the transaction, or run `nftsync migrate`"
+                f"{name} was made by an earlier version of nftsync, and an open write transaction"
+                " prevents reading a copy; commit it or roll it back, or run `nftsync migrate`"
             )
 
     copy.executescript(

@@ -274,7 +274,7 @@ def given_wallets(wallet: WalletIds) -> list[str]:
         names = list(values)
         if all(isinstance(name, str | UUID) for name in names):
             return [str(name).strip() for name in names]
-    raise InputError(f"{wallet!r:.{_LONGEST}} does not name a wallet; pass ids or labels")
+    raise InputError(f"{wallet!r:.{_LONGEST}} is not a wallet id or label; pass text or a UUID")
 
 
 def ids_named(names: Sequence[str], labelled: Callable[[], Labelled]) -> list[str]:
@@ -363,9 +363,18 @@ def ids_in_groups(database: Reader, group: GroupNames) -> list[str]:
 
 
 def _no_group(name: str, wallets: int, groups: list[str]) -> str:
+    if not wallets:
+        return (
+            f"no group {quoted(name)}: the database has no wallets yet. Read some: `nftsync sync"
+            " --wallets-file FILE`"
+        )
     more = f" and {len(groups) - _GROUPS:,} more" if len(groups) > _GROUPS else ""
     listed = ", ".join(groups[:_GROUPS])
-    instead = f"Groups: {listed}{more}" if groups else "No wallet has a group"
+    instead = (
+        f"Groups: {listed}{more}"
+        if groups
+        else "No wallet has a group; the wallets file sets groups"
+    )
     return f"None of the {counted(wallets, 'wallet')} is in group {quoted(name)}. {instead}"
 
 

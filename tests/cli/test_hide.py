@@ -150,7 +150,7 @@ def test_unhidden_nfts_show_again(spammed, command):
     whole = command("holdings", "--json")
     command("hide", OWN, CLAIM, token_id(3))
     # By its contract alone: there is no such entry.
-    command("unhide", token_id(4)).tells("is hidden by its contract", "`nftsync hidden`")
+    command("unhide", token_id(4)).tells("is hidden through its contract", "`nftsync hidden`")
     # One contract, named twice; and an unknown one, with which nothing is removed.
     command("unhide", CLAIM, "nothing").tells("'nothing'")
     command("unhide", CLAIM, CLAIM.upper().replace("X", "x")).says(f"Shown again: {CLAIM}")

@@ -101,7 +101,7 @@ TYPED = [
     (f"sync --base-url URL -d / {STRANGER}", 1, "/ is a folder, not a database; name a file"),
     ("check --base-url URL -d loop.db", 1, "FAILED   database: cannot use"),
     ("holdings --config unknown.toml", 2, "did you mean 'base_url'?"),
-    ("holdings --config broken.toml", 2, "broken.toml is not TOML: line 1"),
+    ("holdings --config broken.toml", 2, "broken.toml is not valid TOML: line 1"),
     ("holdings -d blank.db", 1, "blank.db is empty"),
     ("changes --after 9223372036854775808", 2, "--after"),
     ("holdings --group nope", 2, "wallets is in group 'nope'"),

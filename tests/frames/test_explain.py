@@ -76,7 +76,7 @@ def test_an_unknown_name_gets_the_nearest_and_what_is_none_its_kind(small_databa
             frames.explain(far)  # type: ignore[arg-type]
     for wrong, kind in ((frames.wallets(small_database), "a DataFrame"), (5, "5")):
         with pytest.raises(
-            InputError, match=f"^{kind} is not the name of a frame; give a function"
+            InputError, match=f"^{kind} is not a frame's name; give the name of a frame function"
         ):
             frames.explain(wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError) as raised:

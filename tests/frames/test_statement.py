@@ -112,7 +112,9 @@ def test_prices_value_both_balances_and_an_unknown_name_is_told(month: Path) -> 
     columns = ["contract", "token_id", "date", "price", "currency"]
     prices = pd.DataFrame([(x, None, day, *rest) for x, *rest in rows], columns=columns)
     prices.loc[2, ["contract", "token_id"]] = [None, token_id(2)]
-    with pytest.warns(NftsyncWarning, match="name '0xAc', which is no known collection; .*'0xAb'"):
+    with pytest.warns(
+        NftsyncWarning, match="name '0xAc', which matches no known collection; .*'0xAb'"
+    ):
         frame = frames.statement(month, at(10), at(50), prices=prices)
     assert frame.filter(like="_value_").to_dict("list") == {
         "opening_value_ETH": [Decimal(0)] * 3,

@@ -85,7 +85,7 @@ def test_the_latest_price_up_to_the_date_counts_and_the_token_before_its_contrac
         ),
         (
             "contract,date,price,currency\nKT1,2026-01-01,1,EUR\nKT1,2026-01-01,2,EUR\n",
-            "prices.csv have two of KT1 at 2026-01-01",
+            "prices.csv give KT1 two prices at 2026-01-01",
         ),
         ("", "cannot read the prices"),
     ],
@@ -113,10 +113,12 @@ def test_a_collection_can_be_named_but_a_name_never_takes_the_place_of_an_addres
     with pytest.warns(nftsync.NftsyncWarning, match="1 of 3 holdings has no price"):
         assert frames.value(named, path, "2026-03-01")["price"].tolist() == [8, 8, None]
     path.write_text(NAMED)
-    with pytest.raises(InputError, match="2 collections are called so; give the address instead"):
+    with pytest.raises(InputError, match="2 collections have this name; give the address instead"):
         frames.value(named.assign(collection="Salt Harbours"), path, "2026-03-01")
     path.write_text(f"{NAMED}{ADDRESS},2026-01-01,8,EUR\n")
-    with pytest.raises(InputError, match=r"the prices have two of 0x\w+ at 2026-01-01; keep one"):
+    with pytest.raises(
+        InputError, match=r"the prices give 0x\w+ two prices at 2026-01-01; keep one"
+    ):
         frames.value(named, path, "2026-03-01")
 
 

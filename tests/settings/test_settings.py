@@ -163,7 +163,10 @@ def test_a_base_url_is_read_or_shown_where_it_is_of_no_use(tmp_path):
 
     for url, advice in (
         *((f"http:{slashes}hush@h", "use api_token or headers") for slashes in ("//me:", "")),
-        *((f"http://h{mark}hush", "end it before the ? or #, and put a key in") for mark in "?#"),
+        *(
+            (f"http://h{mark}hush", "remove everything from the ? or # on, and put an API key in")
+            for mark in "?#"
+        ),
     ):
         assert advice in fails(tmp_path, {"base_url": url})
         for key in ("base_url", "ipfs_gateway"):
@@ -195,6 +198,7 @@ BAD_IN_FILE = [
     ("headers = 'x'", "headers (NFTSYNC_HEADERS) must be a table of header", "(from file"),
     ("api_token = 5", "api_token (NFTSYNC_API_TOKEN) must be text (from file", ""),
     ("paging = 1", "paging must be a table", "not 1"),
+    ("routes.Token = 1", "routes.Token must be a table", "not 1 (from"),
     ("[paging]", "paging must have next and param", ""),
     ("[paging]\nnext='c'\nparam=''", "paging.param must be non-blank text", "not ''"),
     ("routes = 1", "routes must be tables [routes.TYPE]", "not 1"),
@@ -229,22 +233,22 @@ def test_an_unknown_key_is_named_with_the_nearest_or_all_known_ones(tmp_path):
 
 def test_a_file_that_cannot_be_read_is_named_with_the_line(tmp_path):
     file = tmp_path / "nftsync.toml"
-    too_much = "it is not UTF-8, or a value is too long or too deep"
+    too_much = "it is not UTF-8, or a value is too long or nested too deeply"
     for text, problem in (
         (b"retries = 2\nx y", "line 2, column 3: Expected '=' after a key in a key/value pair"),
         (b"retries = 2\nretries = 3", "line 2, at the end: Cannot overwrite a value"),
         (b"retries = [", "line 1, at the end: Invalid value"),
         (b"retries = 2\n[a]\n[a]", "line 3, column 3"),
-        (b"# \xff", too_much),
-        (b"retries = " + b"9" * 5000, too_much),
-        (b"retries = " + b"[" * 50_000, too_much),
     ):
         file.write_bytes(text)
-        assert fails(tmp_path) == f"{file} is not TOML: {problem}"
+        assert fails(tmp_path) == f"{file} is not valid TOML: {problem}"
+    for text in (b"# \xff", b"retries = " + b"9" * 5000, b"retries = " + b"[" * 50_000):
+        file.write_bytes(text)
+        assert fails(tmp_path) == f"cannot parse {file}: {too_much}"
     for config, why in ((tmp_path / "no.toml", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(SettingsError, match=why) as caught:
             load(config=config, environ={}, directory=tmp_path)
-        assert str(caught.value).startswith(f"cannot read {config}: ")
+        assert str(caught.value).startswith(f"cannot read the settings file {config}: ")
     file.write_bytes(b"\xef\xbb\xbfretries = 2\r\nconcurrency = 3\r\n")
     assert load_in(tmp_path).concurrency == 3  # as a Windows editor writes it
 
@@ -331,7 +335,7 @@ def test_one_newline_at_the_end_of_a_secret_s_file_is_dropped(tmp_path):
          ["a hush", "a\nhush", "hüsh", "hush\x7f", "hush\udc80", "hush\0"]),
         ("headers (NFTSYNC_HEADERS) must be a JSON object",
          ["hush", '["hush"]', '{"hush": 1}', '{"X": "\udc80hush"}', "[" * 100_000]),
-        ("headers (NFTSYNC_HEADERS) must have HTTP header names; entry ",
+        ("headers (NFTSYNC_HEADERS) entry ",
          ['{"A": "", "X hush": "1"}', '{"": "hush"}']),
         ("headers.X (NFTSYNC_HEADERS) must be one line of printable",
          ['{"X": "hush\\r\\nY: 1"}', '{"X": "hush\\n"}', '{"X": "hüsh"}']),
