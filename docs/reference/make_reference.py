@@ -36,13 +36,15 @@ VERIFICATION = {
     "compared": "Number of wallets compared.",
     "read_meanwhile": "Number of wallets not compared because another process read them meanwhile.",
     "differing": "Number of wallets that differ.",
-    "balances": "Number of balances compared: those in the database, at the provider, or both.",
-    "likely_at_most": "If nothing differs: upper bound of the share of differing wallets, at 95 %"
-    " confidence; otherwise null.",
-    "differences": "The first 10,000 differences. `mirror` is the database's value, and `provider`"
-    " the provider's (null: missing). `read_at` is the start of the last complete read of the"
-    " wallet. `webhook` is the state of the newest webhook since that read, or null. `why` tells"
-    " whether a webhook announced the difference.",
+    "balances": "Number of balances compared, including balances that only the database or only"
+    " the provider has.",
+    "likely_at_most": "The largest likely share of differing wallets among all tracked wallets, at"
+    " 95 % confidence. Null if a compared wallet differed, or if no wallet was compared.",
+    "differences": "The first 10,000 differences. `mirror` is the value in the database, and"
+    " `provider` is the value at the provider; null means that it is missing."
+    " `read_at` is the start of the last complete read of the wallet. `webhook` is the state of the"
+    " newest webhook since that read, or null. `why` tells whether a webhook announced the"
+    " difference.",
     "differences_total": "Number of all differences.",
     "untold": "Text that explains why no webhook announced some of the differences, or null.",
     "unread": "Wallets that could not be read.",

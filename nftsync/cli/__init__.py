@@ -102,8 +102,8 @@ def nftsync() -> None:
     Read your wallets:              nftsync sync --base-url URL --wallets-file FILE
     Show the holdings:              nftsync holdings
 
-    Settings come from flags, then NFTSYNC_... variables, then nftsync.toml; `nftsync check` lists
-    them. Results go to stdout; progress and messages go to stderr.
+    Flags override NFTSYNC_... variables, and both override nftsync.toml; `nftsync check` lists
+    your settings. Results go to stdout; progress and messages go to stderr.
 
     Exit codes: 0 done, 1 failure, 2 usage or settings error, 75 another sync is using the database,
     130 interrupted.

@@ -191,7 +191,7 @@ def sandbox(
     """Run a local provider with generated data.
 
     The sandbox serves wallets and tokens at the provider's paths. GET /sandbox/wallets lists the
-    wallet ids, and GET / lists all calls.
+    wallet ids, and GET / lists all endpoints.
 
     The sandbox sends no webhooks until `nftsync webhook-config` enables them. To trigger a webhook,
     POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit.

@@ -55,12 +55,16 @@ def hide(
     """Hide spam: contracts by address or name, and tokens by id.
 
     Holdings, transfers, statistics, charts, galleries and reports omit hidden NFTs, and state how
-    many they omit. To include hidden NFTs, use --hidden. Statements show them in a separate row.
-    Database tables, the change feed, exports, evidence and verify always contain them.
+    many they omit. With --hidden, `holdings`, `transfers` and `collections` include them.
+    Statements show them in a separate row. Database tables, the change feed, exports, evidence and
+    verify always contain them.
 
-    --suggest lists two kinds of candidates. Some have tokens with a link or a word such as "claim"
-    in the name, or with both in the description. Others reached at least 5 wallets, and 80 % of
-    their holders, within 24 hours, all from an unknown sender.
+    \b
+    --suggest lists contracts and tokens that match either rule:
+      - Names contain a link or a word such as "claim", or descriptions contain
+        both.
+      - At least 5 wallets, and 80 % of the holders, received the NFTs within
+        24 hours from an unknown sender.
 
     \b
     Examples:
@@ -132,9 +136,12 @@ def unhide(settings: Settings, named: tuple[str, ...]) -> None:
 def hidden(settings: Settings, *, view: View) -> None:
     """List the hidden contracts and tokens.
 
-    `tokens` and `holdings` are the numbers of tokens and holdings that an entry hides. The source
-    is `given` (set by you with `nftsync hide`) or `file` (from the file in the setting
-    hidden_file, which each sync reads).
+    `tokens` and `holdings` are the numbers of tokens and holdings that an entry hides.
+
+    \b
+    The source is one of:
+      given   set by you with `nftsync hide`
+      file    from the file set as `hidden_file`, which each sync reads
 
     \b
     Examples:

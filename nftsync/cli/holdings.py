@@ -94,7 +94,7 @@ _READ = (
 def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: Any) -> None:
     """Show which wallets hold which tokens.
 
-    With --as-of, the column `certainty` tells how well reads around that time confirm each row.
+    With --as-of, the column `certainty` shows whether the reads around that time confirm each row.
     `nftsync evidence` shows these reads.
 
     \b
@@ -172,7 +172,8 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
     metavar="CHANGE_ID",
-    help="Only changes with a greater id, so that you can continue after an earlier call.",
+    help="Only changes with an id greater than CHANGE_ID. To continue after an earlier call, "
+    "give the last change_id of its JSON.",
 )
 @filter_options
 @options.flag(
@@ -315,7 +316,7 @@ def collections(settings: Settings, *, hidden: bool, view: View) -> None:
     """List the collections, or name one.
 
     \b
-    A contract has the first of these names that exists:
+    nftsync uses the first of these names that a contract has:
       given     set by you with `nftsync collections label`
       file      from the collections file, which each sync reads
       guessed   the part that nearly all its token names share

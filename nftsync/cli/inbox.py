@@ -336,8 +336,8 @@ def _duration(value: timedelta | None) -> str | None:
 def suggest(settings: Settings) -> None:
     """Print TOML routes for webhook types whose route is missing or incomplete.
 
-    To work out each route, nftsync looks for known wallet and token ids in the newest 10,000
-    webhooks of each type, and in the objects that it read for them.
+    nftsync derives each route from the known wallet and token ids in the newest 10,000 webhooks of
+    its type, and in the objects read for these webhooks.
 
     \b
     Examples:

@@ -209,7 +209,7 @@ def status(url: str, *, as_json: bool) -> int:
 @_takeover_option
 @options.json("Print the result as JSON.")
 def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bool) -> None:
-    """Merge small files, expire old runs, and delete files that no other run needs.
+    """Merge small files, expire old runs, and delete files that no remaining run needs.
 
     No sync can start during the compaction. After an interruption, run the command again. You can
     no longer read the rows of expired runs.
@@ -324,8 +324,8 @@ def accept(
     """Approve removals that a lake holds for review.
 
     accept approves all removals, or only the removals of the named wallets (by id or label).
-    Without names, past removals also stop counting toward the limit. nftsync applies the removals
-    in a new run, without requests to the provider. Wait for a running sync to end first. On a
+    Without names, accept also resets the 24-hour count of removals. nftsync applies the removals in
+    a new run, without requests to the provider. If a sync is running, wait for its end. On a
     terminal, accept asks for confirmation first.
     """
     from nftsync.lake.run import ClusterOptions, approve_in_lake

@@ -56,8 +56,8 @@ def transfers(
     """List transfers with sender and receiver, oldest first.
 
     nftsync infers transfers from the change feed. A sender or receiver is empty if it is unknown or
-    ambiguous. The holdings that a wallet's first read found are not transfers. In the JSON,
-    `observed_after` and `observed_at` are the times of the reads before and after the transfer.
+    ambiguous. The holdings that a wallet's first read found are not transfers. In the JSON, each
+    transfer happened between the times `observed_after` and `observed_at`.
 
     \b
     Examples:
@@ -90,9 +90,9 @@ def transfers(
 @options.text(
     "--prices",
     "FILE",
-    "Value both balances in each currency, at the latest price on or before each balance's date. "
-    "FILE is CSV with contract (an address or a collection's name) or token_id, date, price, "
-    "currency, source.",
+    "Show the value of the opening and closing balances in each currency, at the latest price on "
+    "or before their dates. FILE is CSV with the columns date, price, currency, source (optional), "
+    "and token_id or contract (an address or a collection's name).",
 )
 @filter_options
 @options.flag("--hidden", "Count hidden NFTs in the regular rows, not in a separate row.")

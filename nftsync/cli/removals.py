@@ -46,8 +46,8 @@ _ROW = (
 def removals(settings: Settings, *, view: View) -> None:
     """List or approve the removals held for review.
 
-    nftsync holds removals for review if they exceed half (`removal_limit`) of the holdings of a
-    group, or of all wallets, within 24 hours. A provider fault is then more likely than sales.
+    If removals in 24 hours exceed half (`removal_limit`) of the holdings of a group, or of all
+    wallets, nftsync holds them for review. A provider fault is then more likely than sales.
 
     The holdings stay unchanged, and the wallets are `incomplete`, until you approve the removals
     with `nftsync removals accept`. If a later read shows the NFTs again, nftsync discards the
@@ -144,7 +144,7 @@ def accept(
     """Approve removals held for review.
 
     accept approves and applies all removals, or only the removals of the named wallets (by id or
-    label). Without names, past removals also stop counting toward the limit. On a terminal, accept
+    label). Without names, accept also resets the 24-hour count of removals. On a terminal, accept
     asks for confirmation first.
     """
     from nftsync.store import removals as stored

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @options.time(
     "--from",
     "end",
-    "Time of the opening balance (default: 30 days before --to, or the end of the first sync if "
-    "that is later):",
+    "Time of the opening balance. Default: 30 days before --to, but not before the end of the "
+    "first sync. TIME is",
 )
 @options.time("--to", "end", "Time of the closing balance (default: now):")
 @options.text("--group", "NAME", "Report on the wallets of this group.")

@@ -144,9 +144,9 @@ def _ago(seconds: float | None) -> str:
 def check(settings: Settings, wallet: str | None, *, everything: bool) -> int:
     """Show the settings that you have set, and test the setup.
 
-    check reads the balances of one wallet, without storing them: WALLET (an id or a label),
-    otherwise the first in the wallets file, otherwise the first tracked wallet. It never shows
-    secrets, and exits with 1 if a test FAILED.
+    check reads the balances of WALLET (an id or a label), otherwise of the first wallet in the
+    wallets file, otherwise of the first tracked wallet. It stores nothing, never shows secrets, and
+    exits with 1 if a test FAILED.
 
     \b
     Examples:
