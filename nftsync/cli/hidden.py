@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli import options
-from nftsync.cli.output import one_line, open_existing, print_json_rows, say
+from nftsync.cli.output import one_line, open_existing, say
 from nftsync.cli.tables import TableColumn, View, view_options
 
 if TYPE_CHECKING:
@@ -36,11 +36,9 @@ _named = click.argument("named", nargs=-1, metavar="CONTRACT_OR_TOKEN...")
 def _show(
     view: View, rows: list[dict[str, Any]], columns: tuple[TableColumn, ...], noun: str
 ) -> None:
-    if view.as_json:
-        print_json_rows([rows])
-    else:
-        shown = [row | {"id": row["contract"] or row["token_id"]} for row in rows]
-        view.show(shown, columns, noun)
+    if not view.as_json:
+        rows = [row | {"id": row["contract"] or row["token_id"]} for row in rows]
+    view.show(rows, columns, noun)
 
 
 @click.command()
@@ -75,6 +73,8 @@ def hide(
     if suggest == bool(named):
         raise click.UsageError("name contracts or tokens to hide, or list candidates: --suggest")
     if suggest:
+        if reason is not None:
+            raise click.UsageError("--reason is for what you hide; --suggest hides nothing")
         from nftsync.reports.spam import suggest_hidden
 
         candidates = suggest_hidden(settings.database)
@@ -121,13 +121,12 @@ def unhide(settings: Settings, named: tuple[str, ...]) -> None:
         connection = transaction.connection
         entries = {entry_named(connection, text.strip()): text for text in reversed(named)}
         still_hidden = {
-            text: remove(connection, entry, text, settings.hidden_file)
+            one_line(text): remove(connection, entry, text, settings.hidden_file)
             for entry, text in reversed(entries.items())
         }
-    if shown := [one_line(text) for text, is_hidden in still_hidden.items() if not is_hidden]:
-        say(f"Shown again: {', '.join(shown)}")
-    for text in (text for text, is_hidden in still_hidden.items() if is_hidden):
-        say(f"{one_line(text)}: removed, but its contract still hides it: `nftsync hidden`")
+    for text, is_hidden in still_hidden.items():
+        still = f"{text}: removed, but its contract still hides it: `nftsync hidden`"
+        say(still if is_hidden else f"Shown again: {text}")
 
 
 @click.command()

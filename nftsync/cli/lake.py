@@ -301,7 +301,7 @@ def list_(url: str, *, view: View) -> None:
     from nftsync.lake.status import find_held
 
     review = find_held(url)
-    print_held(review.rows, review.counts, review.share, view, review_command(url, "accept"))
+    print_held(review, view, review_command(url, "accept"))
 
 
 @removals.command("accept")
@@ -335,11 +335,11 @@ def accept(
     review = find_held(url, names)
     extra: dict[str, Any] = {}
     if review.counts.since is not None and not dry_run:
-        if not confirmed(review.rows, review.counts, review.share, "the lake", yes=yes):
+        if not confirmed(review, "the lake", yes=yes):
             return 1
         result = approve_in_lake(url, review.wallets, where, progress=False if as_json else None)
         if result.status != "ok":
             return {"interrupted": 130}.get(result.status, 1)
         extra["run_id"] = result.run_id
-    print_accepted(review.counts, review.rows, dry_run=dry_run, as_json=as_json, **extra)
+    print_accepted(review, dry_run=dry_run, as_json=as_json, **extra)
     return 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli import options
+from nftsync.cli.holdings import TOKEN, WALLET
 from nftsync.cli.output import one_line, open_existing, print_json, say, utc_times
 from nftsync.cli.tables import TableColumn, View, print_table, view_options, wrapped
 from nftsync.store.contracts import contract_key
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from nftsync.settings import Settings
     from nftsync.store.mirror import Mirror
-    from nftsync.store.removals import Held
+    from nftsync.store.removals import Review
 
 
 #: Wallets per transaction.
@@ -30,13 +31,13 @@ _LARGEST = 3
 _NONE = "No removals are held for review."
 
 _ROW = (
-    TableColumn("wallet", "wallet_id", "id", name="wallet_label"),
-    TableColumn("name", "token_id", "id", name="name"),
+    WALLET,
+    TOKEN,
     TableColumn("removal", "what"),
     TableColumn("before", "old_amount", "number"),
     TableColumn("after", "new_amount", "number"),
-    TableColumn("collection", "contract_address", "id", name="collection"),
-    TableColumn("observed", "observed_at", "time"),
+    TableColumn("collection", "contract_address", "id", name="collection", within="name"),
+    TableColumn("observed", "observed_at", "time", optional=True),
 )
 
 
@@ -60,31 +61,29 @@ def removals(settings: Settings, *, view: View) -> None:
       nftsync removals accept --dry-run
       nftsync removals accept
     """
-    from nftsync.store.removals import held, held_rows, share_held
+    from nftsync.store.removals import review_held
     from nftsync.store.schema import reading
 
     with reading(settings.database) as connection:
-        rows, counts = held_rows(connection), held(connection)
-        share = share_held(connection, counts)
-    print_held(rows, counts, share, view, "nftsync removals accept")
+        review = review_held(connection)
+    print_held(review, view, "nftsync removals accept")
 
 
-def print_held(
-    rows: list[dict[str, Any]], counts: Held, share: float, view: View, approve: str
-) -> None:
+def print_held(review: Review, view: View, approve: str) -> None:
     """Print a summary of the removals, the removals, and how to approve them."""
-    if rows and not view.as_json:
-        click.echo("\n".join(_summary(rows, counts, share)) + "\n")
-    view.show(rows, _ROW, "removals")
+    if review.rows and not view.as_json:
+        click.echo("\n".join(_summary(review)) + "\n")
+    view.show(review.rows, _ROW, "removals")
     if not view.as_json:
-        say(f"Approve the removals: {approve}" if rows else _NONE)
+        say(f"Approve the removals: {approve}" if review.rows else _NONE)
 
 
-def _summary(rows: list[dict[str, Any]], counts: Held, share: float) -> Iterator[str]:
+def _summary(review: Review) -> Iterator[str]:
     """Yield lines with the removals' number, share, reads and time, and the largest parts."""
+    rows, counts = review.rows, review.counts
     reads = len({(x["wallet_id"] or x["token_id"], x["run_id"], x["webhook_id"]) for x in rows})
     origin = f"Seen by {counted(reads, 'read')} since {utc_times(str(counts.since))}."
-    yield wrapped(f"{counts.summary(share)}: {counts}. {origin}")
+    yield wrapped(f"{review.summary}: {counts}. {origin}")
     wallets = Counter((x["wallet_id"], x["wallet_label"]) for x in rows if x["wallet_id"])
     contracts = Counter((contract_key(x["contract_address"] or ""), x["collection"]) for x in rows)
     for noun, parts in (("wallet", wallets), ("collection", contracts)):
@@ -105,30 +104,27 @@ accept_options = options.combined(
 )
 
 
-def confirmed(
-    rows: list[dict[str, Any]], counts: Held, share: float, where: str, *, yes: bool
-) -> bool:
+def confirmed(review: Review, where: str, *, yes: bool) -> bool:
     """Ask on a terminal whether to apply removals, after their summary, unless `yes`."""
     if yes or not sys.stdin.isatty():
         return True
-    say("\n".join(_summary(rows, counts, share)))
-    if click.confirm(f"Remove {counts} from {where}?", err=True):
+    say("\n".join(_summary(review)))
+    if click.confirm(f"Remove {review.counts} from {where}?", err=True):
         return True
     say("Nothing was changed.")
     return False
 
 
-def print_accepted(
-    counts: Held, rows: list[dict[str, Any]], *, dry_run: bool, as_json: bool, **more: Any
-) -> None:
+def print_accepted(review: Review, *, dry_run: bool, as_json: bool, **more: Any) -> None:
     """Print the approved removals; `more` adds entries to the JSON."""
+    counts = review.counts
     if as_json:
         entries = {name: getattr(counts, name) for name in ("wallets", "balances", "emptied")}
-        print_json({"dry_run": dry_run, **entries, **more, "removals": rows})
+        print_json({"dry_run": dry_run, **entries, **more, "removals": review.rows})
     elif counts.since is None:
         say(_NONE)
     elif dry_run:
-        print_table([rows], _ROW, wide=False)
+        print_table([review.rows], _ROW)
         say(f"Dry run: would remove {counts}.")
     else:
         say(f"Approved and applied: {counts}.")
@@ -153,18 +149,15 @@ def accept(
 
     with open_existing(settings.database) as mirror:
         connection = mirror.connection
-        wallets = ids_in(connection, names) if names else None
-        counts = stored.held(connection, wallets)
-        share = stored.share_held(connection, counts)
-        rows = stored.held_rows(connection, wallets)
+        review = stored.review_held(connection, ids_in(connection, names) if names else None)
         if not dry_run:
-            if rows and not confirmed(rows, counts, share, "the database", yes=yes):
+            if review.rows and not confirmed(review, "the database", yes=yes):
                 return 1
-            _apply(mirror, stored.numbers_held(connection, wallets))
-            if wallets is None:
+            _apply(mirror, stored.numbers_held(connection, review.wallets))
+            if not names:
                 with mirror.transaction() as transaction:
                     approve_all(transaction.connection)
-    print_accepted(counts, rows, dry_run=dry_run, as_json=as_json)
+    print_accepted(review, dry_run=dry_run, as_json=as_json)
     return 0
 
 

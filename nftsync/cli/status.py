@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -259,32 +259,34 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
 
 def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:
     from nftsync.errors import NftsyncError
-    from nftsync.pull.list_files import (
-        read_collections_file,
-        read_hidden_file,
-        read_wallets_file,
-    )
+    from nftsync.pull import list_files
     from nftsync.reports.status import Check
+    from nftsync.store.hidden import note_unknown
+    from nftsync.store.schema import reading
 
     first = None
-    if settings.wallets_file == "-":
-        yield Check("skipped", "wallets file", "stdin is not read by this command")
-    elif settings.wallets_file is not None:
-        try:
-            lines = read_wallets_file(settings.wallets_file)
-            first = lines[0].wallet_id if lines else None
-            yield Check("ok", "wallets file", f"{settings.wallets_file}: {len(lines):,} wallets")
-        except NftsyncError as error:
-            yield Check("FAILED", "wallets file", str(error))
-    for name, path, read in (
-        ("collections file", settings.collections_file, read_collections_file),
-        ("hidden file", settings.hidden_file, read_hidden_file),
-    ):
-        if path is not None:
+    files: list[tuple[str, Any, Callable[[Any], Any]]] = [
+        ("wallets file", settings.wallets_file, list_files.read_wallets_file),
+        ("collections file", settings.collections_file, list_files.read_collections_file),
+        ("hidden file", settings.hidden_file, list_files.read_hidden_file),
+    ]
+    for name, path, read in files:
+        if path == "-":
+            yield Check("skipped", name, "stdin is not read by this command")
+        elif path is not None:
             try:
-                yield Check("ok", name, f"{path}: {len(read(path)):,}")
+                entries = read(path)
             except NftsyncError as error:
                 yield Check("FAILED", name, str(error))
+                continue
+            note = ""
+            if name == "wallets file":
+                first, note = entries[0].wallet_id, " wallets"
+            elif name == "hidden file":
+                with suppress(NftsyncError), reading(settings.database) as connection:
+                    note = note_unknown(connection, entries)
+                    note = note and f"; {note}"
+            yield Check("ok", name, f"{path}: {len(entries):,}{note}")
     return first
 
 

@@ -71,6 +71,7 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
     """
     from nftsync.pull.api import sync_with
     from nftsync.pull.run import SyncRequest
+    from nftsync.store.hidden import file_entries, note_unknown
     from nftsync.store.history import ahead_of
     from nftsync.store.schema import reading
     from nftsync.store.wallets import WalletLine, labels_and_statuses
@@ -83,6 +84,9 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
     say_failures(result, labels_and_statuses(settings.database, failed) if failed else {})
     with reading(settings.database) as connection:
         warning = ahead_of(connection, now())
+        unknown = note_unknown(connection, file_entries(connection)) if settings.hidden_file else ""
+    if unknown:
+        say(f"{one_line(str(settings.hidden_file))}: {unknown}")
     if warning is not None:
         say(f"nftsync: {utc_times(warning)}")
     if result.status == "interrupted":

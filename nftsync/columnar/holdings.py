@@ -20,7 +20,6 @@ from nftsync.columnar.tokens import CONTRACT_COLUMNS, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
 from nftsync.store.filters import Filters, is_contract
-from nftsync.store.wallets import WalletIds
 from nftsync.text import counted
 
 #: All columns in order; an amount has three.
@@ -39,13 +38,11 @@ def read_holdings(
     as_of: Moment | None = None,
     amounts: AmountKind = None,
     needs: Collection[str] | None = None,
-    exclude: WalletIds = (),
     hidden: bool = True,
 ) -> pd.DataFrame:
     """Read `frames.holdings`, or only the columns in `needs`, which takes less time.
 
-    A name in `needs` that `holdings` does not have reads all columns. Wallets in `exclude` are left
-    out.
+    A name in `needs` that `holdings` does not have reads all columns.
     """
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
@@ -66,11 +63,9 @@ def read_holdings(
         wanted = np.unique(balances.tokens) if narrow else None
         tokens = read_tokens(source, content, wanted=wanted, as_of=moment)
         left_out = hidden_rows(source, balances.tokens, include=hidden)
-        excluded = wallet_numbers(source, exclude)
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
     rows = (holder >= 0) & (token >= 0) & tokens.in_contract(contract, balances.tokens)
-    rows &= ~np.isin(balances.wallets, excluded)
     left_out = rows & left_out
     rows &= ~left_out
     hidden_holdings = left_out & balances.amounts.nonzero()

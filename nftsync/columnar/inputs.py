@@ -72,10 +72,9 @@ def load_holdings(
         with reading(holdings) as source:
             frame = read_holdings(
                 source,
-                filters_of(source, **filters),
+                filters_of(source, exclude=exclude, **filters),
                 amounts="exact",
                 needs={*needs, *wants, "amount_text"},
-                exclude=exclude,
                 hidden=hidden,
             )
     require_columns(frame, needs)

@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.columnar.amounts import AmountKind, Exact, amount_columns
 from nftsync.columnar.columns import (
     INTEGER,
     TEXT,
@@ -99,14 +98,6 @@ def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
     origins = _contract_values(source, "name_source", columns_of_contract["contract"])
     columns = {"contract_address": contracts, **columns_of_contract, "name_source": origins}
     return {name: text(column) for name, column in columns.items()}
-
-
-def sort_contracts(frame: pd.DataFrame, amounts: AmountKind) -> pd.DataFrame:
-    """Return contracts in the order of `collections`, with amounts of the requested type."""
-    exact = Exact.of(frame["amount"].to_numpy(dtype=object))
-    return frame.assign(**amount_columns({"amount": exact}, amounts)).sort_values(
-        ["holders", "contract_address"], ascending=[False, True], ignore_index=True
-    )
 
 
 def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str, Any]:

@@ -130,7 +130,7 @@ def diff(
     if start is None:
         raise InputError("diff() needs the earlier time: diff(db, start)")
     with reading(db) as source:
-        filters = filters_of(source, wallet=wallet, group=group, contract=contract)
+        filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
         # Both times mean states, so a date is the end of its day.
         earlier, later = stored_span(source, start, end, "end")
         changes = change_span(source, earlier, later, after=True)
@@ -142,9 +142,9 @@ def diff(
             "arrived",
         )
         counterparty = _counterparties(source, window, changes)
-        selected = ~np.isin(window.wallets, wallet_numbers(source, exclude))
+        selected = np.ones(len(window.wallets), dtype=np.bool_)
         if filters.wallet_ids is not None:
-            selected &= np.isin(window.wallets, wallet_numbers(source, filters.wallet_ids))
+            selected = np.isin(window.wallets, wallet_numbers(source, filters.wallet_ids))
         wanted = np.unique(window.tokens[selected])
         tokens = read_tokens(source, NAMING, wanted=wanted, as_of=later)
         selected &= tokens.in_contract(filters.contract, window.tokens)

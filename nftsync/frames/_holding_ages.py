@@ -11,7 +11,7 @@ import pandas as pd
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
 from nftsync.columnar.balances import BalanceColumns, change_span, read_balances
 from nftsync.columnar.columns import INTEGER, TEXT, ages, frame_of, times
-from nftsync.columnar.filters import Moment, filters_of, stored_time, wallet_numbers
+from nftsync.columnar.filters import Moment, filters_of, stored_time
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import Source, Store, reading
 from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
@@ -57,11 +57,10 @@ def holding_ages(
           minimum
     """
     with reading(db) as source:
-        filters = filters_of(source, wallet=wallet, group=group, contract=contract)
+        filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
         moment = None if at is None else stored_time(source, at, "end")
         balances = read_balances(source, filters, moment)
         selected = balances.amounts.nonzero()
-        selected &= ~np.isin(balances.wallets, wallet_numbers(source, exclude))
         tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)
         selected &= tokens.in_contract(filters.contract, balances.tokens)
         left_out = selected & hidden_rows(source, balances.tokens, include=hidden)

@@ -29,7 +29,6 @@ from nftsync.columnar.filters import (
     one_of,
     stored_span,
     ticks_of,
-    wallet_numbers,
 )
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.inputs import ADDRESSES
@@ -141,9 +140,8 @@ def holdings_over_time(
     period = period_of(every, freq)
     with reading(db) as source:
         begins, until = stored_span(source, start, end)
-        filters = filters_of(source, wallet=wallet, group=group, contract=contract)
-        excluded = wallet_numbers(source, exclude)
-        wallets, tokens, steps = read_steps(source, until, filters, excluded)
+        filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
+        wallets, tokens, steps = read_steps(source, until, filters)
         left_out = hidden_rows(source, tokens, include=hidden)
         pairs = numbered_together(wallets[left_out], tokens[left_out])
         hidden_holdings = int(pairs.max(initial=-1)) + 1
@@ -165,7 +163,7 @@ def holdings_over_time(
 
 
 def read_steps(
-    source: Source, until: str | None, filters: Filters, excluded: Numbers
+    source: Source, until: str | None, filters: Filters
 ) -> tuple[Numbers, Numbers, Steps]:
     """Return wallet, token and step of each change, all in group 0."""
     wallet, token, old, new, observed, baseline = change_log(
@@ -189,7 +187,7 @@ def read_steps(
         unknown=unknown[after] - unknown[before],
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
-    selected = (before != after) & ~np.isin(wallets, excluded)
+    selected = before != after
     return wallets[selected], tokens[selected], steps.rows(selected)
 
 

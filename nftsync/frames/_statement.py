@@ -19,7 +19,6 @@ from nftsync.columnar.filters import (
     stored_span,
     stored_time,
     ticks_of,
-    wallet_numbers,
 )
 from nftsync.columnar.hidden import HIDDEN_ROW, hidden_rows
 from nftsync.columnar.prices import Prices, day_of, latest_prices
@@ -94,11 +93,10 @@ def statement(
     if start is None:
         raise InputError("a statement needs the time of its opening balance: statement(db, start)")
     with reading(db) as source, localcontext(prec=DIGITS):
-        filters = filters_of(source, wallet=wallet, group=group, contract=contract)
+        filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
         opening = stored_time(source, start, "end")
         _, closing = stored_span(source, start, end, "end")
-        excluded = wallet_numbers(source, exclude)
-        wallets, tokens, steps = read_steps(source, closing, filters, excluded)
+        wallets, tokens, steps = read_steps(source, closing, filters)
         numbers, names = groups_of_steps(source, by, {"wallet": wallets, "token": tokens})
         numbers[hidden_rows(source, tokens, include=hidden)] = len(names[by])
         inside = steps.at > ticks_of(opening)

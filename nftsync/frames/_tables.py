@@ -25,6 +25,7 @@ from nftsync.columnar.columns import (
 from nftsync.columnar.filters import Moment, filters_of
 from nftsync.columnar.freshness import freshness_frame, wallet_groups
 from nftsync.columnar.hidden import hidden_rows, marked
+from nftsync.columnar.holders import sort_groups
 from nftsync.columnar.holdings import explain_empty, read_holdings
 from nftsync.columnar.source import Store, positions, reading
 from nftsync.columnar.tokens import (
@@ -34,7 +35,6 @@ from nftsync.columnar.tokens import (
     named_contracts,
     read_token_frame,
     read_tokens,
-    sort_contracts,
     wallet_columns,
 )
 from nftsync.errors import InputError, NftsyncWarning
@@ -319,7 +319,7 @@ def collections(
         named_so = matches_contract(contracts, filters.contract)
         rows &= named_so
         left_out &= named_so[groups]
-    return marked(sort_contracts(frame[rows], amounts), left_out)
+    return marked(sort_groups(frame[rows], "contract_address", amounts), left_out)
 
 
 def freshness(

@@ -23,7 +23,7 @@ from nftsync.columnar.columns import TEXT, coded, text
 from nftsync.columnar.holders import Overlap, check_grouping, overlap_frame, overlap_of, sort_groups
 from nftsync.columnar.inputs import ADDRESSES, labeled_wallets, load_holdings, text_column
 from nftsync.columnar.source import reading
-from nftsync.columnar.tokens import contract_groups, contract_keys, named_contracts, sort_contracts
+from nftsync.columnar.tokens import contract_groups, contract_keys, named_contracts
 from nftsync.errors import InputError
 from nftsync.lake.frames import LakeAddress, holdings, pinned, tokens
 from nftsync.store.wallets import WalletIds, given_wallets, ids_named
@@ -102,7 +102,7 @@ def collections(
             "updated_at": contracts["updated_at"].array,
         }
     )
-    return sort_contracts(frame, amounts)
+    return sort_groups(frame, "contract_address", amounts)
 
 
 # Input --------------------------------------------------------------------------------------------

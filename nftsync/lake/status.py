@@ -17,7 +17,7 @@ from nftsync.lake.frames import LakeAddress, Pinned, pinned
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import BUCKET
-from nftsync.store.removals import Held, held_rows
+from nftsync.store.removals import Held, Review, held_rows
 from nftsync.store.wallets import ids_named
 
 if TYPE_CHECKING:
@@ -28,23 +28,7 @@ _TABLES = ("contracts", "wallets", "known_tokens", "removals")
 _COLUMNS = ("wallet_id", "token_id", "old_amount", "emptied", "observed_at", BUCKET)
 
 
-class HeldInLake(msgspec.Struct, frozen=True):
-    """Removals that a lake holds for review.
-
-    Attributes:
-        wallets: the ids of the selected wallets; None: all.
-        counts: counts of the removals.
-        rows: a row per wallet and token, with the columns of `nftsync removals`.
-        share: their share of all holdings.
-    """
-
-    wallets: list[str] | None
-    counts: Held
-    rows: list[dict[str, Any]]
-    share: float
-
-
-def find_held(lake: LakeAddress, names: Sequence[str] = ()) -> HeldInLake:
+def find_held(lake: LakeAddress, names: Sequence[str] = ()) -> Review:
     """Return the removals held for review after the last finished run.
 
     `names` are ids or labels of wallets; empty: all. Raises `InputError` for an ambiguous label.
@@ -59,8 +43,7 @@ def find_held(lake: LakeAddress, names: Sequence[str] = ()) -> HeldInLake:
         counts = _counts_of(raw_rows)
         balances = pin.lake.count("balances", pin.versions)
     rows.sort(key=lambda row: (row["observed_at"], row["wallet_id"] or "", row["token_id"]))
-    share = counts.balances / balances if balances else 0.0
-    return HeldInLake(wallets, counts, rows, share)
+    return Review(wallets, counts, rows, balances)
 
 
 def _counts_of(rows: list[tuple[Any, ...]]) -> Held:

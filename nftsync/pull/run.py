@@ -35,7 +35,7 @@ from nftsync.records import Applied, Result, SequenceNumbers, WalletRead
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import explained, over_keys, sync_lock
-from nftsync.store.hidden import Reasons, entries_that_differ, store_file_entries
+from nftsync.store.hidden import Reasons, store_hidden_file
 from nftsync.store.history import approve_all
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.store.removals import HELD_BACK
@@ -95,11 +95,10 @@ def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
     """Start or resume a run; the caller holds the sync lock."""
     if request.collections is not None:
         name_collections(mirror, request.collections)
-    if request.hidden is not None:
-        differing = entries_that_differ(mirror.connection, request.hidden)
-        _in_batches(mirror, differing, store_file_entries)
     with mirror.transaction() as transaction:
         connection = transaction.connection
+        if request.hidden is not None:
+            store_hidden_file(connection, request.hidden, transaction.observed_at)
         cut_off = runs.find_cut_off_run(connection)
         if request.resume and cut_off is not None:
             run, followed = cut_off

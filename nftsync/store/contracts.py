@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from nftsync.errors import InputError
-from nftsync.text import without_controls
+from nftsync.text import quoted, without_controls
 
 HEX_ADDRESS = "0[xX][0-9a-fA-F]{40}"
 _HEX_ADDRESS = re.compile(HEX_ADDRESS)
@@ -181,14 +181,16 @@ def label_contract(connection: sqlite3.Connection, address: str, name: str) -> N
         (name, contract_key(address)),
     )
     if not done.rowcount:
-        raise InputError(
-            f"contract {address!r} is not in the database"
-            f"{near_contracts(connection.execute(_ADDRESSES), address)};"
-            " to list contracts: `nftsync collections`"
-        )
+        raise unknown_contract(connection, address)
 
 
-_ADDRESSES = "SELECT contract, contract_address, NULL FROM contracts"
+def unknown_contract(connection: sqlite3.Connection, address: str) -> InputError:
+    """Return the error for an address that the database does not have."""
+    rows = connection.execute("SELECT contract, contract_address, NULL FROM contracts")
+    return InputError(
+        f"contract {quoted(address)} is not in the database{near_contracts(rows, address)};"
+        " to list contracts: `nftsync collections`"
+    )
 
 
 def near_contracts(rows: Iterable[tuple[str, str, str | None]], wanted: str) -> str:

@@ -69,6 +69,7 @@ def find_filters(
     contract: str | None = None,
     since: str | None = None,
     until: str | None = None,
+    exclude: WalletIds = (),
 ) -> Filters:
     """Build filters from the names of wallets, groups and a contract.
 
@@ -88,6 +89,10 @@ def find_filters(
     if group is not None:
         members = ids_in_groups(database, group)
         ids = members if ids is None else [*set(ids).intersection(members)]
+    if excluded := {*ids_in(database, exclude)}:
+        if ids is None:
+            ids = [row[0] for row in database.execute("SELECT wallet_id FROM wallets").fetchall()]
+        ids = [wallet_id for wallet_id in ids if wallet_id not in excluded]
     address = None if contract is None else contract_named(database, contract)
     return Filters(ids, address, since, until)
 

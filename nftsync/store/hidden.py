@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from nftsync.errors import InputError
 from nftsync.records import is_uuid
-from nftsync.store.contracts import contract_key, near_contracts
+from nftsync.store.contracts import contract_key, unknown_contract
+from nftsync.store.database import named_rows, over_keys
 from nftsync.store.filters import contract_named
 from nftsync.text import quoted
-from nftsync.times import now
-
-#: The origin of an entry: `nftsync hide`, or the hidden file.
-HiddenSource: TypeAlias = Literal["given", "file"]
-
 
 #: The known tokens that are hidden, by their contract or their id. This is not a view, because
 #: integrity_check of SQLite 3.40 finds no unused pages if a view is the first object that it meets.
@@ -33,12 +29,16 @@ class Hidden(NamedTuple):
     token_id: str | None
 
 
-#: An entry and its reason.
+#: Entries and their reasons.
 Reasons: TypeAlias = "Mapping[Hidden, str | None]"
-#: An entry of the hidden file, its reason, and whether to keep it.
-FileEntry: TypeAlias = "tuple[Hidden, str | None, bool]"
 
-_IS_ENTRY = "contract IS ? AND token_id IS ? AND source = ?"
+#: An entry that exists keeps its time; a given one also keeps its reason if none is given now.
+_STORE: Final = """
+    INSERT INTO hidden (contract, token_id, reason, source, hidden_at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET
+        reason = iif(source = 'given', coalesce(excluded.reason, reason), excluded.reason)
+"""
+_REMOVE: Final = "DELETE FROM hidden WHERE contract IS ? AND token_id IS ? AND source = ?"
 
 
 def hide(
@@ -48,8 +48,7 @@ def hide(
 
     It also keeps its reason, if `reason` is None.
     """
-    for entry in entries:
-        _store(connection, entry, reason, "given", at)
+    connection.executemany(_STORE, [(*entry, reason, "given", at) for entry in entries])
 
 
 def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path | None) -> bool:
@@ -65,18 +64,17 @@ def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path
     Raises:
         InputError: the contract or token is not hidden, or the hidden file has its entry.
     """
-    removed = _remove(connection, entry, "given")
-    in_file = any(connection.execute(f"SELECT 1 FROM hidden WHERE {_IS_ENTRY}", (*entry, "file")))
-    if in_file and file is not None:
+    given, of_file = (
+        connection.execute(_REMOVE, (*entry, source)).rowcount for source in ("given", "file")
+    )
+    if of_file and file is not None:
         raise InputError(
             f"{quoted(named)} is listed in hidden_file ({file}); remove its line, then run"
             " `nftsync sync`"
         )
-    if in_file:
-        _remove(connection, entry, "file")
     query = f"SELECT 1 FROM {HIDDEN_TOKENS} WHERE token_id = ?"
     by_contract = any(connection.execute(query, (entry.token_id,)))
-    if not (in_file or removed):
+    if not (given or of_file):
         raise InputError(
             f"{quoted(named)} is hidden through its contract. Unhide the contract:"
             " `nftsync unhide CONTRACT`; to find it: `nftsync hidden`"
@@ -87,52 +85,44 @@ def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path
     return by_contract
 
 
-def _remove(connection: sqlite3.Connection, entry: Hidden, source: HiddenSource) -> bool:
-    deleted = connection.execute(f"DELETE FROM hidden WHERE {_IS_ENTRY}", (*entry, source))
-    return deleted.rowcount > 0
+def file_entries(connection: sqlite3.Connection) -> dict[Hidden, str | None]:
+    """Return the stored entries of the hidden file, with their reasons."""
+    rows = connection.execute("SELECT contract, token_id, reason FROM hidden WHERE source = 'file'")
+    return {Hidden(*entry): reason for *entry, reason in rows}
 
 
-def _store(
-    connection: sqlite3.Connection, entry: Hidden, reason: str | None, source: HiddenSource, at: str
-) -> None:
-    new = "coalesce(?, reason)" if source == "given" else "?"
-    changed = connection.execute(
-        f"UPDATE hidden SET reason = {new} WHERE {_IS_ENTRY}", (reason, *entry, source)
-    )
-    if not changed.rowcount:
-        connection.execute(
-            "INSERT INTO hidden (contract, token_id, reason, source, hidden_at)"
-            " VALUES (?, ?, ?, ?, ?)",
-            (*entry, reason, source, at),
-        )
-
-
-def entries_that_differ(connection: sqlite3.Connection, file: Reasons) -> list[FileEntry]:
-    """Return what the hidden file adds, changes or removes, for `store_file_entries`."""
-    rows = connection.execute(
-        "SELECT contract, token_id, reason FROM hidden WHERE source = 'file'"
-    ).fetchall()
-    before = {Hidden(contract, token_id): reason for contract, token_id, reason in rows}
-    new = [
-        (entry, reason, True)
+def store_hidden_file(connection: sqlite3.Connection, file: Reasons, at: str) -> None:
+    """Store what the hidden file adds, changes or removes, in a write transaction."""
+    before = file_entries(connection)
+    connection.executemany(_REMOVE, [(*entry, "file") for entry in before if entry not in file])
+    differing = [
+        (*entry, reason, "file", at)
         for entry, reason in file.items()
         if entry not in before or before[entry] != reason
     ]
-    return new + [(entry, None, False) for entry in before if entry not in file]
+    connection.executemany(_STORE, differing)
 
 
-def store_file_entries(connection: sqlite3.Connection, entries: Iterable[FileEntry]) -> None:
-    """Store or remove entries of the hidden file, in a write transaction."""
-    for entry, reason, keep in entries:
-        if keep:
-            _store(connection, entry, reason, "file", now())
-        else:
-            _remove(connection, entry, "file")
+def note_unknown(connection: sqlite3.Connection, entries: Collection[Hidden]) -> str:
+    """Return a note on the entries that name nothing in the database; empty without any."""
+    (known,) = over_keys(
+        connection,
+        "SELECT count(*) FROM json_each(?) e WHERE e.value ->> 0 IN"
+        " (SELECT contract FROM sampled_tokens) OR e.value ->> 1 IN (SELECT token_id FROM tokens)",
+        entries,
+    ).fetchone()
+    unknown = f"{len(entries) - known:,} of {len(entries):,}"
+    return (
+        f"entries that name nothing in the database yet: {unknown}; they hide it when it appears"
+        if known < len(entries)
+        else ""
+    )
 
 
 _KNOWN: Final = """
-    SELECT EXISTS (SELECT 1 FROM tokens WHERE token_id = ?2 OR contract = ?1)
-        OR EXISTS (SELECT 1 FROM hidden WHERE token_id = ?2 OR contract = ?1)
+    SELECT 1 FROM tokens WHERE token_id = ?2 OR contract = ?1
+    UNION ALL SELECT 1 FROM hidden WHERE token_id = ?2 OR contract = ?1
+    LIMIT 1
 """
 
 
@@ -143,18 +133,15 @@ def entry_named(connection: sqlite3.Connection, named: str) -> Hidden:
         InputError: neither the tokens nor the entries have it.
     """
     entry = Hidden(None, named.lower()) if is_uuid(named) else Hidden(contract_key(named), None)
-    if not connection.execute(_KNOWN, entry).fetchone()[0]:
-        if entry.contract is None:
-            raise InputError(
-                f"token {quoted(named)} is not in the database; find its id: `nftsync find NAME`"
-            )
-        entry = Hidden(contract_key(contract_named(connection, named)), None)
-    if not connection.execute(_KNOWN, entry).fetchone()[0]:
-        contracts = connection.execute("SELECT contract, contract_address, NULL FROM contracts")
+    known = any(connection.execute(_KNOWN, entry))
+    if not known and entry.contract is None:
         raise InputError(
-            f"contract {quoted(named)} is not in the database{near_contracts(contracts, named)};"
-            " to list contracts: `nftsync collections`"
+            f"token {quoted(named)} is not in the database; find its id: `nftsync find NAME`"
         )
+    if not known:
+        entry = Hidden(contract_key(contract_named(connection, named)), None)
+        if not any(connection.execute(_KNOWN, entry)):
+            raise unknown_contract(connection, named)
     return entry
 
 
@@ -179,18 +166,8 @@ _LIST = f"""
     LEFT JOIN contracts c ON c.contract = h.contract
     ORDER BY h.hidden_at, h.rowid
 """
-_LISTED: Final = (
-    "name",
-    "contract",
-    "token_id",
-    "tokens",
-    "holdings",
-    "reason",
-    "source",
-    "hidden_at",
-)
 
 
 def list_hidden(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """Return all entries, oldest first, with their names and the tokens and holdings they hide."""
-    return [dict(zip(_LISTED, row, strict=True)) for row in connection.execute(_LIST)]
+    return named_rows(connection.execute(_LIST))

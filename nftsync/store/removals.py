@@ -190,12 +190,6 @@ class Held(msgspec.Struct, frozen=True):
             gone.append(f"the metadata of {counted(self.emptied, 'token')}")
         return " and ".join(gone) or "nothing"
 
-    def summary(self, share: float) -> str:
-        """Return a one-line summary, given the share of all holdings."""
-        number = counted(self.balances + self.emptied, "removal")
-        of = f" ({share:.0%} of holdings)".replace("%", " %") if self.balances else ""
-        return f"{number} held for review{of}"
-
 
 def held(connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None) -> Held:
     """Count the removals held for review, of all wallets or of some."""
@@ -206,16 +200,6 @@ def held(connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
         _encoded(wallet_ids),
     ).fetchone()
     return Held(*row)
-
-
-def share_held(connection: sqlite3.Connection, counts: Held) -> float:
-    """Return the share of all holdings with held removals."""
-    if not counts.balances:
-        return 0.0
-    (balances,) = connection.execute(
-        "SELECT count(*) FROM balance_rows WHERE held_since IS NOT NULL"
-    ).fetchone()
-    return float(counts.balances / max(counts.balances, balances))
 
 
 #: The row `r` is held and belongs to one of the wallets ?1; null means any wallet.
@@ -247,6 +231,40 @@ def held_rows(
         _encoded(wallet_ids),
     )
     return named_rows(rows)
+
+
+class Review(msgspec.Struct, frozen=True):
+    """Removals held for review.
+
+    Attributes:
+        wallets: the ids of the selected wallets; None: all.
+        counts: counts of the removals.
+        rows: a row per wallet and token, with the columns of `nftsync removals`.
+        balances: number of all holdings.
+    """
+
+    wallets: list[str] | None
+    counts: Held
+    rows: list[dict[str, Any]]
+    balances: int
+
+    @property
+    def summary(self) -> str:
+        """Their number, and their share of all holdings."""
+        counts = self.counts
+        number = counted(counts.balances + counts.emptied, "removal")
+        share = f"{counts.balances / max(counts.balances, self.balances, 1):.0%}"
+        of = f" ({share} of holdings)".replace("%", " %") if counts.balances else ""
+        return f"{number} held for review{of}"
+
+
+def review_held(connection: sqlite3.Connection, wallet_ids: list[str] | None = None) -> Review:
+    """Return the removals held for review, of the named wallets or of all."""
+    (balances,) = connection.execute(
+        "SELECT count(*) FROM balance_rows WHERE held_since IS NOT NULL"
+    ).fetchone()
+    rows = held_rows(connection, wallet_ids)
+    return Review(wallet_ids, held(connection, wallet_ids), rows, balances)
 
 
 def numbers_held(
