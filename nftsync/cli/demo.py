@@ -13,27 +13,17 @@ from click.core import ParameterSource
 
 from nftsync.cli import options
 from nftsync.cli.holdings import HOLDING, holdings_of
+from nftsync.cli.movements import TRANSFER, amount_pages
 from nftsync.cli.output import one_line, program, say
-from nftsync.cli.tables import TableColumn, print_table
+from nftsync.cli.tables import print_table
 from nftsync.sandbox import GREATEST_TIME_SCALE
-from nftsync.text import MISSING
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from nftsync.sandbox.server import SandboxServer
     from nftsync.sandbox.world import World
 
 
 _SHOWN = 15
-_TRANSFER = (
-    TableColumn("from", "from_label"),
-    TableColumn("to", "to_label"),
-    TableColumn("name", "name"),
-    TableColumn("amount", "amount", "number"),
-    TableColumn("observed between (UTC)", "window", "key"),
-    TableColumn("kind", "kind", "state", optional=True),
-)
 
 
 @click.command()
@@ -62,7 +52,7 @@ def demo(database: str | None) -> None:
         f" {statistics.median(milliseconds):.0f} ms, maximum {max(milliseconds):.0f} ms."
     )
     click.echo(f"\nTransfers ({len(result.transfers)}, each observed through a webhook):")
-    print_table([_with_windows(result.transfers)], _TRANSFER)
+    print_table(amount_pages(result.transfers), TRANSFER)
     click.echo(f"\nHoldings ({len(result.holdings):,}; one from each of {_SHOWN} wallets):")
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
     print_table(holdings_of(sample), [column for column in HOLDING if not column.optional])
@@ -79,16 +69,6 @@ def demo(database: str | None) -> None:
         f"  Notebooks with images:              {run} notebook -d {file}\n"
         f"  A local provider for experiments:   {run} sandbox"
     )
-
-
-def _with_windows(transfers: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return rows of transfers with the times of day of the reads before and after each."""
-    after, at = (
-        transfers[name].dt.strftime("%H:%M:%S.%f").str[:-4].fillna(MISSING)
-        for name in ("observed_after", "observed_at")
-    )
-    rows = transfers.assign(window=after + " – " + at).astype(object)
-    return [dict(row) for row in rows.where(rows.notna(), None).to_dict("records")]
 
 
 @click.command()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from nftsync.settings import Settings
 
-_TRANSFER = (
-    TableColumn("observed", "observed_at", "time"),
+TRANSFER = (
+    TableColumn("observed", "observed_at", "window", start="observed_after"),
     TableColumn("from", "from_wallet_id", "id", name="from_label"),
     TableColumn("to", "to_wallet_id", "id", name="to_label"),
     TOKEN,
@@ -75,7 +75,7 @@ def transfers(
         say("No transfers.")
     else:
         newest = frame[-view.limit :] if view.limit else frame
-        print_table(_pages(newest), _TRANSFER, wide=view.wide)
+        print_table(amount_pages(newest), TRANSFER, wide=view.wide)
         say_truncated(view.limit, len(frame), "transfers", newest=True)
     say_hidden(frame, "transfer")
 
@@ -114,6 +114,7 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
       nftsync statement --from 2025-12-31 --by collection --json
     """
     from nftsync import frames
+    from nftsync.columnar.hidden import HIDDEN_ROW
 
     start, end = arguments.pop("from"), arguments.pop("to")
     column, heading = _GROUPS[by]
@@ -122,39 +123,31 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
     if view.as_json:
         _print_json(frame)
         return
-    click.echo(utc_times(f"From {start} to {end or 'now'}, in NFTs:\n"))
-    _print_statement(frame, [heading, *_numbers("")], view)
-    if any((frame[name] != frame[f"{name}_amount"]).any() for name in _ENTRIES):
-        click.echo("\nIn amounts:\n")
-        _print_statement(frame, [heading, *_numbers("_amount")], view)
+    rows = len(frame) - (2 if HIDDEN_ROW in frame[column].tolist()[-2:] else 1)
+    limit = min(view.limit or rows, rows)
+    shown = _with_texts(frame).drop(index=range(limit, rows))
+    tables: dict[str, Sequence[str]] = {f"From {start} to {end or 'now'}, in NFTs:": _ENTRIES}
+    amounts = [f"{name}_amount" for name in _ENTRIES]
+    if (frame[[*_ENTRIES]].to_numpy() != frame[amounts].to_numpy()).any():
+        tables["In amounts:"] = amounts
     if values := _values(frame):
-        click.echo("\nValues, at the newest prices up to each date:\n")
         values.sort(key=lambda name: name.partition("_value_")[2])
-        shown = [TableColumn(one_line(x.replace("_value_", " ", 1)), x, "number") for x in values]
-        unpriced = TableColumn("no price", "closing_unpriced", "number")
-        _print_statement(_with_texts(frame), [heading, *shown, unpriced], view)
-    say_truncated(view.limit, len(frame) - _last_rows(frame[column]), "rows")
+        tables["Values, at the newest prices up to each date:"] = [*values, "closing_unpriced"]
+    for place, (title, names) in enumerate(tables.items()):
+        click.echo(f"{bool(place) * chr(10)}{utc_times(title)}\n")
+        columns = [TableColumn(_heading(name), name, "number") for name in names]
+        print_table(amount_pages(shown), [heading, *columns], wide=view.wide)
+    say_truncated(view.limit, rows, "rows")
 
 
-def _numbers(unit: str) -> list[TableColumn]:
-    return [TableColumn(name, f"{name}{unit}", "number") for name in _ENTRIES]
+def _heading(name: str) -> str:
+    if name == "closing_unpriced":
+        return "no price"
+    return one_line(name.removesuffix("_amount").replace("_value_", " ", 1))
 
 
 def _values(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame if "_value_" in name]
-
-
-def _last_rows(names: pd.Series[Any]) -> int:
-    """Return the number of rows that a limit leaves out of account: `hidden` and the total."""
-    from nftsync.columnar.hidden import HIDDEN_ROW
-
-    return 2 if HIDDEN_ROW in names.tolist()[-2:] else 1
-
-
-def _print_statement(frame: pd.DataFrame, columns: Sequence[TableColumn], view: View) -> None:
-    rows = len(frame) - _last_rows(frame[columns[0].key])
-    limit = min(view.limit, rows) if view.limit else rows
-    print_table(_pages(frame.drop(index=range(limit, rows))), columns, wide=view.wide)
 
 
 def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -168,10 +161,10 @@ def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _print_json(frame: pd.DataFrame) -> None:
-    print_json_rows(_pages(_with_texts(frame)))
+    print_json_rows(amount_pages(_with_texts(frame)))
 
 
-def _pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
+def amount_pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
     """Yield pages of rows; `pages_of` takes the text of an amount from its own column."""
     amounts = {"amount_text": frame["amount"]} if "amount" in frame else {}
     return pages_of(frame.assign(**amounts), list(frame))

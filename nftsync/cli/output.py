@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -100,6 +100,13 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def wrapped(text: str, stream: TextIO | None = None) -> str:
+    """Wrap a text to the width of the terminal, if the stream (default: stdout) is one."""
+    if not (stream or sys.stdout).isatty():
+        return text
+    return click.wrap_text(text, shutil.get_terminal_size().columns)
+
+
 def say_hidden(frame: pd.DataFrame, noun: str = "holding") -> None:
     """Print how many rows a frame leaves out as hidden, and how to see them."""
     from nftsync.columnar.hidden import hidden_note
@@ -112,7 +119,7 @@ def say_truncated(limit: int, count: int, noun: str, *, newest: bool = False) ->
     """Print how many rows a table left out, and how to see them all."""
     if 0 < limit < count:
         shown = f"{'The newest ' if newest else ''}{limit:,} of {count:,} {noun}"
-        say(f"{shown}. Show all: --limit 0, or --json.")
+        say(wrapped(f"{shown}. Show all: --limit 0, or --json.", sys.stderr))
 
 
 def pages_of(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:

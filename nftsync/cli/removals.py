@@ -11,8 +11,8 @@ import click
 
 from nftsync.cli import options
 from nftsync.cli.holdings import TOKEN, WALLET
-from nftsync.cli.output import one_line, open_existing, print_json, say, utc_times
-from nftsync.cli.tables import TableColumn, View, print_table, view_options, wrapped
+from nftsync.cli.output import one_line, open_existing, print_json, say, utc_times, wrapped
+from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.store.contracts import contract_key
 from nftsync.text import counted, short_id
 
@@ -33,7 +33,7 @@ _NONE = "No removals are held for review."
 _ROW = (
     WALLET,
     TOKEN,
-    TableColumn("removal", "what"),
+    TableColumn("removal", "what", "state"),
     TableColumn("before", "old_amount", "number"),
     TableColumn("after", "new_amount", "number"),
     TableColumn("collection", "contract_address", "id", name="collection", within="name"),

@@ -21,8 +21,9 @@ from nftsync.cli.output import (
     say_truncated,
     utc_times,
     wallet_name,
+    wrapped,
 )
-from nftsync.cli.tables import TableColumn, View, print_table, view_options, wrapped
+from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.text import counted, lasting
 
 if TYPE_CHECKING:

@@ -17,17 +17,19 @@ from nftsync.cli.output import print_json_rows, say_truncated
 from nftsync.text import MISSING, short_id, visible
 
 #: Kinds of values. In a terminal an `id` is cut to its two ends, a `time` to seconds or minutes in
-#: UTC, a `day` to the date, and a `text` in its middle. A `ref` (an id that other commands take) is
-#: cut only if the row would need another line. A `key` and a `number` are never cut. A `state` is
-#: colored. A `message`, the last column, is wrapped.
-Kind: TypeAlias = Literal["text", "id", "ref", "key", "time", "day", "number", "state", "message"]
+#: UTC, a `window` to its end, a `day` to the date, and a `text` in its middle. A `ref` (an id that
+#: other commands take) is cut only if the row would need another line. A `key` and a `number` are
+#: never cut. A `state` is colored. A `message`, the last column, is wrapped.
+Kind: TypeAlias = Literal[
+    "text", "id", "ref", "key", "time", "window", "day", "number", "state", "message"
+]
 _Row: TypeAlias = Mapping[str, Any]
 _Rows = TypeVar("_Rows", bound=Sequence[Any])
 
 _GAP, _BETWEEN = 2, "  "
 _INDENT = 4
-#: Widths of a short id and of times to the minute, and the least width of a message.
-_SHORT_ID, _MINUTES, _NARROWEST_MESSAGE = 13, 16, 30
+#: Widths of a short id, of times to the minute and of a short window; least width of a message.
+_SHORT_ID, _MINUTES, _WINDOW, _NARROWEST_MESSAGE = 13, 16, 22, 30
 #: What to cut to fit a row in a line, the least first: widths of refs, times and texts.
 _CUTS = (
     (60, 19, 60),
@@ -49,9 +51,10 @@ _DIGITS = 24
 class TableColumn(NamedTuple):
     """Column of a table.
 
-    `key` names the values in a row. `name` names labels to show instead of ids; complete tables
-    have a column for each. A terminal shows an `optional` column only if each row then fits in a
-    line, and a column only if some value is not the start of that in the column `within`.
+    `key` names the values in a row. `name` names labels to show instead of ids, and `start` the
+    start of a `window` that ends at `key`; complete tables have a column for each. A terminal shows
+    an `optional` column only if each row then fits in a line, and a column only if some value is
+    not the start of that in the column `within`.
     """
 
     heading: str
@@ -60,6 +63,7 @@ class TableColumn(NamedTuple):
     name: str | None = None
     optional: bool = False
     within: str | None = None
+    start: str | None = None
 
 
 wide_option = options.flag("--wide", "Show ids, times and texts in full, in a wide table.")
@@ -114,12 +118,6 @@ def print_table(
         click.echo("\n".join(lines))
 
 
-def wrapped(text: str) -> str:
-    """Wrap a text to the width of the terminal, if stdout is one."""
-    width = _terminal_width()
-    return text if width is None else click.wrap_text(text, width)
-
-
 def _terminal_width() -> int | None:
     return get_terminal_size().columns if sys.stdout.isatty() else None
 
@@ -150,7 +148,10 @@ def table_lines(
 
 
 def _whole(column: TableColumn) -> Iterator[TableColumn]:
-    if column.name is None:
+    if column.start is not None:
+        yield TableColumn(column.heading, column.key, "time")
+        yield TableColumn(column.start.replace("_", " "), column.start, "time")
+    elif column.name is None:
         yield column
     else:
         yield TableColumn(column.heading, column.name)
@@ -158,7 +159,7 @@ def _whole(column: TableColumn) -> Iterator[TableColumn]:
 
 
 def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
-    _, key, kind, name, *_ = column
+    _, key, kind, name, *_, since = column
     # A key wider than the terminal would be broken.
     longest = {"id": 0, "number": _DIGITS, "key": (width or 0) - _INDENT}.get(kind)
 
@@ -168,11 +169,24 @@ def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
         shown = MISSING if value is None else visible(str(value)) or MISSING
         if width is None or label is not None:
             return shown
+        if since is not None:
+            return _window(row[since], shown)
         if kind in {"time", "day"}:
             return shown[: 19 if kind == "time" else 10].replace("T", " ")
         return shown if longest is None or len(shown) <= longest else short_id(shown)
 
     return text
+
+
+def _window(start: str | None, end: str) -> str:
+    """Return the time between two times: to minutes, or to seconds within a minute."""
+    start, end = ((at or "")[:19].replace("T", " ") for at in (start, end))
+    if start[:_MINUTES] == end[:_MINUTES]:
+        return start if start == end else f"{start}–{end[17:]}"
+    start, end = start[:_MINUTES], end[:_MINUTES]
+    if not start:
+        return f"until {end}"
+    return f"{start}–{end[11:] if start[:10] == end[:10] else end}"
 
 
 class _Layout:
@@ -182,7 +196,7 @@ class _Layout:
         self._columns = columns
         self._fitted = width is not None
         self._isolates = self._fitted or sys.stdout.isatty()
-        in_utc = {"time"} if self._fitted else {"time", "day"}
+        in_utc = {"time", "window"} if self._fitted else {"time", "day"}
         self._headings = [
             f"{column.heading} (UTC)" if column.kind in in_utc else column.heading
             for column in columns
@@ -213,7 +227,7 @@ class _Layout:
                 empty[place] = column.heading
             elif len(values) == 1:
                 value = cut_middle(values.pop(), _QUOTED)
-                unit = " UTC" if column.kind == "time" else ""
+                unit = " UTC" if column.kind in {"time", "window"} else ""
                 same[place] = f"{column.heading} {isolated(value)}{unit}"
             elif whole is not None and all(
                 row[place] == MISSING or row[whole].startswith(row[place]) for row in rows
@@ -256,6 +270,7 @@ class _Layout:
         ref, time, text = cuts
         message = max(text, _NARROWEST_MESSAGE)
         most = {"ref": ref, "time": time, "text": text, "message": message}
+        most |= {"window": _WINDOW} if time == _MINUTES else {}
         columns = zip(self._widths, self._kinds, self._headings, strict=True)
         return [
             min(natural, width - _INDENT, max(most.get(kind, natural), length(heading)))
@@ -334,4 +349,5 @@ _SHORTENED: dict[str, Callable[[str, int], str]] = {
     "text": cut_middle,
     "ref": lambda text, _: short_id(text),
     "time": lambda text, _: text[:_MINUTES],
+    "window": lambda text, _: f"until {text[-_MINUTES:]}",
 }

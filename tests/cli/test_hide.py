@@ -106,6 +106,7 @@ def test_unknown_names_are_errors_that_say_what_to_do_and_change_nothing(spammed
         assert "\x1b" not in done.err
     for words in (("hide",), ("hide", OWN, "--suggest"), ("unhide",)):
         command(*words).tells("name contracts or tokens")
+    command("hide", "--suggest", "--reason", "spam").tells("--reason", "--suggest")
     assert command("hidden", "--json") == before
     command("hidden", "-d", spammed.with_name("none.db")).tells("no database", code=1)
 
@@ -223,6 +224,24 @@ def test_a_sync_reads_the_hidden_file(site, command, tmp_path, monkeypatch):
     assert (None, token, None, "file") in entries(command)
     command("unhide", token, first, second).says("Shown again")
     assert entries(command) == []
+
+
+def test_a_sync_and_check_note_entries_of_the_file_that_name_nothing_yet(site, command, tmp_path):
+    file = tmp_path / "spam.csv"
+    (tmp_path / "nftsync.toml").write_text('hidden_file = "spam.csv"\n')
+    known = frames.holdings(site.database).iloc[0]
+    lines = [f"{known['contract'].upper().replace('X', 'x')},", f",{known['token_id']}"]
+    sync = ("sync", *site.ids, "--base-url", site.server.url)
+    check = ("check", site.ids[0], "--base-url", site.server.url)
+    note = "entries that name nothing in the database yet: 2 of 4; they hide it when it appears"
+    for unknown in ([CLAIM, f",{token_id(77)}"], []):
+        file.write_text("\n".join(["contract_address,token_id", *lines, *unknown]))
+        for words in (sync, check, (*sync, "--json")):
+            done = command(*words).says()
+            assert done.said.count(note) == bool(unknown), words
+            assert f"{file}: {note}" in done.err or words == check or not unknown
+        assert note not in done.out
+    assert len(entries(command)) == 2
 
 
 def test_a_hidden_contract_also_hides_what_arrives_later(site, command):

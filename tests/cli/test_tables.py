@@ -11,6 +11,7 @@ from contextlib import suppress
 from itertools import chain
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -18,6 +19,7 @@ from rich.cells import cell_len
 from nftsync.cli.cells import cut_middle
 from nftsync.cli.tables import TableColumn, table_lines
 from nftsync.text import visible
+from tests.kit.database import at
 from tests.kit.mirrored_site import run
 
 UUIDS = st.uuids().map(str)
@@ -139,6 +141,37 @@ def test_an_optional_column_is_shown_only_if_the_row_then_fits_in_a_line():
     assert (len(lines), below) == (2, ["More columns with --wide: webhook."])
 
 
+WINDOW = TableColumn("observed", "observed_at", "window", start="observed_after")
+
+
+@pytest.mark.parametrize(
+    ("after", "until", "whole", "short"),
+    [
+        ("2026-11-24T14:05:01.0Z", "2026-11-24T14:10:59.9Z", "2026-11-24 14:05–14:10", None),
+        ("2026-11-24T14:05:01.0Z", "2026-11-24T14:05:59.9Z", "2026-11-24 14:05:01–59", None),
+        ("2026-11-24T14:05:01.0Z", "2026-11-24T14:05:01.9Z", "2026-11-24 14:05:01", None),
+        (None, "2026-11-24T14:10:59.9Z", "until 2026-11-24 14:10", None),
+        (
+            "2026-11-23T14:05:01.0Z",
+            "2026-11-24T14:10:59.9Z",
+            "2026-11-23 14:05–2026-11-24 14:10",
+            "until 2026-11-24 14:10",
+        ),
+    ],
+)
+def test_a_window_is_shown_in_one_column_and_cut_to_its_end(after, until, whole, short):
+    row = {"observed_after": after, "observed_at": until, "name": "x" * 50}
+    columns = (WINDOW, TableColumn("name", "name"))
+    head, (line,) = table_lines([[row]], columns, 100)
+    assert head[0].startswith("observed (UTC)")
+    assert line == f"{whole}  {'x' * 50}"
+    _, (line,) = table_lines([[row]], columns, 46)
+    assert line.startswith(f"{short or whole}  x")
+    head, (line,) = table_lines([[row]], columns, None)
+    assert head[0].split("  ")[:1] == ["observed (UTC)"]
+    assert line.split()[:2] == [until, after or "–"]
+
+
 def test_a_right_to_left_name_keeps_the_order_of_its_row():
     rows = held("حدائق الضوء #29", "Salt 2")
     for width in (60, 80, 120):
@@ -184,16 +217,18 @@ def test_each_listing_fits_the_terminal_and_wide_shows_all(site, command, monkey
         assert not re.search("^    ", command(words).out, re.MULTILINE), words
 
 
-def in_terminal(width, *words, **environ):
-    """Run a command in a terminal, and return what it printed."""
+def in_terminal(width, *words, messages=False, **environ):
+    """Run a command in a terminal, and return its output, also its messages if asked."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, width))
     kept = {
         name: value for name, value in os.environ.items() if name not in {"COLUMNS", "NO_COLOR"}
     }
     started = [sys.executable, "-m", "nftsync", *map(str, words)]
+    environ = {**kept, "TERM": "xterm-256color", **environ}
+    stderr = theirs if messages else None
     with subprocess.Popen(
-        started, stdout=theirs, stdin=theirs, env={**kept, "TERM": "xterm-256color", **environ}
+        started, stdout=theirs, stdin=theirs, stderr=stderr, env=environ
     ) as process:
         os.close(theirs)
         shown = b""
@@ -203,6 +238,25 @@ def in_terminal(width, *words, **environ):
         assert process.wait() == 0
     os.close(ours)
     return shown.decode().replace("\r\n", "\n")
+
+
+def test_removals_take_one_line_each_at_80_columns_and_notes_break_at_spaces(build):
+    build.insert("contracts", contract="KT1", contract_address="KT1", given_name="Salt Harbours")
+    for number in (1, 2, 3):
+        build.wallet(number, label=f"Artist royalties {number}")
+        build.token(number, contract_address="KT1" if number < 3 else None, name=f"Ferry {number}")
+        build.balance(number, number, "1", 1)
+        values = {"old_amount": "100", "new_amount": "3" if number == 1 else None, "emptied": 0}
+        values |= {"held": 1, "observed_at": at(number), "read_at": at(number)}
+        build.insert("removal_rows", wallet_no=number, token_no=number, **values)
+    words = ("removals", "-d", build.close())
+    table = in_terminal(80, *words).split("\n\n")[1]
+    assert table.count("no longer listed") == 2
+    assert not re.search("^    ", table, re.MULTILINE)
+    assert max(map(cell_len, table.splitlines())) <= 80
+    assert "More columns with --wide: observed." in table
+    shown = in_terminal(40, *words, "--limit", 1, messages=True)
+    assert "1 of 3 removals. Show all: --limit 0, or\n--json." in shown
 
 
 def test_a_terminal_shows_states_in_color_unless_told_not_to(site, command):
