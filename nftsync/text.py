@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from urllib.parse import SplitResult
 
 
@@ -47,6 +48,12 @@ _QUOTED = 60
 def quoted(text: str) -> str:
     """Return the user's text for an error, shortened."""
     return repr(text) if len(text) <= _QUOTED else f"{text[:_QUOTED]!r}..."
+
+
+def matching(name: str, names: Iterable[str]) -> set[str]:
+    """Return the names that equal `name`, or else those that do so in any case."""
+    names = {*names}
+    return names & {name} or {other for other in names if other.casefold() == name.casefold()}
 
 
 def size(number: int) -> str:

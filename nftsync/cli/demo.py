@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from nftsync.cli import options
 from nftsync.cli.holdings import HOLDING, holdings_of
 from nftsync.cli.movements import TRANSFER, amount_pages
-from nftsync.cli.output import one_line, program, say
+from nftsync.cli.output import one_line, program, say, say_line
 from nftsync.cli.tables import print_table
 from nftsync.sandbox import GREATEST_TIME_SCALE
 
@@ -104,18 +104,15 @@ def notebook(
     from nftsync.notebooks.jupyter import open_notebooks, require_notebook_extra
     from nftsync.store.schema import opened_as_is
 
-    def tell(text: str) -> None:
-        say(one_line(text))
-
     require_notebook_extra()
     config_file = None if config is None else Path(config)
     loaded = settings.load({"database": database}, config=config_file)
     if database is not None:
         with opened_as_is(loaded.database):
             """Fail on an invalid database before JupyterLab starts."""
-    opened = named_or_demo(loaded.database, loaded.sources["database"], tell)
+    opened = named_or_demo(loaded.database, loaded.sources["database"], say_line)
     file = settings.settings_file(config_file)
-    open_notebooks(Path(directory), opened, file, tell, port=port, browser=not no_browser)
+    open_notebooks(Path(directory), opened, file, say_line, port=port, browser=not no_browser)
 
 
 @click.command()

@@ -184,14 +184,7 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
 )
 @view_options("Print all selected changes as JSON.", "Number of newest rows; 0 shows all.")
 def changes(
-    settings: Settings,
-    *,
-    since: str | None,
-    until: str | None,
-    after: int | None,
-    follow: bool,
-    view: View,
-    **filters: Any,
+    settings: Settings, *, after: int | None, follow: bool, view: View, **filters: Any
 ) -> None:
     """Show changes of balances (the change feed), oldest first.
 
@@ -209,13 +202,13 @@ def changes(
     """
     from nftsync.reports.change_feed import POLL_SECONDS, ChangeFeed
 
-    if follow and until is not None:
+    if follow and filters["until"] is not None:
         raise click.UsageError("--follow waits for new changes; it cannot be used with --until")
     with ChangeFeed.open(settings.database, live=follow) as feed:
-        before, last = feed.filter_by(since=since, until=until, **filters)
+        before, last = feed.filter_by(**filters)
         start = max(after or 0, before)
         if follow:
-            from_now_on = after is None and since is None
+            from_now_on = after is None and filters["since"] is None
             wait = _wait_while_read(POLL_SECONDS)
             for page in feed.follow(feed.newest() if from_now_on else start, wait):
                 click.echo(b"".join(json_line(change) + b"\n" for change in page), nl=False)

@@ -50,9 +50,7 @@ _GROUPS = {
 @filter_options
 @hidden_option
 @view_options("Print all transfers as JSON.", "Number of newest rows; 0 shows all.")
-def transfers(
-    settings: Settings, *, since: str | None, until: str | None, view: View, **filters: Any
-) -> None:
+def transfers(settings: Settings, *, view: View, **filters: Any) -> None:
     """List transfers with sender and receiver, oldest first.
 
     nftsync infers transfers from the change feed. A sender or receiver is empty if it is unknown or
@@ -68,7 +66,7 @@ def transfers(
     from nftsync import frames
 
     with frame_warnings():
-        frame = frames.transfers(settings.database, since, until, **filters)
+        frame = frames.transfers(settings.database, **filters)
     if view.as_json:
         _print_json(frame)
     elif frame.empty:

@@ -100,6 +100,11 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def say_line(text: str) -> None:
+    """Print a message as one line on stderr, with unsafe characters as escapes."""
+    say(one_line(text))
+
+
 def wrapped(text: str, stream: TextIO | None = None) -> str:
     """Wrap a text to the width of the terminal, if the stream (default: stdout) is one."""
     if not (stream or sys.stdout).isatty():

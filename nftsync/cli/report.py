@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nftsync.cli import options
-from nftsync.cli.output import one_line, say, typed_settings
+from nftsync.cli.output import say, say_line, typed_settings
 from nftsync.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,17 +36,7 @@ if TYPE_CHECKING:
 @options.flag(
     "--embed", "Embed the pictures in the page, so that it loads nothing from the network."
 )
-def report(
-    settings: Settings,
-    file: Path,
-    *,
-    title: str,
-    group: str | None,
-    wallet: str | None,
-    prices: str | None,
-    embed: bool,
-    **period: str | None,
-) -> None:
+def report(settings: Settings, file: Path, **parameters: Any) -> None:
     """Write a report as a single HTML file, to mail or print.
 
     The page reports on a period: the main figures and their changes, a statement, the largest
@@ -69,28 +59,21 @@ def report(
     from nftsync.notebooks.report_page import write_report
     from nftsync.settings import settings_file
 
+    group, wallet, prices = (parameters[name] for name in ("group", "wallet", "prices"))
     if group is not None and wallet is not None:
         raise click.UsageError("give --group or --wallet, not both")
     if wallets(settings.database, group=group, wallet=wallet).empty and wallet is not None:
         raise InputError(f"wallet {wallet} is unknown; to list wallets: `nftsync wallets`")
     if prices is not None:
-        prices = str(Path(prices).absolute())
+        parameters["prices"] = str(Path(prices).absolute())
         read_prices(prices)
     config = typed_settings().get("config")
-    parameters = {
-        "start": period["from"],
-        "end": period["to"],
-        "group": group,
-        "wallet": wallet,
-        "title": title,
-        "prices": prices,
-        "embed": embed,
-    }
+    parameters |= {"start": parameters.pop("from"), "end": parameters.pop("to")}
     write_report(
         file,
         settings.database,
         settings_file(None if config is None else Path(config)),
         parameters,
-        lambda text: say(one_line(text)),
+        say_line,
     )
     say(f"Wrote {file}")

@@ -89,6 +89,16 @@ def amount_columns(columns: Mapping[str, Exact], kind: AmountKind) -> dict[str, 
     return {name: column.integers() for name, column in columns.items()}
 
 
+def amounts_as_sent(
+    columns: Mapping[str, Amounts], kind: AmountKind, *, zeros: bool = True
+) -> dict[str, Any]:
+    """Return each column in the requested type, then as text; `zeros` as in `Amounts.exact`."""
+    exact = {name: column.exact(zeros=zeros) for name, column in columns.items()}
+    texts = {f"{name}_text": column.text() for name, column in columns.items()}
+    both = {**amount_columns(exact, kind), **texts}
+    return {name: both[name] for column in columns for name in (column, f"{column}_text")}
+
+
 class Amounts:
     """Column of amounts as text that parses each distinct text once."""
 

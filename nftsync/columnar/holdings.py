@@ -66,9 +66,8 @@ def read_holdings(
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
     rows = (holder >= 0) & (token >= 0) & tokens.in_contract(contract, balances.tokens)
-    left_out = rows & left_out
+    hidden_holdings = rows & left_out & balances.amounts.nonzero()
     rows &= ~left_out
-    hidden_holdings = left_out & balances.amounts.nonzero()
     if not rows.all():
         balances, holder, token = balances.rows(rows), holder[rows], token[rows]
     by_holder, by_token = pa.array(holder), pa.array(token)

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
-from nftsync.store.database import connect_reader, explained
+from nftsync.store.database import explained
+from nftsync.store.schema import reading as reading_file
 from nftsync.store.schema import upgraded
 
 #: Rows held as Python objects at a time, few enough for the processor's cache.
@@ -119,7 +120,7 @@ def reading(db: Store | Source) -> Iterator[Source]:
         return
     database = getattr(db, "conn", db)
     if isinstance(database, sqlite3.Connection):
-        with explained("the connection"), _snapshot(database) as source:
+        with explained("the connection"), _snapshot_of(database) as source:
             yield source
         return
     if database is None:
@@ -131,22 +132,17 @@ def reading(db: Store | Source) -> Iterator[Source]:
             f"cannot read frames from type {type(db).__name__}; use a path, a sqlite3.Connection, "
             "a sqlite_utils.Database, or None for the configured database"
         )
-    path = os.fspath(database)
-    with (
-        explained(path),
-        closing(connect_reader(path)) as connection,
-        _snapshot(connection, path) as source,
-    ):
-        yield source
+    with reading_file(os.fspath(database)) as connection, closing(connection.cursor()) as cursor:
+        yield Source(cursor)
 
 
 @contextmanager
-def _snapshot(connection: sqlite3.Connection, name: str | None = None) -> Iterator[Source]:
+def _snapshot_of(connection: sqlite3.Connection) -> Iterator[Source]:
     text_factory = connection.text_factory
     connection.text_factory = str
     try:
         with (
-            upgraded(connection, name or _file_of(connection)) as readable,
+            upgraded(connection, _file_of(connection)) as readable,
             closing(readable.cursor()) as cursor,
         ):
             cursor.row_factory = None

@@ -6,10 +6,10 @@ import hashlib
 import sqlite3
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -107,13 +107,13 @@ def write_export(
                     written[name] += len(rows)
                     bar.update(len(rows))
 
-            tables = [_Table(name, _kinds(name, as_of), chunks_of(name)) for name in TABLES]
+            tables = {name: _kinds(name, as_of) for name in TABLES}
             if file_format == "xlsx":
-                _write_workbook(partial / _WORKBOOK, tables, manifest)
+                _write_workbook(partial / _WORKBOOK, tables, chunks_of, manifest)
             else:
-                for table in tables:
-                    _write_table(partial / f"{table.name}.{file_format}", table)
-        for name, kinds, _ in tables:
+                for name, kinds in tables.items():
+                    _write_table(partial / f"{name}.{file_format}", kinds, chunks_of(name))
+        for name, kinds in tables.items():
             in_workbook = file_format == "xlsx"
             path = partial / (_WORKBOOK if in_workbook else f"{name}.{file_format}")
             with path.open("rb") as file:
@@ -167,38 +167,35 @@ def _kinds(name: str, as_of: str | None) -> dict[str, ColumnKind]:
     return {name: column.kind for name, column in columns.items()}
 
 
-class _Table(NamedTuple):
-    """A table to write: its columns' kinds, and its rows."""
-
-    name: str
-    kinds: dict[str, ColumnKind]
-    chunks: Iterator[Rows]
-
-
-def _write_table(path: Path, table: _Table) -> None:
+def _write_table(path: Path, kinds: dict[str, ColumnKind], chunks: Iterator[Rows]) -> None:
     create_private(path)
     with path.open("wb") as file:
         if path.suffix == ".parquet":
-            write_rows(file, table.kinds, table.chunks)
+            write_rows(file, kinds, chunks)
         else:
-            write_csv(file, table.kinds.items(), table.chunks)
+            write_csv(file, kinds.items(), chunks)
 
 
 _WORKBOOK = "nftsync.xlsx"
 
 
-def _write_workbook(path: Path, tables: list[_Table], manifest: Manifest) -> None:
+def _write_workbook(
+    path: Path,
+    tables: dict[str, dict[str, ColumnKind]],
+    chunks_of: Callable[[str], Iterator[Rows]],
+    manifest: Manifest,
+) -> None:
     """Write a sheet per table after a sheet that explains the columns."""
     create_private(path)
     with path.open("wb") as file, workbook(file, path.parent) as book:
         about = book.add("about")
         sheets = [
-            book.write(book.add(name), list(kinds.items()), chunks)
-            for name, kinds, chunks in tables
+            book.write(book.add(name), list(kinds.items()), chunks_of(name))
+            for name, kinds in tables.items()
         ]
         explained = [
             (name, column, *columns_of(name, as_of=manifest.as_of is not None)[column][1:4])
-            for name, kinds, _ in tables
+            for name, kinds in tables.items()
             for column in kinds
         ]
         headings = ("sheet", "column", "unit", "meaning", "source")

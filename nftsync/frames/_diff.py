@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
+from nftsync.columnar.amounts import AmountKind, Amounts, amounts_as_sent
 from nftsync.columnar.balances import STEPS, change_log, change_span
 from nftsync.columnar.columns import TEXT, Rows, Times, frame_of, moments, text, times
 from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
@@ -155,16 +155,12 @@ def diff(
         window = window.rows(rows)
         wallet_names = wallet_columns(source, window.wallets)
         counterparties = wallet_columns(source, counterparty[rows], "counterparty")
-    both = {"before": window.before.exact(zeros=False), "after": window.after.exact(zeros=False)}
-    exact = amount_columns(both, amounts)
+    sides = {"before": window.before, "after": window.after}
     frame = frame_of(
         {
             **wallet_names,
             **tokens.named(window.tokens),
-            "before": exact["before"],
-            "before_text": window.before.text(),
-            "after": exact["after"],
-            "after_text": window.after.text(),
+            **amounts_as_sent(sides, amounts, zeros=False),
             "kind": text(pa.array(kind[rows], TEXT)),
             **counterparties,
             "changed_at": times(window.changed_at),

@@ -152,13 +152,14 @@ def holdings_over_time(
             steps.group[:], names = groups_of_steps(
                 source, by, {"wallet": wallets, "token": tokens}
             )
-    if not len(steps.at):
-        return marked(_frame(steps, names, amounts), hidden_holdings)
-    first = int(steps.at.min()) if begins is None else ticks_of(begins)
-    if first > ends:
-        return marked(_frame(steps.rows(np.arange(0)), names, amounts), hidden_holdings)
-    steps = _clipped(steps, first)
-    steps = steps.summed() if period is None else _by_period(steps, period, first, ends)
+    if len(steps.at):
+        first = int(steps.at.min()) if begins is None else ticks_of(begins)
+        if first > ends:
+            steps = steps.rows(np.arange(0))
+        elif period is None:
+            steps = _clipped(steps, first).summed()
+        else:
+            steps = _by_period(_clipped(steps, first), period, first, ends)
     return marked(_frame(steps, names, amounts), hidden_holdings)
 
 

@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import pandas as pd
 
-from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns, sums_by_group
+from nftsync.columnar.amounts import AmountKind, Amounts, amounts_as_sent, sums_by_group
 from nftsync.columnar.balances import GREATEST, change_log, change_span
 from nftsync.columnar.columns import (
     INTEGER,
@@ -130,19 +130,13 @@ def changes(
         wallets, token_numbers = wallet_no.to_numpy(), token_no.to_numpy()
         names = wallet_columns(source, wallets)
         tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers))
-    old_amounts, new_amounts = Amounts(old), Amounts(new)
-    exact = amount_columns(
-        {"old_amount": old_amounts.exact(), "new_amount": new_amounts.exact()}, amounts
-    )
+    sides = {"old_amount": Amounts(old), "new_amount": Amounts(new)}
     return frame_of(
         {
             "change_id": change.to_numpy().copy(),
             **names,
             **tokens.named(token_numbers),
-            "old_amount": exact["old_amount"],
-            "old_amount_text": old_amounts.text(),
-            "new_amount": exact["new_amount"],
-            "new_amount_text": new_amounts.text(),
+            **amounts_as_sent(sides, amounts),
             "observed_at": times(moments(observed)),
             "baseline": baseline.to_numpy() != 0,
             "run_id": integers(run),

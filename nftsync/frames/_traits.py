@@ -91,14 +91,12 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
         left_out = hidden_rows(source, tokens.numbers, include=hidden)
     contracts, _ = contract_groups(tokens.content["contract_address"])
     extra = tokens.content["extra"]
-    selected = flags(pc.match_substring(extra, '"attributes":'))
     in_contract = tokens.in_contract(wanted, tokens.numbers)
-    selected &= in_contract
+    selected = flags(pc.match_substring(extra, '"attributes":')) & in_contract
     hidden_tokens = selected & left_out
-    selected &= ~left_out
     places: list[int] = []
     pairs: list[Trait] = []
-    for place in np.flatnonzero(selected).tolist():
+    for place in np.flatnonzero(selected & ~left_out).tolist():
         of_token = dict.fromkeys(traits_of(extra[place].as_py()))
         places += [place] * len(of_token)
         pairs += of_token

@@ -225,20 +225,18 @@ def transfers(
         token_numbers = movements.tokens[rows]
         tokens = read_tokens(source, NAMING, wanted=np.unique(token_numbers[selected]))
         selected &= tokens.in_contract(filters.contract, token_numbers)
-        is_hidden = selected & hidden_rows(source, token_numbers, include=hidden)
-        unusable = selected & (sides.senders < 0) & (sides.receivers < 0)
-        left_out = is_hidden & ~unusable
-        selected &= ~is_hidden
-        unusable &= selected
-        if unusable.any():
-            excluded = counted(int(np.count_nonzero(unusable)), "change")
+        is_hidden = hidden_rows(source, token_numbers, include=hidden)
+        usable = (sides.senders >= 0) | (sides.receivers >= 0)
+        if unusable := int(np.count_nonzero(selected & ~is_hidden & ~usable)):
             warnings.warn(
-                f"{excluded} excluded: an amount is not a whole number; frames.changes lists them",
+                f"{counted(unusable, 'change')} excluded: an amount is not a whole number;"
+                " frames.changes lists them",
                 NftsyncWarning,
                 stacklevel=2,
             )
-        selected &= ~unusable
-        left_out &= (sides.senders >= 0) | (sides.receivers >= 0)
+        selected &= usable
+        left_out = selected & is_hidden
+        selected &= ~is_hidden
         rows = rows[selected]
         sides = _Sides.of(movements, rows)
         senders = wallet_columns(source, sides.senders, "from")

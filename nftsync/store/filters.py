@@ -10,7 +10,7 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.store.contracts import is_hex_address, near_contracts
 from nftsync.store.wallets import GroupNames, Reader, WalletIds, ids_in, ids_in_groups
-from nftsync.text import quoted
+from nftsync.text import matching, quoted
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,8 @@ def contract_named(database: Reader, named: object) -> str:
     contracts = database.execute(query).fetchall()
     if any(contract == named for contract, _, _ in contracts):
         return named
-    names = [(contract, name) for contract, _, name in contracts if name is not None]
-    matches = [contract for contract, name in names if name == named] or [
-        contract for contract, name in names if name.casefold() == named.casefold()
-    ]
+    same = matching(named, (name for *_, name in contracts if name is not None))
+    matches = [contract for contract, _, name in contracts if name in same]
     if len(matches) == 1:
         return str(matches[0])
     if matches:

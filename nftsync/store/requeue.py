@@ -10,18 +10,14 @@ import re
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nftsync.errors import InputError
+from nftsync.provider.webhooks import Unusable, Webhook
 from nftsync.records import normalize_uuid
 from nftsync.store.database import over_keys
-from nftsync.store.mirror import BatchSize
+from nftsync.store.mirror import BatchSize, Mirror
 from nftsync.times import now
-
-if TYPE_CHECKING:
-    from nftsync.provider.webhooks import Unusable, Webhook
-    from nftsync.store.mirror import Mirror
-
 
 #: Limits of one transaction: bytes written or freed, and quarantined webhooks.
 _STEP_BYTES = 8_000_000
@@ -188,8 +184,6 @@ def _read_again(
     quarantined: Iterable[tuple[int, str]],
     read: Callable[[bytes], Webhook | Unusable],
 ) -> Iterator[Requeued]:
-    from nftsync.provider.webhooks import Unusable
-
     usable: list[tuple[int, Webhook]] = []
     size = 0
     for number, webhook_id in quarantined:

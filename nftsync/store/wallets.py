@@ -17,7 +17,7 @@ from nftsync.records import is_uuid
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import named_rows, over_keys
 from nftsync.store.schema import reading
-from nftsync.text import counted, quoted
+from nftsync.text import counted, matching, quoted
 from nftsync.times import now
 
 _STEP = 2_000
@@ -347,9 +347,7 @@ def ids_in_groups(database: Reader, group: GroupNames) -> list[str]:
     for name in names:
         if not isinstance(name, str):
             raise InputError(f"{name!r:.{_LONGEST}} is not a group; give its name as text")
-        same = {other for other in groups if other == name} or {
-            other for other in groups if other.casefold() == name.casefold()
-        }
+        same = matching(name, groups)
         if not same:
             wallets = database.execute("SELECT count(*) FROM wallets").fetchone()[0]
             raise InputError(_no_group(name, wallets, groups))
