@@ -64,17 +64,17 @@ def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path
     Raises:
         InputError: the contract or token is not hidden, or the hidden file has its entry.
     """
-    given, of_file = (
+    by_person, by_file = (
         connection.execute(_REMOVE, (*entry, source)).rowcount for source in ("given", "file")
     )
-    if of_file and file is not None:
+    if by_file and file is not None:
         raise InputError(
             f"{quoted(named)} is listed in hidden_file ({file}); remove its line, then run"
             " `nftsync sync`"
         )
     query = f"SELECT 1 FROM {HIDDEN_TOKENS} WHERE token_id = ?"
     by_contract = any(connection.execute(query, (entry.token_id,)))
-    if not (given or of_file):
+    if not (by_person or by_file):
         raise InputError(
             f"{quoted(named)} is hidden through its contract. Unhide the contract:"
             " `nftsync unhide CONTRACT`; to find it: `nftsync hidden`"
@@ -105,18 +105,16 @@ def store_hidden_file(connection: sqlite3.Connection, file: Reasons, at: str) ->
 
 def note_unknown(connection: sqlite3.Connection, entries: Collection[Hidden]) -> str:
     """Return a note on the entries that name nothing in the database; empty without any."""
-    (known,) = over_keys(
+    (count,) = over_keys(
         connection,
         "SELECT count(*) FROM json_each(?) e WHERE e.value ->> 0 IN"
         " (SELECT contract FROM sampled_tokens) OR e.value ->> 1 IN (SELECT token_id FROM tokens)",
         entries,
     ).fetchone()
-    unknown = f"{len(entries) - known:,} of {len(entries):,}"
-    return (
-        f"entries that name nothing in the database yet: {unknown}; they hide it when it appears"
-        if known < len(entries)
-        else ""
-    )
+    if count == len(entries):
+        return ""
+    unknown = f"{len(entries) - count:,} of {len(entries):,}"
+    return f"entries that name nothing in the database yet: {unknown}; they hide it when it appears"
 
 
 _KNOWN: Final = """
@@ -133,15 +131,15 @@ def entry_named(connection: sqlite3.Connection, named: str) -> Hidden:
         InputError: neither the tokens nor the entries have it.
     """
     entry = Hidden(None, named.lower()) if is_uuid(named) else Hidden(contract_key(named), None)
-    known = any(connection.execute(_KNOWN, entry))
-    if not known and entry.contract is None:
+    if any(connection.execute(_KNOWN, entry)):
+        return entry
+    if entry.contract is None:
         raise InputError(
             f"token {quoted(named)} is not in the database; find its id: `nftsync find NAME`"
         )
-    if not known:
-        entry = Hidden(contract_key(contract_named(connection, named)), None)
-        if not any(connection.execute(_KNOWN, entry)):
-            raise unknown_contract(connection, named)
+    entry = Hidden(contract_key(contract_named(connection, named)), None)
+    if not any(connection.execute(_KNOWN, entry)):
+        raise unknown_contract(connection, named)
     return entry
 
 
