@@ -51,7 +51,7 @@ def quoted(text: str) -> str:
 
 
 def matching(name: str, names: Iterable[str]) -> set[str]:
-    """Return the names that equal `name`; without any, the names that equal it in any case."""
+    """Return the names that equal `name`, in any case if none does."""
     names = {*names}
     return names & {name} or {other for other in names if other.casefold() == name.casefold()}
 

@@ -101,7 +101,7 @@ def say(text: str) -> None:
 
 
 def say_line(text: str) -> None:
-    """Print a message as one line on stderr, with unsafe characters as escapes."""
+    """Print a message as one safe line on stderr."""
     say(one_line(text))
 
 

@@ -92,7 +92,7 @@ def amount_columns(columns: Mapping[str, Exact], kind: AmountKind) -> dict[str, 
 def amounts_as_sent(
     columns: Mapping[str, Amounts], kind: AmountKind, *, zeros: bool = True
 ) -> dict[str, Any]:
-    """Return each column in the requested type, then as text; `zeros` as in `Amounts.exact`."""
+    """Return each column in the requested type, then as text."""
     exact = {name: column.exact(zeros=zeros) for name, column in columns.items()}
     texts = {f"{name}_text": column.text() for name, column in columns.items()}
     both = {**amount_columns(exact, kind), **texts}

@@ -44,10 +44,7 @@ _REMOVE: Final = "DELETE FROM hidden WHERE contract IS ? AND token_id IS ? AND s
 def hide(
     connection: sqlite3.Connection, entries: Iterable[Hidden], reason: str | None, at: str
 ) -> None:
-    """Store given entries, in a write transaction; an entry that exists keeps its time.
-
-    It also keeps its reason, if `reason` is None.
-    """
+    """Store given entries, in a write transaction."""
     connection.executemany(_STORE, [(*entry, reason, "given", at) for entry in entries])
 
 
