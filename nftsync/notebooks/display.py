@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import partial
-from html import escape
 from itertools import chain
 from numbers import Number
 from pathlib import Path
@@ -16,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nftsync.columnar.inputs import load_holdings
 from nftsync.errors import NftsyncWarning
+from nftsync.notebooks.pages import part
 from nftsync.text import MISSING, lasting, visible, without_controls
 from nftsync.times import parse_time
 
@@ -50,15 +51,17 @@ _HEIGHT = 450
 
 def show_heading(heading: str, text: str = "") -> None:
     """Show a heading and a sentence below it."""
-    lead = f"<p>{escape(without_controls(text))}</p>" if text else ""
-    display_html(f"<h2>{escape(heading)}</h2>{lead}")
+    display_html(part("heading", heading=heading, text=text))
+
+
+def show_lines(*texts: str) -> None:
+    """Show paragraphs; leaves out empty ones."""
+    if html := part("lines", texts=filter(None, texts)):
+        display_html(html)
 
 
 #: The most characters of a text.
 _WIDTH = 120
-#: The most characters of a cell that never wraps: times, ids, most names.
-_UNBROKEN = 24
-_NO_BREAK = "; white-space: nowrap"
 
 
 def show_table(
@@ -73,8 +76,7 @@ def show_table(
     from nftsync.frames import brief
 
     if frame.empty:
-        if none:
-            display_html(f"<p>{escape(none)}</p>")
+        show_lines(none)
         return
     head = frame.head(most)
     lengths = head.select_dtypes("timedelta")
@@ -84,13 +86,16 @@ def show_table(
     rows = brief(head.assign(**texts), width=_WIDTH, all=True)
     named = [ids for names, ids in IDS_NAMED.items() if names in rows.columns]
     rows = rows.drop(columns=chain(*named), errors="ignore")
-    shown = [_texts(rows[name]) for name in rows.columns]
-    numeric = [_are_numbers(head[name]) for name in rows.columns]
-    heads = [_HEADS.get(name, str(name).replace("_", " ")) for name in rows.columns]
-    table = _table(heads, shown, numeric, kind=" nftsync-total" * total)
-    rest = len(frame) - len(rows)
-    more = f"<p>{rest:,} more rows are not shown.</p>" if rest else ""
-    display_html(table + more)
+    cells = [_texts(rows[name]) for name in rows.columns]
+    table = part(
+        "table",
+        heads=[_HEADS.get(name, str(name).replace("_", " ")) for name in rows.columns],
+        rows=zip(*cells, strict=True),
+        numeric=[_are_numbers(head[name]) for name in rows.columns],
+        rest=len(frame) - len(rows),
+        total=total,
+    )
+    display_html(table)
 
 
 #: Headings for columns of names or ids.
@@ -112,32 +117,10 @@ def _are_numbers(column: pd.Series) -> bool:
     return all(isinstance(value, Number) and not isinstance(value, bool) for value in values)
 
 
-def _table(
-    heads: list[str], columns: list[list[str]], right: list[bool], size: str = "", kind: str = ""
-) -> str:
-    """Return an HTML table with numbers aligned right; it scrolls in a narrow window."""
-    sides = [f"text-align: {'right' if is_right else 'left'}{size}" for is_right in right]
-    head = "".join(
-        f'<th style="{side}{_NO_BREAK}">{escape(name)}</th>'
-        for side, name in zip(sides, heads, strict=True)
-    )
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f'<td style="{side}{_NO_BREAK if len(cell) <= _UNBROKEN else ""}">{escape(cell)}</td>'
-            for side, cell in zip(sides, cells, strict=True)
-        )
-        + "</tr>\n"
-        for cells in zip(*columns, strict=True)
-    )
-    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody>\n</table>"
-    return f'<div class="nftsync-table{kind}" style="overflow-x: auto">{table}</div>'
-
-
 def _texts(column: pd.Series) -> list[str]:
     """Format a column's values; shares are in percent, and changes have a sign."""
     if column.name == "change":
-        return [f"{value:+,}" if value else "±0" for value in column]
+        return [_change(value) for value in column]
     is_share = re.fullmatch("(?:.+_)?share", str(column.name)) is not None
     return [
         _percent(value) if is_share and isinstance(value, float) else _text(value)
@@ -158,8 +141,8 @@ def _text(value: Any) -> str:
         return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
+    if isinstance(value, int | Decimal):
+        return exact_text(value)
     if isinstance(value, float):
         return "<0.001" if 0 < value < 0.0005 else f"{value:,.3f}"
     return without_controls(str(value)) or MISSING
@@ -179,28 +162,46 @@ def _age(length: pd.Timedelta) -> str:
     return MISSING if pd.isna(length) else lasting(length.total_seconds())
 
 
-def show_figures(figures: Mapping[str, object], *, none: str = "None.") -> None:
-    """Show a few texts or numbers in large type, each below its name."""
-    if not figures:
-        display_html(f"<p>{escape(none)}</p>")
-        return
-    texts = [[_text(value)] for value in figures.values()]
-    size = "; font-size: 1.5em; padding-right: 1.2em"
-    display_html(_table(list(figures), texts, [False] * len(texts), size))
+def show_figures(
+    figures: Mapping[str, Any], before: Mapping[str, Any] | None = None, *, none: str = "None."
+) -> None:
+    """Show a few texts or numbers in large type, and their changes if earlier ones are given."""
+    changes = {} if before is None else {name: figures[name] - before[name] for name in figures}
+    texts = [
+        (name, _text(value), _change(changes[name]) if changes else "")
+        for name, value in figures.items()
+    ]
+    if texts:
+        display_html(part("figures", figures=texts))
+    else:
+        show_lines(none)
+
+
+def _change(number: Any) -> str:
+    return f"{'+' * (number > 0)}{exact_text(number)}" if number else "±0"
+
+
+def holding_figures(holdings: pd.DataFrame) -> dict[str, int]:
+    """Return the main figures of a frame of holdings."""
+    rows = load_holdings(holdings, needs=("wallet_id", "token_id", "contract"))
+    return {
+        "NFTs": rows["token_id"].nunique(),
+        "collections": rows["contract"].nunique(),
+        "holding wallets": rows["wallet_id"].nunique(),
+        "holdings": len(rows),
+        "total amount": sum(rows["amount"].dropna()),
+    }
 
 
 def headline(db: Path, holdings: pd.DataFrame) -> dict[str, object]:
-    """Return the main figures: NFTs, collections, holding wallets, age of reads, problems."""
+    """Return the main figures of holdings, the age of reads, and the number of problems."""
     from nftsync import frames
 
-    current = holdings[holdings["held_since"].notna()]
     fresh = frames.freshness(db).set_index("what")
     (oldest,) = fresh.loc[["oldest wallet read"], "age"]
     problems = {name: int(fresh.loc[lines, "count"].sum()) for name, lines in _PROBLEMS.items()}
     return {
-        "NFTs": current["token_id"].nunique(),
-        "collections": current["contract"].nunique(),
-        "wallets holding them": current["wallet_id"].nunique(),
+        **holding_figures(holdings),
         "all wallets read within": _age(oldest),
         **{name: total for name, total in problems.items() if total},
     }

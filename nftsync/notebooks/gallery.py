@@ -11,12 +11,9 @@ import json
 import os
 import warnings
 from base64 import b64encode
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any, get_args
 
 from nftsync.errors import InputError, NftsyncWarning
@@ -26,14 +23,14 @@ from nftsync.notebooks.gallery_cards import (
     clean,
     coded,
     configured_images,
+    first_cards,
     make_cards,
     make_traits,
     select_rows,
     with_embedded,
 )
+from nftsync.notebooks.pages import markup, page, part, source
 from nftsync.provider.images import Images, WhichImages, origin
-from nftsync.store.contracts import short_address
-from nftsync.text import short_id
 from nftsync.whole_files import whole_file
 
 if TYPE_CHECKING:
@@ -43,6 +40,10 @@ _TITLE = "NFTs"
 _MOST_PAGE_SIZE = 500
 #: Default limit in a notebook, which stores these NFTs in about 8 MB.
 _IN_NOTEBOOK = 200_000
+#: Heights of a page in a notebook, with and without cards, in pixels.
+_HEIGHT, _LOW = 720, 240
+#: Rows of the table in a notebook.
+_ROWS = 24
 
 
 class Gallery:
@@ -76,16 +77,26 @@ class Gallery:
 
     def _repr_html_(self) -> str:
         cards = make_cards(self._rows, self._limit or _IN_NOTEBOOK)
-        notes = _notes(self._rows, len(cards["token"]), _ADVICE if self._limit else _SAVE_ADVICE)
-        return _output(self._page(cards, notes), cards, notes, title=self.title)
+        total = len(cards["token"])
+        notes = _notes(self._rows, total, _ADVICE if self._limit else _SAVE_ADVICE)
+        document = self._page(cards, notes)
+        return part(
+            "gallery",
+            ident=f"nftsync-gallery-{sha256(document.encode()).hexdigest()[:12]}",
+            title=self.title,
+            # In single quotes, as the page has fewer of them to escape.
+            document=markup(document.replace("&", "&amp;").replace("'", "&#39;")),
+            height=_HEIGHT if total else _LOW,
+            notes=notes,
+            cards=first_cards(cards, _ROWS),
+            rest=f"Showing the first {_ROWS} of {total:,}." if total > _ROWS else "",
+        )
 
     def _embedded_page(self) -> str:
         cards, notes = with_embedded(make_cards(self._rows, self._limit), self._rows.images)
         return self._page(cards, _notes(self._rows, len(self), _ADVICE) + notes, embedded=True)
 
     def _page(self, cards: dict[str, Column], notes: list[str], *, embedded: bool = False) -> str:
-        script = _part("gallery_choice.js") + _part("gallery.js")
-        style = _part("gallery.css")
         data = {
             "count": len(cards["token"]),
             "total": len(self._rows.frame),
@@ -95,14 +106,15 @@ class Gallery:
             "traits": make_traits(self._rows.traits, cards["token"]),
             "columns": {name: coded(values) for name, values in cards.items()},
         }
-        return Template(_part("gallery.html")).substitute(
-            policy=_policy(script, style, ["data:"] if embedded else _sources(self._rows.images)),
-            title=escape(self.title),
-            style=style,
-            notes="".join(f'<p class="notes">{escape(note)}</p>' for note in notes),
+        return page(
+            "gallery.html",
+            ("theme.css", "gallery.css"),
+            "data:" if embedded else _sources(self._rows.images),
+            source("gallery_choice.js", "gallery.js"),
+            title=self.title,
+            notes=notes,
             order="pictures first" if self._rows.pictures_first else "frame order",
-            data=_packed(data),
-            script=script,
+            data=markup(_packed(data)),
         )
 
     def save(self, path: str | os.PathLike[str], *, embed: bool = False) -> Path:
@@ -219,118 +231,15 @@ def _notes(rows: GalleryRows, shown: int, advice: str) -> list[str]:
     return notes
 
 
-def _sources(images: Images) -> list[str]:
+def _sources(images: Images) -> str:
     """Return the sources of images for the page's security policy."""
     own = [] if images.provider is None else [origin(images.provider)]
-    everywhere = {site for site in [origin(images.gateway), *own] if not site.startswith("https:")}
-    return {"all": ["https:", *sorted(everywhere)], "provider": own, "none": []}[images.which]
-
-
-def _policy(script: str, style: str, images: list[str]) -> str:
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src '{_hash(script)}'",
-            f"style-src '{_hash(style)}'",
-            " ".join(["img-src", *(images or ["'none'"])]),
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+    others = {site for site in [origin(images.gateway), *own] if not site.startswith("https:")}
+    sources = {"all": ["https:", *sorted(others)], "provider": own, "none": []}[images.which]
+    return " ".join(sources) or "'none'"
 
 
 def _packed(value: object) -> str:
     """Return compressed JSON in characters without meaning in HTML; deterministic."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
-
-
-@lru_cache
-def _part(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-_HEIGHT = 720
-#: Height of a page without cards, in pixels.
-_LOW = 240
-_ROWS = 24
-_MOST_NAME = 60
-_HEADINGS = ("image", "name", "edition", "amount", "collection", "wallet")
-
-
-def _output(page: str, cards: dict[str, Column], notes: list[str], *, title: str) -> str:
-    """Return a cell's output as HTML; `page` is the complete page."""
-    name = f"nftsync-gallery-{sha256(page.encode()).hexdigest()[:12]}"
-    # In single quotes, as the page has fewer of them to escape.
-    document = page.replace("&", "&amp;").replace("'", "&#39;")
-    return (
-        f'<div id="{name}">\n<style>\n{_style(name)}</style>\n'
-        f'<iframe hidden title="{escape(title)}" sandbox="allow-scripts" width="100%" '
-        f"height=\"{_HEIGHT if cards['token'] else _LOW}\" srcdoc='{document}'></iframe>\n"
-        f"{_table(cards, notes, title)}</div>"
-    )
-
-
-def _style(name: str) -> str:
-    # A frame without an origin learns the surrounding theme only from its color scheme.
-    return (
-        f"#{name} > iframe {{ display: block; border: 0; color-scheme: light dark; }}\n"
-        f"#{name} > section {{ display: none; }}\n"
-        f'[data-jp-theme-light="true"] #{name} > iframe {{ color-scheme: light; }}\n'
-        f'[data-jp-theme-light="false"] #{name} > iframe {{ color-scheme: dark; }}\n'
-    )
-
-
-def _table(cards: dict[str, Column], notes: list[str], title: str) -> str:
-    total = len(cards["token"])
-    shown = min(total, _ROWS)
-    rows = "".join(_row(cards, nft) for nft in range(shown))
-    head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
-    note_lines = "".join(f"<p>{escape(note)}</p>" for note in notes)
-    rest = f"Showing the first {shown:,} of {total:,}. " if total > shown else ""
-    return (
-        # Not a heading element, which JupyterLab would list in the table of contents.
-        f"<section><p><b><bdi>{escape(title)}</bdi></b></p>{note_lines}"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<p>{rest}Trust this notebook to search, sort and page.</p></section>"
-    )
-
-
-def _row(cards: dict[str, Column], nft: int) -> str:
-    def value(name: str) -> str | None:
-        return cards[name][nft] if name in cards else None
-
-    contract, wallet, chain = value("contract"), value("wallet"), value("chain")
-    unnamed = "Unnamed" if chain is None else f"Unnamed {short_id(chain)}"
-    cells = (
-        _picture(value("image"), value("problem")),
-        _own(clean(value("name") or unnamed, _MOST_NAME)),
-        _own(_edition(value("edition"), value("editions"))),
-        _own(clean(value("amount") or "", _MOST_NAME)),
-        _own(value("collection") or (contract and short_address(contract))),
-        _own(value("label") or (wallet and short_id(wallet))),
-    )
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-
-
-def _picture(url: str | None, problem: str | None) -> str:
-    if url is None:
-        return "no image" if problem is None else f"not shown: {escape(problem)}"
-    return (
-        f'<img src="{escape(url)}" alt="image" width="72" height="72" '
-        'loading="lazy" decoding="async" referrerpolicy="no-referrer">'
-    )
-
-
-def _edition(number: str | None, total: str | None) -> str | None:
-    if number in {None, "0"}:
-        return None
-    return number if total is None else f"{number} of {total}"
-
-
-def _own(text: str | None) -> str:
-    return "" if text is None else f"<bdi>{escape(text)}</bdi>"

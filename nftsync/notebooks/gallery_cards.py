@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from nftsync import settings
@@ -14,7 +15,7 @@ from nftsync.errors import InputError, SettingsError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.images import DEFAULT_GATEWAY, ImageAddress, Images
 from nftsync.store.contracts import short_address
-from nftsync.text import without_controls
+from nftsync.text import short_id, without_controls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,6 +165,27 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
     columns["problem"] = [address.problem for address in checked]
     columns["token"] = [token or "" for token in columns["token"]]
     return {name: values for name, values in columns.items() if name == "token" or any(values)}
+
+
+def first_cards(cards: dict[str, Column], most: int) -> list[dict[str, str | None]]:
+    """Return the texts of the first cards; short ids replace missing names."""
+    return [
+        _named(dict(zip(cards, texts, strict=True)))
+        for texts in islice(zip(*cards.values(), strict=True), most)
+    ]
+
+
+def _named(card: dict[str, str | None]) -> dict[str, str | None]:
+    """Fill the gaps of a card as the page's script does."""
+    chain, contract, wallet = (card.get(name) for name in ("chain", "contract", "wallet"))
+    edition, total = card.get("edition"), card.get("editions")
+    return {
+        **card,
+        "name": card.get("name") or f"Unnamed {short_id(chain or '')}".rstrip(),
+        "collection": card.get("collection") or (contract and short_address(contract)),
+        "label": card.get("label") or (wallet and short_id(wallet)),
+        "edition": None if edition in {None, "0"} else " of ".join(filter(None, (edition, total))),
+    }
 
 
 def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] | None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from decimal import localcontext
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from nftsync import frames
+from nftsync.columnar.hidden import hidden_note
 from nftsync.columnar.inputs import load_holdings
 from nftsync.notebooks.database import database as opened
 from nftsync.notebooks.database import provider_address
-from nftsync.notebooks.display import display_html, exact_text, window_start
+from nftsync.notebooks.display import (
+    display_html,
+    holding_figures,
+    show_figures,
+    show_lines,
+    window_start,
+)
+from nftsync.notebooks.pages import part
 from nftsync.notebooks.picture_cards import picture_cards
-from nftsync.text import counted, lasting, without_controls
+from nftsync.text import counted, lasting
 from nftsync.times import parse_time
 from nftsync.version import __version__
 
@@ -96,34 +103,22 @@ class Report:
         elif "wallet" in self.filters:
             (about,) = ("Wallet " + self.wallets["label"].fillna(self.wallets["wallet_id"])).head(1)
         period = f"From {_moment(self.start)} to {_moment(min(self.end or self.now, self.now))}"
-        display_html(
-            f"<h1><bdi>{escape(without_controls(title))}</bdi></h1>"
-            f"<p>{escape(without_controls(about))}. {period}, in UTC.</p>"
-        )
+        display_html(part("title", title=title, text=f"{about}. {period}, in UTC."))
 
     def show_headline(self) -> None:
         """Show the main figures at the end, and their changes since the start."""
-        before, after = _figures(self.opening), _figures(self.holdings)
+        before, after = holding_figures(self.opening), holding_figures(self.holdings)
         total = self._statement[1].iloc[-1]
         for currency in self._currencies:
             name = f"value in {currency}"
             before[name], after[name] = (total[f"{end}_value_{currency}"] for end in _ENDS)
-        notes = []
-        if unpriced := int(total.get("closing_unpriced", 0)):
-            holdings = counted(after["holdings"], "holding")
-            notes.append(f"{unpriced:,} of {holdings} have no price; they count in no value.")
-        if hidden := self.holdings.attrs.get("hidden"):
-            notes.append(f"{counted(hidden, 'hidden holding')} left out.")
-        tiles = "".join(
-            f'<div class="nftsync-{name.split()[0]}"'
-            ' style="display: inline-block; margin: 0 2em 1em 0">'
-            f"<dt>{escape(name)}</dt>"
-            f'<dd style="margin: 0"><b style="font-size: 1.5em">{exact_text(number)}</b>'
-            f" {_change(number - before[name])}</dd></div>"
-            for name, number in after.items()
+        show_figures(after, before)
+        unpriced, hidden = int(total.get("closing_unpriced", 0)), hidden_note(self.holdings)
+        holdings = counted(after["holdings"], "holding")
+        show_lines(
+            f"{unpriced:,} of {holdings} have no price; they count in no value." * (unpriced > 0),
+            f"{hidden}." * bool(hidden),
         )
-        lines = "".join(f"<p>{escape(note)}</p>" for note in notes)
-        display_html(f'<dl class="nftsync-headline">{tiles}</dl>{lines}')
 
     @cached_property
     def _statement(self) -> tuple[str, pd.DataFrame]:
@@ -229,10 +224,9 @@ class Report:
             most: the most NFTs; None: 24, or 96 of a group or wallet.
             embed: download the pictures.
         """
-        html = picture_cards(
-            _held(self.holdings), self.db, most or (96 if self.filters else 24), embed=embed
-        )
-        display_html(html)
+        holdings = load_holdings(self.holdings, needs=("wallet_id", "token_id", "contract"))
+        most = most or (96 if self.filters else 24)
+        display_html(picture_cards(holdings, self.db, most, embed=embed))
 
     def transfers_text(self) -> str:
         """Return the numbers of transfers by kind."""
@@ -279,10 +273,10 @@ class Report:
 
     def show_sources(self) -> None:
         """Show where the figures come from, and how certain they are."""
-        display_html(
-            f"<p>{escape(self.certainty())}</p><p>Written at {self.now:%Y-%m-%d %H:%M} UTC by"
-            f" nftsync {__version__} from {escape(self.db.name)}. All times are in UTC and mark"
-            " when a read observed a state.</p>"
+        show_lines(
+            self.certainty(),
+            f"Written at {self.now:%Y-%m-%d %H:%M} UTC by nftsync {__version__} from"
+            f" {self.db.name}. All times are in UTC and mark when a read observed a state.",
         )
 
 
@@ -297,22 +291,3 @@ def _moment(time: pd.Timestamp) -> str:
     if time.floor("s").time().isoformat() == "23:59:59":
         return f"the end of {time:%Y-%m-%d}"
     return f"{time:%Y-%m-%d %H:%M}"
-
-
-def _held(holdings: pd.DataFrame) -> pd.DataFrame:
-    return load_holdings(holdings, needs=("wallet_id", "token_id", "contract"))
-
-
-def _figures(holdings: pd.DataFrame) -> dict[str, Any]:
-    rows = _held(holdings)
-    return {
-        "NFTs": rows["token_id"].nunique(),
-        "collections": rows["contract"].nunique(),
-        "holding wallets": rows["wallet_id"].nunique(),
-        "holdings": len(rows),
-        "total amount": sum(rows["amount"].dropna()),
-    }
-
-
-def _change(number: Any) -> str:
-    return f"{'+' * (number > 0)}{exact_text(number)}" if number else "±0"

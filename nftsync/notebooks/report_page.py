@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 from nftsync import errors
 from nftsync.errors import InputError, NftsyncError
 from nftsync.notebooks.database import provider_address
 from nftsync.notebooks.jupyter import notebook_environment, require_notebook_extra, shipped
+from nftsync.notebooks.pages import markup, page
 from nftsync.provider.images import origin
 from nftsync.terminal import progress_bar
 from nftsync.whole_files import whole_file
@@ -49,6 +47,8 @@ def write_report(
         StoreError: the database is unusable, or the page cannot be written.
     """
     require_notebook_extra()
+    from plotly.offline import get_plotlyjs
+
     if target.suffix.lower() not in _PAGES:
         raise InputError(f"{target} is not an HTML file; name it {target.with_suffix('.html')}")
     if not target.parent.is_dir():
@@ -57,12 +57,19 @@ def write_report(
     # A page that loads its pictures later shows whether their provider runs by then.
     with notebook_environment(database, config, tell if embed else lambda _: None) as environment:
         values = {**parameters, "database": str(database)}
-        notebook = _run(_parameterized(values), environment, tell)
+        body = _run(_parameterized(values), environment, tell)
         provider = provider_address(database)
-    title = str(parameters.get("title") or "NFT holdings")
-    page = _page(notebook, title, provider, embedded=embed)
+    own = origin(provider) if provider else ""
+    page_text = page(
+        "report.html",
+        ("theme.css", "report.css"),
+        images="data:" if embed else f"data: https: {own}".strip(),
+        title=str(parameters.get("title") or "NFT holdings"),
+        plotly=markup(get_plotlyjs()),
+        body=markup(body),
+    )
     with whole_file(target, replace=True) as partial:
-        partial.write_text(page, encoding="utf-8", newline="\n")
+        partial.write_text(page_text, encoding="utf-8", newline="\n")
 
 
 def _parameterized(values: Mapping[str, Any]) -> NotebookNode:
@@ -76,8 +83,8 @@ def _parameterized(values: Mapping[str, Any]) -> NotebookNode:
 
 def _run(
     notebook: NotebookNode, environment: Mapping[str, str], tell: Callable[[str], object]
-) -> NotebookNode:
-    """Run a notebook in the working directory; pass on its printed lines, and keep its HTML."""
+) -> str:
+    """Run a notebook in the working directory, pass on its printed lines, and return its HTML."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, DeadKernelError
 
@@ -107,38 +114,5 @@ def _run(
     printed = "".join(one.text for one in outputs if one.output_type == "stream")
     for line in dict.fromkeys(printed.splitlines()):
         tell(line)
-    for cell in notebook.cells:
-        # Leaves out printed lines, and progress bars, which are widgets.
-        cell.outputs = [
-            one for one in cell.get("outputs", ()) if "text/html" in one.get("data", ())
-        ]
-    return notebook
-
-
-def _page(notebook: NotebookNode, title: str, provider: str | None, *, embedded: bool) -> str:
-    from nbconvert import HTMLExporter
-    from plotly.offline import get_plotlyjs
-
-    exporter = HTMLExporter(  # type: ignore[no-untyped-call]
-        template_name="basic",
-        exclude_input=True,
-        exclude_input_prompt=True,
-        exclude_output_prompt=True,
-    )
-    body, _ = exporter.from_notebook_node(notebook)
-    pictures = "data:" if embedded else f"data: https: {origin(provider) if provider else ''}"
-    part = files(__package__).joinpath
-    return Template(part("report.html").read_text(encoding="utf-8")).substitute(
-        policy=escape(f"{_POLICY}; img-src {pictures}".strip()),
-        title=escape(title),
-        style=part("report.css").read_text(encoding="utf-8"),
-        plotly=get_plotlyjs(),
-        body=body,
-    )
-
-
-#: Charts need their own scripts and styles; nothing but pictures loads from anywhere.
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
-    " base-uri 'none'; form-action 'none'"
-)
+    # Leaves out printed lines, and progress bars, which are widgets.
+    return "\n".join(one.data["text/html"] for one in outputs if "text/html" in one.get("data", ()))

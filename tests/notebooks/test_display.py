@@ -1,13 +1,13 @@
 """Display in notebooks: results, errors, tables, pictures, and one-line rows."""
 
 import warnings
-from html import escape
 from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
 import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from markupsafe import escape
 
 from nftsync import NftsyncWarning, frames
 from nftsync.errors import NftsyncError, StoreError

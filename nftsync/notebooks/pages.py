@@ -1,0 +1,73 @@
+"""Pages and outputs of cells, made from templates that show every text literally."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from nftsync.text import without_controls
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def page(
+    template: str, styles: tuple[str, ...], images: str, script: str | None = None, **values: Any
+) -> str:
+    """Return a page that loads nothing but images.
+
+    Args:
+        template: its file.
+        styles: the files of its style.
+        images: the sources of images that its security policy allows.
+        script: its only script; None: any script and style that the page contains.
+        values: the template's values; all texts are escaped, except `markup`.
+    """
+    style = source(*styles)
+    own = [f"'{_hash(text)}'" if script else "'unsafe-inline'" for text in (script or "", style)]
+    policy = (
+        f"default-src 'none'; script-src {own[0]}; style-src {own[1]};"
+        f" img-src {images}; base-uri 'none'; form-action 'none'"
+    )
+    marked = {"policy": policy, "style": style, "script": script or ""}
+    values |= {name: markup(text) for name, text in marked.items()}
+    return _environment().get_template(template).render(values)
+
+
+def part(name: str, **values: Any) -> str:
+    """Return the output of a cell, from a macro of `parts.html`; texts are escaped."""
+    return str(getattr(_environment().get_template("parts.html").module, name)(**values)).strip()
+
+
+def markup(text: str) -> Any:
+    """Mark HTML, CSS or a script, which templates insert as it is."""
+    from markupsafe import Markup
+
+    return Markup(text)  # noqa: S704 - only our own code
+
+
+@lru_cache
+def source(*names: str) -> str:
+    """Return the texts of files beside this module, joined."""
+    return "".join(files(__package__).joinpath(name).read_text("utf-8") for name in names)
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+@lru_cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader
+
+    return Environment(
+        loader=PackageLoader(__package__, "."),
+        autoescape=True,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: without_controls(value) if type(value) is str else value,
+    )
