@@ -4,16 +4,19 @@ A figure cannot know its page's theme, and no color of text has a contrast of 4.
 and JupyterLab's dark `#111111` (the maximum is 4.3:1). So charts bring their own background, which
 also prints well. All text has at least 4.5:1 to it. Bars and lines have at least 3:1 to white and
 to `#111111`, for dark templates of plotly, in the hues of Okabe and Ito. Lines also differ by their
-dashes.
+dashes. Colors and sizes of text, axes and legends are in `template.json`, a layout of plotly.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 from unicodedata import east_asian_width
 
@@ -124,18 +127,15 @@ def _short(text: str) -> str:
 MAX_POINTS = 2_000
 
 
-INK = "#1f2328"
-MUTED = "#57606a"
 GREY = "#797979"
 BLUE = "#0072b2"
 ORANGE = "#d55e00"
-GREEN = "#009e73"
 
 #: Colors and dashes of lines, in order; the line of the others is gray.
 PENS = (
     (BLUE, "solid"),
     (ORANGE, "dash"),
-    (GREEN, "dot"),
+    ("#009e73", "dot"),
     ("#cc79a7", "dashdot"),
     ("#8a7a00", "longdash"),
     ("#9467bd", "longdashdot"),
@@ -143,10 +143,6 @@ PENS = (
 
 #: Hovers show only their own text, because plotly cuts names.
 TEXT_ONLY = "%{hovertext}<extra></extra>"
-
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-_PAPER = "#ffffff"
-_FAINT = "rgba(121, 121, 121, 0.25)"
 
 
 def line(
@@ -242,54 +238,8 @@ def _graph_objects() -> Any:
     return plotly.graph_objects
 
 
+@lru_cache
 def _template() -> dict[str, Any]:
-    axis = {
-        "automargin": True,
-        "color": MUTED,
-        "exponentformat": "none",
-        "gridcolor": _FAINT,
-        "linecolor": GREY,
-        "separatethousands": True,
-        "ticks": "outside",
-        "tickcolor": _FAINT,
-        "title": {"standoff": 10, "font": {"size": 13}},
-        "zerolinecolor": GREY,
-    }
-    return {
-        "bargap": 0.25,
-        "bargroupgap": 0.05,
-        "colorway": [color for color, _ in PENS],
-        "font": {"family": _FONT, "size": 13, "color": INK},
-        "hoverlabel": {
-            "align": "left",
-            "bgcolor": INK,
-            "bordercolor": GREY,
-            "font": {"family": _FONT, "size": 13, "color": _PAPER},
-        },
-        # Below the plot, so that long legends do not cover the title.
-        "legend": {
-            "orientation": "h",
-            "traceorder": "normal",
-            "x": 0,
-            "xref": "container",
-            "xanchor": "left",
-            "y": 0,
-            "yref": "container",
-            "yanchor": "bottom",
-        },
-        "margin": {"l": 16, "r": 24, "t": 80, "b": 16},
-        "modebar": {"bgcolor": _PAPER, "color": GREY, "activecolor": BLUE},
-        "paper_bgcolor": _PAPER,
-        "plot_bgcolor": _PAPER,
-        "title": {
-            "font": {"size": 18, "weight": 600},
-            "pad": {"l": 16, "t": 16},
-            "subtitle": {"font": {"size": 13, "color": MUTED}},
-            "x": 0,
-            "xanchor": "left",
-            "y": 1,
-            "yanchor": "top",
-        },
-        "xaxis": axis,
-        "yaxis": axis,
-    }
+    template = files(__package__).joinpath("template.json").read_text(encoding="utf-8")
+    layout: dict[str, Any] = json.loads(template)
+    return layout

@@ -66,6 +66,7 @@ def demo(database: str | None) -> None:
         f"  Parquet, CSV or Excel files:        {run} export exports/demo -d {file}\n"
         "  In Python:                          from nftsync import frames\n"
         f'                                      frames.holdings("{shown}")\n'
+        f"  A report as one page:               {run} report report.html -d {file}\n"
         f"  Notebooks with images:              {run} notebook -d {file}\n"
         f"  A local provider for experiments:   {run} sandbox"
     )

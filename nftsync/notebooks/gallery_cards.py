@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -72,28 +72,6 @@ def configured_images() -> Images:
         # The gallery is useful even if some images are missing.
         warnings.warn(f"the gallery ignores the settings: {error}", stacklevel=3)
         return Images(DEFAULT_GATEWAY, None)
-
-
-def embed_images(urls: Iterable[str | None], images: Images) -> dict[str, ImageAddress]:
-    """Download images; return for each URL a data URL, or the reason why there is none.
-
-    Args:
-        urls: URLs of `addresses`, the most important first; None is skipped.
-        images: the sources with which the URLs were checked.
-
-    Raises:
-        SettingsError: the proxy or the certificates cannot be used, or another setting.
-    """
-    from nftsync.provider.downloads import download_images  # loads httpx, which is slow
-
-    configured = settings.load()
-    config = ClientConfig(
-        base_url=images.gateway,
-        proxy=configured.proxy,
-        proxy_source=configured.sources["proxy"],
-        ca_file=None if configured.ca_file is None else str(configured.ca_file),
-    )
-    return download_images((url for url in urls if url is not None), images, config)
 
 
 def coded(values: Sequence[Any]) -> dict[str, list[Any]]:
@@ -207,10 +185,23 @@ def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] |
 
 
 def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, Column], list[str]]:
-    """Return cards with data URLs as images, and a note on images that are not embedded."""
+    """Download images; return cards with data URLs, and a note on images that are not embedded.
+
+    Raises:
+        SettingsError: the proxy or the certificates cannot be used, or another setting.
+    """
+    from nftsync.provider.downloads import download_images  # loads httpx, which is slow
+
+    configured = settings.load()
+    config = ClientConfig(
+        base_url=images.gateway,
+        proxy=configured.proxy,
+        proxy_source=configured.sources["proxy"],
+        ca_file=None if configured.ca_file is None else str(configured.ca_file),
+    )
     nothing: Column = [None] * len(cards["token"])
     urls, problems = cards.get("image", nothing), cards.get("problem", nothing)
-    embedded = embed_images(urls, images)
+    embedded = download_images(filter(None, urls), images, config)
     checked = [embedded.get(url or "", _NO_IMAGE) for url in urls]
     missing = sum(address.url is None for address in embedded.values())
     note = f"Not embedded: {missing:,} of {len(embedded):,} images. Their cards say why."

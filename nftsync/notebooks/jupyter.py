@@ -93,7 +93,7 @@ def notebook_environment(
         yield environment
 
 
-_REQUIRED = ("jupyterlab", "ipywidgets", "plotly", "papermill", "nbconvert")
+_REQUIRED = ("jupyterlab", "ipywidgets", "plotly", "papermill")
 #: Time for JupyterLab to stop its kernels, in seconds.
 _STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.2

@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+#: The number of cards up to which NFTs without a picture have one.
+_WITHOUT = 12
+
+
 def picture_cards(holdings: pd.DataFrame, db: Path, most: int, *, embed: bool) -> str:
     """Return a card for each NFT, the newest holdings with a picture first, and count the rest.
+
+    NFTs without a picture have a card only if there are few others.
 
     Args:
         holdings: rows of `frames.holdings` without amounts of 0.
@@ -36,11 +42,12 @@ def picture_cards(holdings: pd.DataFrame, db: Path, most: int, *, embed: bool) -
     columns = make_cards(rows, most)
     if embed:
         columns, _ = with_embedded(columns, images)
-    cards = first_cards(columns, most)
+    pictured = sum(image is not None for image in columns.get("image", ()))
+    cards = first_cards(columns, max(pictured, min(most, _WITHOUT)))
     wallets = holdings["token_id"].value_counts()
     for card, nft in zip(cards, rows.frame.itertuples(), strict=False):
         many = "" if nft.amount in {None, 1} else f", amount {nft.amount:,}"
         count = wallets[nft.token_id]
         card["holder"] = f"{card['label'] if count == 1 else counted(count, 'wallet')}{many}"
-    more = counted(len(nfts) - most, "more NFT") if len(nfts) > most else ""
+    more = counted(len(nfts) - len(cards), "more NFT") if len(nfts) > len(cards) else ""
     return part("pictures", cards=cards, more=more)

@@ -109,7 +109,7 @@ class Report:
         """Show the main figures at the end, and their changes since the start."""
         before, after = holding_figures(self.opening), holding_figures(self.holdings)
         total = self._statement[1].iloc[-1]
-        for currency in self._currencies:
+        for currency in self.currencies:
             name = f"value in {currency}"
             before[name], after[name] = (total[f"{end}_value_{currency}"] for end in _ENDS)
         show_figures(after, before)
@@ -139,17 +139,16 @@ class Report:
         columns = {f"{entry}{unit}": entry for entry in _ENTRIES}
         return self._by_group(columns, ", in amounts" * bool(unit))
 
-    def values(self) -> pd.DataFrame:
-        """Return the values of a statement, and its holdings without a price."""
-        columns = {
-            f"{end}_value_{currency}": f"{end} {currency}"
-            for currency in self._currencies
-            for end in _ENDS
-        }
-        return self._by_group({**columns, "closing_unpriced": "without a price"}, ", in values")
+    def values(self, currency: str) -> pd.DataFrame:
+        """Return the values of a statement in a currency, and its holdings without a price."""
+        columns = {f"{end}_value_{currency}": end for end in _ENDS}
+        return self._by_group(
+            {**columns, "closing_unpriced": "without a price"}, f", in {currency}"
+        )
 
     @property
-    def _currencies(self) -> list[str]:
+    def currencies(self) -> list[str]:
+        """The currencies of the prices."""
         first = "closing_value_"
         return [name.removeprefix(first) for name in self._statement[1] if name.startswith(first)]
 

@@ -97,8 +97,7 @@ def test_without_the_extra_it_says_how_to_install_it(command, tmp_path, monkeypa
     done = command("notebook")
     assert (done.code, done.out) == (1, "")
     assert (
-        done.err
-        == "nftsync: notebooks need plotly, papermill, nbconvert: pip install 'nftsync[notebook]'\n"
+        done.err == "nftsync: notebooks need plotly, papermill: pip install 'nftsync[notebook]'\n"
     )
     assert list(tmp_path.iterdir()) == []
 

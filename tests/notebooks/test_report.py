@@ -209,7 +209,7 @@ def test_each_scheme_has_readable_text(view: Page) -> None:
 def test_on_paper_charts_fit_and_no_heading_ends_a_page(view: Page) -> None:
     view.emulate_media(media="print")
     view.set_viewport_size({"width": _A4[0] - 121, "height": _A4[1]})
-    view.evaluate("resize(true)")
+    view.evaluate("layOut(true)")
     box = view.locator(".js-plotly-plot").bounding_box()
     assert box is not None
     assert box["width"] <= _A4[0] - 121
@@ -217,5 +217,5 @@ def test_on_paper_charts_fit_and_no_heading_ends_a_page(view: Page) -> None:
     pdf = view.pdf(prefer_css_page_size=True)
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf))
     assert 3 <= pages <= 5
-    view.evaluate("resize(false)")
+    view.evaluate("layOut(false)")
     view.emulate_media(media="screen")
