@@ -51,7 +51,7 @@ def _shown(output: Any, name: str, pictures: Pictures) -> str:
     if "<img" in html:
         pictures.row(html, pictures.folder / name)
         return f"![Pictures of NFTs, each with its name]({name})"
-    if "<table" in html:
+    if "<table" in html or "<dl" in html:
         return _table(html)
     if html:
         return str(html)
@@ -64,7 +64,7 @@ def _title(figure: Any) -> str:
 
 
 class _Cells(HTMLParser):
-    """The rows of an HTML table, and the text of its paragraphs."""
+    """The rows of an HTML table or of a list of figures, and the text of its paragraphs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,17 +73,19 @@ class _Cells(HTMLParser):
         self._into: list[str] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        if tag == "tr":
+        if tag == "dl":
+            self.rows = [[], []]
+        elif tag == "tr":
             self.rows.append([])
-        elif tag in {"td", "th"}:
-            self._into = self.rows[-1]
+        elif tag in {"td", "th", "dt", "dd"}:
+            self._into = self.rows[0 if tag == "dt" else -1]
             self._into.append("")
         elif tag == "p":
             self._into = self.notes
             self._into.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in {"td", "th", "p"}:
+        if tag in {"td", "th", "dt", "dd", "p"}:
             self._into = None
 
     def handle_data(self, data: str) -> None:

@@ -16,6 +16,8 @@ _FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"),
     *("--disable-component-update", "--disable-sync"),
 ]
+#: Milliseconds that a busy machine may take.
+_PATIENCE = 300_000
 _WIDTH = 900
 _CHART_HEIGHT = 450
 _GALLERY_WIDTH = 840
@@ -87,6 +89,7 @@ class Pictures:
 
     def _open(self, body: str, height: int, width: int = _WIDTH) -> Page:
         page = self._browser.new_page(viewport={"width": width, "height": height})
+        page.set_default_timeout(_PATIENCE)
         page.set_content(_PAGE.format(body=body), wait_until="networkidle")
         return page
 
