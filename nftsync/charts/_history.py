@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from nftsync.charts import _style
@@ -31,11 +30,8 @@ from nftsync.text import counted
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-#: Microseconds since 1970.
-Ticks: TypeAlias = npt.NDArray[np.int64]
 
-
-def sampled_times(ticks: Ticks, most: int) -> Ticks:
+def sampled_times(ticks: Numbers, most: int) -> Numbers:
     """Choose at most `most` times (2 or more) at which to draw a step line.
 
     Returns:
@@ -51,14 +47,14 @@ def sampled_times(ticks: Ticks, most: int) -> Ticks:
     return np.union1d(distinct[:1], distinct[last])
 
 
-def counts_at(ticks: Ticks, steps: npt.NDArray[np.int64], at: Ticks) -> npt.NDArray[np.int64]:
+def counts_at(ticks: Numbers, steps: Numbers, at: Numbers) -> Numbers:
     """Return a count at some times, from its steps and their ascending times."""
     sums = np.append(0, np.cumsum(steps))
-    counts: npt.NDArray[np.int64] = sums[np.searchsorted(ticks, at, side="right")]
+    counts: Numbers = sums[np.searchsorted(ticks, at, side="right")]
     return counts
 
 
-def plotly_times(ticks: Ticks) -> list[str]:
+def plotly_times(ticks: Numbers) -> list[str]:
     """Return times as text in UTC; plotly's axes have no time zones."""
     texts: list[str] = np.datetime_as_string(ticks.view("M8[us]"), unit="us").tolist()
     return texts
@@ -70,7 +66,7 @@ def readable_time(time: str) -> str:
 
 
 def step_line(
-    name: str, pen: tuple[str, str], times: Ticks, counts: Numbers, hover: str
+    name: str, pen: tuple[str, str], times: Numbers, counts: Numbers, hover: str
 ) -> dict[str, Any]:
     """Return a line that keeps each count until the next time; name and hover are escaped."""
     return _style.line(
@@ -181,13 +177,13 @@ def _tick(db: Store, since: Moment) -> int:
         return ticks_of(stored_time(source, since, "start"))
 
 
-def _holdings_at(log: pd.DataFrame, times: Ticks) -> npt.NDArray[np.int64]:
+def _holdings_at(log: pd.DataFrame, times: Numbers) -> Numbers:
     counts = counts_at(log["tick"].to_numpy(), log["step"].to_numpy(), times)
     return counts + int(log["first_seen"].sum())
 
 
 def _lines(
-    log: pd.DataFrame, groups: Groups, top: int, times: Ticks, names: dict[str, str]
+    log: pd.DataFrame, groups: Groups, top: int, times: Numbers, names: dict[str, str]
 ) -> list[dict[str, Any]]:
     steps = (log["step"] + log["first_seen"]).groupby(groups.codes)
     # Groups without current holdings come last, by the number of changes.
@@ -204,7 +200,7 @@ def _lines(
     ]
 
 
-def _first_reads(log: pd.DataFrame, times: Ticks, *, on_line: bool) -> list[dict[str, Any]]:
+def _first_reads(log: pd.DataFrame, times: Numbers, *, on_line: bool) -> list[dict[str, Any]]:
     first = log[(log["first_seen"] > 0) & (log["tick"] >= times[0])]
     if first.empty:
         return []
@@ -332,7 +328,7 @@ def _read_movements(
 
 
 def _bars(
-    name: str, color: str, edges: Ticks, at: Ticks, moves: Numbers, sign: int
+    name: str, color: str, edges: Numbers, at: Numbers, moves: Numbers, sign: int
 ) -> dict[str, Any]:
     counts = np.bincount(np.searchsorted(edges, at, side="right") - 1, moves).astype(np.int64)
     some = np.flatnonzero(counts)  # empty periods have no bar

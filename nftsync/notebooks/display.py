@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import pandas as pd
 
+from nftsync import frames
+from nftsync.columnar.columns import IDS_NAMED
 from nftsync.columnar.inputs import load_holdings
 from nftsync.errors import NftsyncWarning
 from nftsync.notebooks.pages import part
@@ -22,19 +25,15 @@ from nftsync.text import MISSING, lasting, visible, without_controls
 from nftsync.times import parse_time
 
 if TYPE_CHECKING:
-    import pandas as pd
     from IPython.core.interactiveshell import InteractiveShell
     from plotly.graph_objects import Figure
-
-
-_MIMETYPE = "plotly_mimetype"
 
 
 def show_chart(figure: Figure) -> None:
     """Show a plotly figure, in JupyterLab and in pages made by nbconvert."""
     import plotly.io
 
-    bundle = plotly.io.renderers[_MIMETYPE].to_mimebundle(figure.to_dict())
+    bundle = plotly.io.renderers["plotly_mimetype"].to_mimebundle(figure.to_dict())
     page = figure.to_html(
         full_html=False,
         include_plotlyjs=False,
@@ -72,9 +71,6 @@ def show_table(
     Leaves out ids beside a column with names. The text `none` replaces an empty table; with
     `total`, the last row is a total.
     """
-    from nftsync.columnar.columns import IDS_NAMED
-    from nftsync.frames import brief
-
     if frame.empty:
         show_lines(none)
         return
@@ -83,7 +79,7 @@ def show_table(
     texts = {name: lengths[name].map(_age) for name in lengths}
     for name in head.columns[[isinstance(one, Decimal) for one in head.iloc[0]]]:
         texts[name] = head[name].map(exact_text)
-    rows = brief(head.assign(**texts), width=_WIDTH, all=True)
+    rows = frames.brief(head.assign(**texts), width=_WIDTH, all=True)
     named = [ids for names, ids in IDS_NAMED.items() if names in rows.columns]
     rows = rows.drop(columns=chain(*named), errors="ignore")
     cells = [_texts(rows[name]) for name in rows.columns]
@@ -135,8 +131,6 @@ def _percent(share: float) -> str:
 
 
 def _text(value: Any) -> str:
-    import pandas as pd
-
     if pd.isna(value):
         return MISSING
     if isinstance(value, bool):
@@ -157,8 +151,6 @@ def exact_text(number: int | Decimal) -> str:
 
 
 def _age(length: pd.Timedelta) -> str:
-    import pandas as pd
-
     return MISSING if pd.isna(length) else lasting(length.total_seconds())
 
 
@@ -195,8 +187,6 @@ def holding_figures(holdings: pd.DataFrame) -> dict[str, int]:
 
 def headline(db: Path, holdings: pd.DataFrame) -> dict[str, object]:
     """Return the main figures of holdings, the age of reads, and the number of problems."""
-    from nftsync import frames
-
     fresh = frames.freshness(db).set_index("what")
     (oldest,) = fresh.loc[["oldest wallet read"], "age"]
     problems = {name: int(fresh.loc[lines, "count"].sum()) for name, lines in _PROBLEMS.items()}
@@ -225,10 +215,6 @@ def window_start(
             sync if later.
         end: the end of the period; None is now.
     """
-    import pandas as pd
-
-    from nftsync import frames
-
     if start is not None:
         return pd.Timestamp(parse_time(start, "end"))
 
@@ -261,16 +247,12 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
     Frames with their own display keep it.
     """
-    import pandas as pd
-
     _formatter(shell).for_type(pd.DataFrame, _html)
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Restore the display of frames and warnings; called by `%unload_ext nftsync`."""
-    import pandas as pd
-
     _formatter(shell).pop(pd.DataFrame, None)
     hook: Any = warnings.showwarning
     if isinstance(hook, partial) and hook.func is _show_warning:
@@ -295,8 +277,6 @@ def _show_warning(
 
 def _html(frame: pd.DataFrame) -> str | None:
     """Return pandas' HTML without line breaks in cells; None for plain text."""
-    import pandas as pd
-
     page: str | None = frame._repr_html_()
     if page is None or type(frame)._repr_html_ is not pd.DataFrame._repr_html_:
         return page

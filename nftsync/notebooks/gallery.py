@@ -92,10 +92,6 @@ class Gallery:
             rest=f"Showing the first {_ROWS} of {total:,}." if total > _ROWS else "",
         )
 
-    def _embedded_page(self) -> str:
-        cards, notes = with_embedded(make_cards(self._rows, self._limit), self._rows.images)
-        return self._page(cards, _notes(self._rows, len(self), _ADVICE) + notes, embedded=True)
-
     def _page(self, cards: dict[str, Column], notes: list[str], *, embedded: bool = False) -> str:
         data = {
             "count": len(cards["token"]),
@@ -132,9 +128,14 @@ class Gallery:
             SettingsError: `embed`, and the settings for downloads cannot be used.
         """
         target = Path(path).resolve()
-        page = self._embedded_page() if embed else self.html
+        if embed:
+            cards, notes = with_embedded(make_cards(self._rows, self._limit), self._rows.images)
+            notes = [*_notes(self._rows, len(self), _ADVICE), *notes]
+            html = self._page(cards, notes, embedded=True)
+        else:
+            html = self.html
         with whole_file(target, replace=True) as partial:
-            partial.write_text(page, encoding="utf-8", newline="\n")
+            partial.write_text(html, encoding="utf-8", newline="\n")
         return target
 
 

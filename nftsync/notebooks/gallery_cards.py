@@ -130,8 +130,11 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
         if source in frame.columns
     }
     if {"collection", "contract"} <= columns.keys():
-        pairs = zip(columns["collection"], columns["contract"], strict=True)
-        columns["collection"] = [None if _stands_in(*pair) else pair[0] for pair in pairs]
+        # A collection's name may be only its contract's short address.
+        columns["collection"] = [
+            None if name and contract and name.lower() == short_address(contract).lower() else name
+            for name, contract in zip(columns["collection"], columns["contract"], strict=True)
+        ]
     columns["amount"] = _amounts(frame)
     columns["edition"] = _map_column(_integer, frame, "edition_id")
     # Providers use 0 for an unlimited edition.
@@ -210,13 +213,6 @@ def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, C
         "image": [address.url for address in checked],
         "problem": [new.problem or old for new, old in zip(checked, problems, strict=True)],
     }, [note] if missing else []
-
-
-def _stands_in(collection: str | None, contract: str | None) -> bool:
-    """Return whether the collection's name is only its contract's short address."""
-    if collection is None or contract is None:
-        return False
-    return collection.lower() == short_address(contract).lower()
 
 
 def _map_column(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nftsync import errors
 from nftsync.errors import InputError, NftsyncError
@@ -15,12 +15,6 @@ from nftsync.notebooks.pages import markup, page
 from nftsync.provider.images import origin
 from nftsync.terminal import progress_bar
 from nftsync.whole_files import whole_file
-
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
-
-_NOTEBOOK = "5-report"
-_PAGES = {".html", ".htm"}
 
 
 def write_report(
@@ -49,7 +43,7 @@ def write_report(
     require_notebook_extra()
     from plotly.offline import get_plotlyjs
 
-    if target.suffix.lower() not in _PAGES:
+    if target.suffix.lower() not in {".html", ".htm"}:
         raise InputError(f"{target} is not an HTML file; name it {target.with_suffix('.html')}")
     if not target.parent.is_dir():
         raise InputError(f"the folder {target.parent} does not exist; create it first")
@@ -57,7 +51,7 @@ def write_report(
     # A page that loads its pictures later shows whether their provider runs by then.
     with notebook_environment(database, config, tell if embed else lambda _: None) as environment:
         values = {**parameters, "database": str(database)}
-        body = _run(_parameterized(values), environment, tell)
+        body = _run(values, environment, tell)
         provider = provider_address(database)
     own = origin(provider) if provider else ""
     page_text = page(
@@ -72,22 +66,17 @@ def write_report(
         partial.write_text(page_text, encoding="utf-8", newline="\n")
 
 
-def _parameterized(values: Mapping[str, Any]) -> NotebookNode:
+def _run(
+    values: dict[str, Any], environment: Mapping[str, str], tell: Callable[[str], object]
+) -> str:
+    """Run the notebook in the working directory, pass on its printed lines, and return its HTML."""
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, DeadKernelError
     from papermill.iorw import load_notebook_node
     from papermill.parameterize import parameterize_notebook
 
-    (path,) = (path for path in shipped() if path.stem == _NOTEBOOK)
-    notebook: NotebookNode = parameterize_notebook(load_notebook_node(str(path)), dict(values))
-    return notebook
-
-
-def _run(
-    notebook: NotebookNode, environment: Mapping[str, str], tell: Callable[[str], object]
-) -> str:
-    """Run a notebook in the working directory, pass on its printed lines, and return its HTML."""
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError, DeadKernelError
-
+    (path,) = (path for path in shipped() if path.stem == "5-report")
+    notebook = parameterize_notebook(load_notebook_node(str(path)), values)
     with ExitStack() as stack:
         bar = stack.enter_context(progress_bar("Report", len(notebook.cells), unit="cells"))
         client = NotebookClient(
@@ -115,4 +104,5 @@ def _run(
     for line in dict.fromkeys(printed.splitlines()):
         tell(line)
     # Leaves out printed lines, and progress bars, which are widgets.
-    return "\n".join(one.data["text/html"] for one in outputs if "text/html" in one.get("data", ()))
+    pages = (output.get("data", {}).get("text/html", "") for output in outputs)
+    return "\n".join(filter(None, pages))
