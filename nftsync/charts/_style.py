@@ -222,7 +222,7 @@ def empty_figure(title: str, message: str) -> go.Figure:
     hidden = {"visible": False, "range": [0, 1]}
     middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
     text = short_lines(message)
-    annotation = {"text": text, "showarrow": False, "font": {"size": 15}, **middle}
+    annotation = {"text": text, "showarrow": False, **middle}
     return figure([], title, x=hidden, y=hidden, annotations=[annotation], height=180)
 
 
