@@ -40,7 +40,7 @@ _GROUPS = {
 #: Rows of a statement; further groups are one row.
 _MOST_GROUPS = 5
 #: Height of the chart on the screen; on paper, the first page ends with it. In pixels.
-_CHART_HEIGHT, _PRINTED_HEIGHT = 400, 290
+_CHART_HEIGHT, _PRINTED_HEIGHT = 400, 330
 #: Digits of an exact sum of values.
 _DIGITS = 400
 

@@ -213,7 +213,7 @@ def test_on_paper_charts_fit_and_the_first_and_the_last_page_are_well_filled(vie
     box = view.locator(".js-plotly-plot").bounding_box()
     assert box is not None
     assert box["width"] <= _A4[0] - 121
-    assert 290 <= box["height"] <= 440
+    assert 330 <= box["height"] <= 480
     first, last = view.evaluate("fills()")
     assert first > 0.8
     assert last > 0.5
