@@ -39,7 +39,7 @@ _GROUPS = {
 }
 #: Rows of a statement; further groups are one row.
 _MOST_GROUPS = 5
-#: Height of the chart on the screen; on paper, the first page ends with it. In pixels.
+#: Heights of the chart on the screen and, at least, on paper, in pixels.
 _CHART_HEIGHT, _PRINTED_HEIGHT = 400, 330
 #: Digits of an exact sum of values.
 _DIGITS = 400
