@@ -157,7 +157,7 @@ def _age(length: pd.Timedelta) -> str:
 def show_figures(
     figures: Mapping[str, Any], before: Mapping[str, Any] | None = None, *, none: str = "None."
 ) -> None:
-    """Show a few texts or numbers in large type, and their changes if earlier ones are given."""
+    """Show a few texts or numbers in large type, and their changes."""
     changes = {} if before is None else {name: figures[name] - before[name] for name in figures}
     texts = [
         (name, _text(value), _change(changes[name]) if changes else "")

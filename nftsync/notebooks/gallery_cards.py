@@ -157,7 +157,7 @@ def first_cards(cards: dict[str, Column], most: int) -> list[dict[str, str | Non
 
 
 def _named(card: dict[str, str | None]) -> dict[str, str | None]:
-    """Fill the gaps of a card as the page's script does."""
+    """Fill gaps as the page's script does."""
     chain, contract, wallet = (card.get(name) for name in ("chain", "contract", "wallet"))
     edition, total = card.get("edition"), card.get("editions")
     return {
@@ -188,11 +188,7 @@ def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] |
 
 
 def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, Column], list[str]]:
-    """Download images; return cards with data URLs, and a note on images that are not embedded.
-
-    Raises:
-        SettingsError: the proxy or the certificates cannot be used, or another setting.
-    """
+    """Download images; return cards with data URLs, and a note on images that are not embedded."""
     from nftsync.provider.downloads import download_images  # loads httpx, which is slow
 
     configured = settings.load()

@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 def page(
     template: str, styles: tuple[str, ...], images: str, script: str | None = None, **values: Any
 ) -> str:
-    """Return a page that loads nothing but images.
-
-    Args:
-        template: its file.
-        styles: the files of its style.
-        images: the sources of images that its security policy allows.
-        script: its only script; None: any script and style that the page contains.
-        values: the template's values; all texts are escaped, except `markup`.
-    """
+    """Return a page that loads only images, and runs only `script`, or else any script in it."""
     style = source(*styles)
     own = [f"'{_hash(text)}'" if script else "'unsafe-inline'" for text in (script or "", style)]
     policy = (
@@ -43,7 +35,7 @@ def part(name: str, **values: Any) -> str:
 
 
 def markup(text: str) -> Any:
-    """Mark HTML, CSS or a script, which templates insert as it is."""
+    """Mark code, which templates insert as it is."""
     from markupsafe import Markup
 
     return Markup(text)  # noqa: S704 - only our own code

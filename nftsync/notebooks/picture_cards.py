@@ -27,13 +27,11 @@ _WITHOUT = 12
 def picture_cards(holdings: pd.DataFrame, db: Path, most: int, *, embed: bool) -> str:
     """Return a card for each NFT, the newest holdings with a picture first, and count the rest.
 
-    NFTs without a picture have a card only if there are few others.
-
     Args:
         holdings: rows of `frames.holdings` without amounts of 0.
         db: the database, whose provider's pictures are allowed.
         most: the most NFTs.
-        embed: download the pictures; otherwise, they load when the page opens.
+        embed: download the pictures.
     """
     images = configured_images()._replace(provider=provider_address(db))
     newest = holdings.sort_values("held_since", ascending=False, kind="stable")

@@ -50,9 +50,8 @@ class Report:
 
     Attributes:
         db: the database.
-        start: the time of the opening balance.
-        end: the time of the closing balance; None is now.
-        filters: the `group` or the `wallet` that the report is about, as for `frames.holdings`.
+        end: None is now.
+        filters: the `group` or the `wallet`, as for `frames.holdings`.
     """
 
     def __init__(
