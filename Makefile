@@ -52,12 +52,14 @@ compiled: $(READY_DEV)
 tests: $(READY_DEV)  ## pytest
 	$(MAKE) --jobs=2 tests-lake tests-rest
 
-# With few processes, as each starts a cluster.
+LAKE := tests/nightly/test_lake_powercuts.py tests/nightly/test_chaos.py tests/lake
+
+# With few processes, as each starts a cluster; the longest tests first.
 tests-lake: $(READY_DEV)
-	$(BIN)/pytest tests/lake -n 2 --dist worksteal
+	$(BIN)/pytest $(LAKE) -n 2 --dist worksteal
 
 tests-rest: $(READY_DEV)
-	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/lake  # many tests wait rather than work
+	$(BIN)/pytest -n 4 --dist worksteal $(LAKE:%=--ignore %)  # many tests wait rather than work
 
 soak: $(READY_DEV)  ## long runs against a model of the whole, with seeds; STEPS=1000000
 	$(BIN)/python -m tests.model.batches --steps $(or $(STEPS),1000000)
@@ -117,13 +119,14 @@ $(BIN)/uv:
 		|| { echo 'no venv module: on Debian, apt install python3-venv' >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
+# Not compiled: that takes longer than all else, and most modules are never imported.
 $(READY): pyproject.toml constraints.txt | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python \
 		--constraint constraints.txt --editable '.[notebook]'
 	touch $@
 
 $(READY_DEV): $(READY)
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python \
 		--constraint constraints.txt --editable '.[notebook,scale]' --group dev
 	touch $@
 
