@@ -71,7 +71,6 @@ class _Tally:
     """Results of applied reads.
 
     Attributes:
-        counts: counts of balances and tokens.
         changed: successfully read wallets whose balances changed.
         showed: sequence numbers of the reads that changed only tokens, by wallet.
         held: wallets with removals held for review.
