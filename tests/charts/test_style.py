@@ -92,7 +92,7 @@ def test_a_frame_gives_the_chart_of_its_database_and_is_not_changed(path, read, 
             (charts.arrivals_and_departures, {"every": every}, "period|duration")
             for every in ("1M", "M", "MS", "-1D", "0ME", "QE-XYZ", "", "0s", 5, timedelta(0), "1 d")
         ),
-        (charts.holdings_over_time, {"every": "1d", "freq": "ME"}, "give one"),
+        (charts.holdings_over_time, {"every": "1d", "freq": "ME"}, "give only one"),
         (charts.holdings_over_time, {"freq": "1s", "since": "2020-01-01"}, "longer period"),
         *((charts.holdings_over_time, {"by": by}, "contract_address") for by in ("", 3, "name")),
     ],
