@@ -132,7 +132,9 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
         values.sort(key=lambda name: name.partition("_value_")[2])
         tables["Values, at the newest prices up to each date:"] = [*values, "closing_unpriced"]
     for place, (title, names) in enumerate(tables.items()):
-        click.echo(f"{bool(place) * chr(10)}{utc_times(title)}\n")
+        if place:
+            click.echo()
+        click.echo(f"{utc_times(title)}\n")
         columns = [TableColumn(_heading(name), name, "number") for name in names]
         print_table(amount_pages(shown), [heading, *columns], wide=view.wide)
     say_truncated(view.limit, rows, "rows")
