@@ -41,6 +41,11 @@ def shifted(moment: str, by: timedelta) -> str:
     return format_time(datetime.fromisoformat(moment) + by)
 
 
+def growing_wait(first: float, longest: float, times: int) -> float:
+    """Return `first` seconds, doubled `times` times, at most `longest`."""
+    return min(longest, first * 2.0 ** min(times, 60))  # 60 avoids an overflow
+
+
 def age_seconds(moment: str, at: str) -> float:
     """Return the seconds between two stored times; 0 if the clock went back."""
     age = datetime.fromisoformat(at) - datetime.fromisoformat(moment)

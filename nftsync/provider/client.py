@@ -42,6 +42,7 @@ from nftsync.provider.wire import (
     without_duplicates,
 )
 from nftsync.records import Content, Effort, Entry, normalize_uuid
+from nftsync.times import growing_wait
 
 if TYPE_CHECKING:
     from nftsync.provider.transport import Network, Response
@@ -374,8 +375,7 @@ class Client(AbstractContextManager["Client"]):
         return result
 
     def _wait_after(self, attempt: int) -> float:
-        growing = self._config.first_wait * 2.0 ** min(attempt - 1, 30)  # 30 avoids an overflow
-        return min(growing, _LONGEST_WAIT) + self._jitter()
+        return growing_wait(self._config.first_wait, _LONGEST_WAIT, attempt - 1) + self._jitter()
 
     def _jitter(self) -> float:
         return random.uniform(0.0, self._config.first_wait)  # noqa: S311 - not for security

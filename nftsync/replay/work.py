@@ -42,7 +42,7 @@ from nftsync.store import inbox, leases, runs
 from nftsync.store.inbox import ObjectKey, Settlement
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
-from nftsync.times import now
+from nftsync.times import growing_wait, now
 
 _log = logging.getLogger("nftsync.replay")
 
@@ -479,9 +479,8 @@ class CircuitBreaker:
         """Record a refused object; return its delay in seconds."""
         times = self.deferred[key] = self.deferred.get(key, -1) + 1
         self._refused = f"{key.resource_type} {key.resource_id}: {error}"
-        return min(
-            self._timing.longest_deferral, self._timing.first_deferral * 2.0 ** min(times, 60)
-        )
+        timing = self._timing
+        return growing_wait(timing.first_deferral, timing.longest_deferral, times)
 
     def answered(self, key: ObjectKey) -> None:
         """Record an answered object."""
@@ -520,7 +519,7 @@ class CircuitBreaker:
         self._pauses += 1
         self._refusals.clear()
         timing = self._timing
-        pause = min(timing.longest_pause, timing.first_pause * 2.0 ** min(self._pauses - 1, 60))
+        pause = growing_wait(timing.first_pause, timing.longest_pause, self._pauses - 1)
         pause *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
         self._paused_until = time.monotonic() + pause
         self.outage = f"the provider is down or refuses: {reason}"
