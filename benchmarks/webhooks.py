@@ -122,8 +122,14 @@ def webhook(resource_type: str, resource_id: str) -> bytes:
     ).encode()
 
 
-def post_all(url: str, wallets: list[str], per_second: float | None) -> Counter[int]:
-    """Send a webhook for each wallet in turn; the statuses, by how often they came."""
+def post_all(
+    url: str, wallets: list[str], per_second: float | None, waits: list[float] | None = None
+) -> Counter[int]:
+    """Send a webhook for each wallet in turn; the statuses, by how often they came.
+
+    Args:
+        waits: gets the seconds until each answer.
+    """
     statuses: Counter[int] = Counter()
     began = time.monotonic()
     with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)) as link:
@@ -132,10 +138,13 @@ def post_all(url: str, wallets: list[str], per_second: float | None) -> Counter[
                 time.sleep(max(0.0, began + number / per_second - time.monotonic()))
             body = webhook("Wallet", wallet)
             headers = {HEADER: sign(SECRET, body), "Content-Type": "application/json"}
+            sent = time.perf_counter()
             link.request("POST", "/webhooks", body, headers)
             answer = link.getresponse()
             answer.read()
             statuses[answer.status] += 1
+            if waits is not None:
+                waits.append(time.perf_counter() - sent)
     return statuses
 
 

@@ -7,6 +7,7 @@ import os
 import stat
 import traceback
 import zipfile
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,15 +23,22 @@ from nftsync.cli import nftsync as commands
 from nftsync.errors import NftsyncError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from tests.kit.inbox import Inbox, body_of, webhook
+from tests.kit.inbox import Inbox, Outbox, body_of, message, webhook
 from tests.kit.provider import Provider, reply
 from tests.kit.serve_process import free_port, serving, wait_until_done
 from tests.kit.serve_process import webhook as webhook_of
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import Outcome
 
-TOKEN, ARGUMENT, SECRET, PREVIOUS, HEADER, PASSWORD = CANARIES = [
-    f"canary-{name}-4711" for name in ("token", "argument", "secret", "previous", "header", "proxy")
+TOKEN, ARGUMENT, SECRET, PREVIOUS, HEADER, PASSWORD, SLACK, MAIL, QUERY, PAGER = CANARIES = [
+    f"canary-{name}-4711"
+    for name in (
+        *("token", "argument", "secret", "previous", "header"),
+        *("proxy", "slack", "mail", "query", "pager"),
+    )
 ]
+SIGNING = b64encode(b"canary-signing-4711-" * 2).decode()
+CANARIES.append(SIGNING)
 VARIABLES = {
     "NFTSYNC_API_TOKEN": TOKEN,
     "NFTSYNC_TOKEN_COMMAND": f"sh -c 'echo {ARGUMENT}'",
@@ -68,6 +76,38 @@ def assert_all_private_and_silent(folder: Path) -> int:
         if path.is_file():
             assert not any(map(sings, contents(path))), path
     return len(found)
+
+
+def alerts(folder: Path, accepts: str, refuses: str) -> Path:
+    """Write settings with a destination of each kind, and return the file."""
+    (folder / "signing").write_text(f"whsec_{SIGNING}\n")
+    (folder / "slack").write_text(f"{refuses}/services/{SLACK}\n")
+    (folder / "mail").write_text(MAIL)
+    file = folder / "alerts.toml"
+    file.write_text(f"""
+        [destinations]
+        ops = {{ kind = "webhook", url = "{accepts}?key={QUERY}", secret_file = "signing" }}
+        slack = {{ kind = "slack", url_file = "slack" }}
+        pager = {{ kind = "command", command = ["sh", "-c", "echo $0 >&2; exit 7", "{PAGER}"] }}
+        [destinations.mail]
+        kind = "email"
+        server = "127.0.0.1"
+        port = 9
+        security = "none"
+        from = "a@example.com"
+        recipients = ["b@example.com"]
+        username = "a"
+        password_file = "mail"
+        [watch.moves]
+        on = ["received", "wallet_stale", "wallet_failed"]
+        to = ["ops", "slack", "pager", "mail"]
+        max_age = "1s"
+        baseline = true
+        [forward.all]
+        to = ["ops", "slack", "pager", "mail"]
+        original_signature = true
+        """)
+    return file
 
 
 @pytest.fixture
@@ -114,7 +154,13 @@ def test_no_command_shows_or_stores_a_secret(
 ) -> None:
     """Those that go well, those that the provider refuses, and those that a proxy refuses."""
     database, lake = canaries / "nftsync.db", canaries / "lake"
-    with SandboxServer(lambda url: generate(wallets=3, nfts=3, image_base=url)) as server:
+    with (
+        SandboxServer(lambda url: generate(wallets=3, nfts=3, image_base=url)) as server,
+        Provider() as echo,
+    ):
+        echo.always(lambda peer: reply(f"{peer.seen.path} {peer.seen.headers}".encode(), 403)(peer))
+        settings = alerts(tmp_path, f"{server.url}/sandbox/consumer/ops", echo.url)
+        monkeypatch.setenv("NFTSYNC_CONFIG", str(settings))
         first, second, third = server.world.wallets()
         listed = json.loads(server.world.balances_body(first) or b"")["nftTokenBalances"]
         contract = listed[0]["token"]["contractAddress"]
@@ -134,6 +180,12 @@ def test_no_command_shows_or_stores_a_secret(
             "inbox show": (webhook(1),),
             "inbox requeue": (webhook(1),),
             "inbox prune": ("--older-than", "1s"),
+            "watch": ("--since", "1d"),
+            "watch test": ("moves",),
+            "watch send": ("slack",),
+            "outbox show": (message(0),),
+            "outbox requeue": (message(0),),
+            "outbox prune": ("--older-than", "1s"),
             "export": (canaries / "export",),
             "report": (canaries / "report.html",),
             "snapshot": (canaries / "copy.db",),
@@ -149,6 +201,7 @@ def test_no_command_shows_or_stores_a_secret(
         assert given.keys() <= every
         order = [*given, *sorted(every - given.keys())]
         Inbox(database).receive(body_of(1), body_of(2, resourceType="Payment"))
+        Outbox(database).fill(1)
         out = ""
         json_too = {"sync", "status", "holdings", "changes", "evidence", "inbox", "verify"}
         monkeypatch.setenv("NFTSYNC_BASE_URL", server.url)
@@ -162,6 +215,12 @@ def test_no_command_shows_or_stores_a_secret(
                 assert done.code in (0, 1), done
                 assert "Traceback" not in done.err, words
                 out += done.said
+
+        assert len(server.consumers.records("ops")) > 1
+        assert {seen.path for seen in echo.requests()} == {f"/services/{SLACK}"}
+        errors = frames.messages(database)["last_error"].dropna()
+        for part in ("HTTP 403", "exit code 7", "127.0.0.1:9"):
+            assert errors.str.contains(part).any(), part
 
         for form in ("csv", "xlsx"):
             assert command("export", canaries / form, "--format", form).code == 0
@@ -187,18 +246,26 @@ def test_no_command_shows_or_stores_a_secret(
     assert assert_all_private_and_silent(canaries) > 30
 
 
-def test_serve_logs_and_tells_no_secret(canaries: Path) -> None:
+def test_serve_logs_and_tells_no_secret(canaries: Path, tmp_path: Path) -> None:
     """Its log, its metrics, its replies, and what it writes, with good and bad signatures."""
     metrics = free_port()
-    with SandboxServer(lambda url: generate(wallets=2, nfts=2, image_base=url)) as server:
+    with (
+        SandboxServer(lambda url: generate(wallets=2, nfts=2, image_base=url)) as server,
+        Provider() as echo,
+    ):
+        echo.always(lambda peer: reply(f"{peer.seen.path} {peer.seen.headers}".encode(), 403)(peer))
+        settings = alerts(tmp_path, f"{server.url}/sandbox/consumer/ops", echo.url)
         wallet = server.world.wallets()[0]
         with serving(
-            *(canaries, server.url, "--metrics-port", metrics), variables=VARIABLES
+            *(canaries, server.url, "--metrics-port", metrics),
+            variables={**VARIABLES, "NFTSYNC_CONFIG": str(settings)},
         ) as serve:
             bodies = [webhook_of("Wallet", wallet), webhook_of("Payment", wallet)]
             assert [serve.post(bodies[0], SECRET), serve.post(bodies[1], PREVIOUS)] == [200, 200]
             assert serve.post(bodies[0], TOKEN) == 401
             wait_until_done(canaries / "nftsync.db", json.loads(bodies[0])["id"])
+            wait_until(lambda: len(server.consumers.records("ops")) >= 2)
+            wait_until(lambda: len(serve.logged("a message was not delivered")) >= 3)
             told = httpx.get(f"http://127.0.0.1:{metrics}/metrics", trust_env=False).text
             assert serve.stop() == 0
         assert not sings(told + "".join(serve.raw))

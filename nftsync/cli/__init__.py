@@ -44,6 +44,8 @@ _COMMANDS = {
     "inbox": ("inbox", "List, inspect, requeue or prune stored webhooks."),
     "routes": ("inbox", "List the webhook routes, or suggest new ones."),
     "webhook-config": ("serve", "Change the URL and the types of the provider's webhooks."),
+    "outbox": ("outbox", "List, inspect, requeue or prune messages to destinations."),
+    "watch": ("watch", "Send alerts about changes and states, and forward webhooks."),
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),
     "verify": ("status", "Verify the database, and compare it with the provider."),
     "export": ("export", "Export all tables and views to Parquet, CSV or Excel files."),

@@ -55,7 +55,8 @@ def serve(settings: Settings, **options: Any) -> None:
 
     serve stores each signed webhook before it answers, then reads the wallet, token or other object
     that the webhook names. It needs the webhook secret, in NFTSYNC_WEBHOOK_SECRET or in a file that
-    NFTSYNC_WEBHOOK_SECRET_FILE names.
+    NFTSYNC_WEBHOOK_SECRET_FILE names. With [watch.NAME] or [forward.NAME] in nftsync.toml, it also
+    sends alerts and forwards webhooks.
 
     serve logs to stderr: text on a terminal, otherwise JSON lines. GET /healthz and GET /readyz
     report its state. On SIGTERM or Ctrl-C, serve completes open requests, then exits with 0.
@@ -97,6 +98,12 @@ def _config(
         require_base_url(settings)
         replay = replay_config(settings)
         run_sync = full_sync(settings, replay.access, resume=True)
+    watch = None
+    if settings.watch or settings.forward:
+        from nftsync.watch.service import check_rules, watch_config
+
+        watch = watch_config(settings)
+        check_rules(settings.database, watch.rules)
     current, previous = settings.webhook_secret, settings.webhook_secret_previous
     secrets = [secret for secret in (current, previous) if secret is not None] if current else []
     return ServeConfig(
@@ -106,6 +113,7 @@ def _config(
         replay=None if no_replay else replay,
         sync_every=sync_every,
         run_sync=run_sync,
+        watch=watch,
         **listening,
     )
 

@@ -109,6 +109,15 @@ def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
         "last replay": _run(report.last_replay, at),
         "inbox": backlog,
     }
+    if report.outbox:
+        lines["outbox"] = _by_state(report.outbox)
+        if report.oldest_message_age_s is not None:
+            lines["outbox"] += f"; oldest unsent: {_ago(report.oldest_message_age_s)}"
+    if report.stopped_destinations:
+        lines["stopped"] = "; ".join(
+            f"{name}: {reason}; to restart it: nftsync watch send {name}"
+            for name, reason in report.stopped_destinations.items()
+        )
     if report.removals_held.since is not None:
         lines["removals"] = f"{report.removals_held} held for review: nftsync removals"
     if (size := log_bytes(Path(report.database))) >= LONG_LOG:
@@ -202,6 +211,8 @@ def _shown(key: Key, value: Any) -> str:
         return f"set ({', '.join(value)})" if isinstance(value, dict) else "set"
     if key.name == "routes":
         return "; ".join(f"{name}: {_written(route)}" for name, route in value.items())
+    if key.name in {"destinations", "watch", "forward"}:
+        return ", ".join(value)
     if key.name == "paging":
         return _written(value)
     if isinstance(value, list):
@@ -256,6 +267,39 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
             clock_ahead = client.clock_ahead
     yield from reports.check_clock(settings.database, clock_ahead)
     yield reports.check_secret(settings.webhook_secret)
+    yield from _check_watch(settings)
+
+
+def _check_watch(settings: Settings) -> Iterator[Check]:
+    """Check the rules and destinations, without sending anything."""
+    from nftsync.errors import NftsyncError
+    from nftsync.reports.status import Check
+
+    if not (settings.destinations or settings.watch or settings.forward):
+        return
+    from nftsync.watch.delivery import open_delivery
+    from nftsync.watch.service import check_rules, watch_config
+
+    try:
+        config = watch_config(settings)
+    except NftsyncError as error:
+        yield Check("FAILED", "destinations", str(error))
+        return
+    for name, destination in config.destinations.items():
+        try:
+            open_delivery(destination, config.network).close()
+            yield Check("ok", f"destination {name}", destination.shown)
+        except NftsyncError as error:
+            yield Check("FAILED", f"destination {name}", str(error))
+    for name, forward in config.forwards.items():
+        types = ", ".join(forward.types) or "*"
+        yield Check("ok", f"forward {name}", f"{types} to {', '.join(forward.to)}")
+    for name, rule in config.rules.items():
+        try:
+            check_rules(settings.database, {name: rule})
+            yield Check("ok", f"watch {name}", f"{', '.join(rule.on)} to {', '.join(rule.to)}")
+        except NftsyncError as error:
+            yield Check("FAILED", f"watch {name}", str(error))
 
 
 def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:

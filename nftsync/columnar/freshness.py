@@ -12,7 +12,7 @@ import pyarrow as pa
 from nftsync.columnar.columns import INTEGER, TEXT, Readable, ages, integers, moments, text, times
 from nftsync.columnar.source import Source
 from nftsync.store.filters import Filters
-from nftsync.store.inbox import webhooks_by_state
+from nftsync.store.queues import INBOX, count_by_state
 from nftsync.text import visible
 from nftsync.times import now
 
@@ -141,7 +141,7 @@ def merge_groups(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
 
 
 def _webhooks(source: Source) -> Iterator[_Line]:
-    counted = webhooks_by_state(source.cursor, tuple(_DETAIL_COLUMNS))
+    counted = count_by_state(source.cursor, INBOX, tuple(_DETAIL_COLUMNS))
     for state, column in _DETAIL_COLUMNS.items():
         count, at = counted.get(state, (0, None))
         detail = _common_values(source, state, column) if count and column else ""

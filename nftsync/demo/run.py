@@ -6,12 +6,16 @@ import random
 import secrets
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from nftsync.alerts import Destination, WatchRule
 from nftsync.demo.provider import balances, create_database, new_provider
 from nftsync.demo.year import changed_metadata, picture_url, play_year, wallet_lines
 from nftsync.errors import StoreError
@@ -28,6 +32,8 @@ from nftsync.store.database import connect_reader, over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine, register
 from nftsync.times import now
+from nftsync.watch.service import WatchConfig
+from nftsync.watch.texts import lines_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +43,8 @@ _SEED = 7
 _PLAIN_TRANSFERS = 8
 #: The plain transfers, one NFT lent and returned, some copies, and two NFTs to a new wallet.
 TRANSFERS = _PLAIN_TRANSFERS + 5
+#: The label of the wallet whose transfers cause alerts.
+_WATCHED = "Treasury"
 #: The label of the wallet that is added during the live changes.
 NEW_WALLET = "Customer 040"
 
@@ -125,12 +133,14 @@ def run_demo(
         lines = wallet_lines(year.wallets)
         first = sync_wallets(database, config, SyncRequest(wallets=lines), progress=progress)
         report(first.summary())
-        with _receiving_webhooks(database, config) as url:
+        consumer = f"{provider.url}/sandbox/consumer/demo"
+        with _receiving_webhooks(database, config, consumer) as url:
             report(f"Started the receiver at {url}, and registered it with the provider.")
             report(
                 f"Making {TRANSFERS} transfers (two to a new wallet), one mint and one rename ..."
             )
             seconds = _make_changes(provider, database)
+            report(f"Alert to a local consumer: {_first_alert(provider)}.")
         # If the provider is restarted, it has no receiver.
         provider.sandbox.configure(b'{"enabled": false}')
         report("Syncing all wallets again, to verify that the webhooks reported every change ...")
@@ -144,8 +154,8 @@ def run_demo(
 
 
 @contextmanager
-def _receiving_webhooks(database: Path, client: ClientConfig) -> Iterator[str]:
-    """Receive webhooks during a block, as `nftsync serve` does; yield the URL."""
+def _receiving_webhooks(database: Path, client: ClientConfig, consumer: str) -> Iterator[str]:
+    """Receive webhooks and send alerts during a block, as `nftsync serve` does; yield the URL."""
     secret = secrets.token_urlsafe(32)
     access = access_to(client, at_once=16)
 
@@ -153,7 +163,11 @@ def _receiving_webhooks(database: Path, client: ClientConfig) -> Iterator[str]:
         return sync_wallets(database, client, SyncRequest(), access=access, stopped=stopped)
 
     replay = ReplayConfig(client=client, access=access, routes=merge_routes({}), run_sync=run_sync)
-    serving = ServeConfig(database=database, secrets=[secret], port=0, replay=replay)
+    rule = WatchRule(name="treasury", on=["sent"], wallets=[_WATCHED], to=["consumer"])
+    key = f"whsec_{b64encode(secrets.token_bytes(32)).decode()}"
+    destination = Destination(name="consumer", kind="webhook", url=consumer, secrets=(key,))
+    watch = WatchConfig({"treasury": rule}, {}, {"consumer": destination}, client, settle=0.5)
+    serving = ServeConfig(database=database, secrets=[secret], port=0, replay=replay, watch=watch)
     with run_service(serving, lambda: None) as receiver:
         try:
             config = {"enabled": True, "sharedSecret": secret, "webhookTypes": ["nft"]}
@@ -163,6 +177,16 @@ def _receiving_webhooks(database: Path, client: ClientConfig) -> Iterator[str]:
         finally:
             # The receiver's error explains missing results.
             receiver.failures.raise_first()
+
+
+def _first_alert(provider: SandboxServer) -> str:
+    """Wait for the first message at the sandbox's consumer; return its text."""
+    began = time.monotonic()
+    while not (messages := provider.consumers.records("demo")):
+        if time.monotonic() - began > _TIMEOUT:
+            raise StoreError(f"no alert was sent within {_TIMEOUT:.0f} s; run the demo again")
+        time.sleep(0.01)
+    return lines_of(msgspec.json.decode(messages[0]["body"]))[0]
 
 
 _COUNT_DONE = (

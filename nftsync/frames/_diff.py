@@ -14,10 +14,10 @@ from nftsync.columnar.balances import STEPS, change_log, change_span
 from nftsync.columnar.columns import TEXT, Rows, Times, frame_of, moments, text, times
 from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
 from nftsync.columnar.hidden import hidden_rows, marked
+from nftsync.columnar.movements import read_movements
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.errors import InputError
-from nftsync.frames._transfers import read_movements
 from nftsync.store.wallets import GroupNames, WalletIds
 
 

@@ -103,7 +103,9 @@ def _copy_of(frame: str, names: str) -> dict[str, Note]:
 
 
 #: Frames of a single table or view, and the tables with another name.
-_TABLE_FRAMES: Final = ("holdings", "wallets", "token_changes", "wallet_states", "runs", "webhooks")
+_TABLE_FRAMES: Final = (
+    *("holdings", "wallets", "token_changes", "wallet_states", "runs", "webhooks", "messages"),
+)
 _TABLES: Final = {"changes": "balance_changes", "runs": "sync_runs"}
 
 _CONTRACT = _copy_of("holdings", "contract_address contract collection")

@@ -221,6 +221,21 @@ def webhooks(
     return _table(db, "webhooks", since=since, until=until)
 
 
+def messages(
+    db: Store = None, *, since: Moment | None = None, until: Moment | None = None
+) -> pd.DataFrame:
+    """Return the messages to destinations without their bodies, in the order of storage.
+
+    Shared parameters: see `nftsync.frames`. `since` and `until` bound `created_at`. The bodies stay
+    in the database: `SELECT body FROM messages`.
+
+    Returns:
+        A row per message: `message_id`, `rule`, `destination`, `created_at`, `state`, attempts,
+        `finished_at`.
+    """
+    return _table(db, "messages", since=since, until=until)
+
+
 def token_changes(
     db: Store = None,
     *,

@@ -219,14 +219,19 @@ def is_private(host: str) -> bool:
     except ValueError:
         host = host.removesuffix(".")
         return "." not in host or f".{host}".endswith(_PRIVATE_NAMES)
-    if isinstance(address, IPv6Address):
-        if address.is_site_local or address in _LOCAL_NAT64:
-            return True
-        if any(address in network for network in _HOLD_VERSION_4):
-            address = IPv4Address(int(address) & 0xFFFFFFFF)
-        else:
-            address = address.sixtofour or address
+    if isinstance(address, IPv6Address) and (address.is_site_local or address in _LOCAL_NAT64):
+        return True
+    address = innermost_address(address)
     return not address.is_global or address.is_multicast
+
+
+def innermost_address(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address that an IPv6 address contains, or the address itself."""
+    if isinstance(address, IPv4Address):
+        return address
+    if any(address in network for network in _HOLD_VERSION_4):
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.sixtofour or address
 
 
 def _within(path: str) -> str:

@@ -6,22 +6,17 @@ a setting: a bearer token, a command that prints one, or any headers.
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import selectors
 import shlex
-import signal
 import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import IO, cast
 
 from nftsync.errors import SettingsError, Stopped
-from nftsync.provider.config import environment_without_settings
+from nftsync.provider.programs import LONGEST_OUTPUT, TooMuchOutput, run_program
 
 #: The longest delay before a waiting request notices a stop, in seconds.
 _SLICE = 0.25
@@ -30,8 +25,6 @@ _LONGEST_INTERVAL = 86_400.0
 #: The run gives up after this many refusals at its start, or requests in a row without connection.
 _REFUSALS = 20
 _UNANSWERED = 50
-#: Limit for the output of a token command, in bytes.
-_LONGEST_OUTPUT = 64 * 1024
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
 
 
@@ -260,13 +253,16 @@ class Auth:
 def _token_from(command: list[str], timeout: float) -> str:
     """Run the token command and return the token; no message shows the command's output."""
     try:
-        code, output = _run(command, timeout)
+        code, output = run_program(command, timeout)
     except OSError as error:
         problem = f"cannot be run: {error.strerror}"
     except ValueError:
         problem = "cannot be run: it contains a NUL"
     except subprocess.TimeoutExpired:
         problem = f"took more than {timeout:g} s"
+    except TooMuchOutput:
+        most = LONGEST_OUTPUT // 1024
+        problem = f"printed more than {most} KiB: expected one line with the token"
     else:
         token = output.decode("ascii", "replace").strip()
         if not code and re.fullmatch("[!-~]+", token):
@@ -275,43 +271,3 @@ def _token_from(command: list[str], timeout: float) -> str:
         if code:
             problem = f"failed with exit code {code}; run it by hand to see why"
     raise SettingsError(f"{_COMMAND} {problem}")
-
-
-def _run(command: list[str], timeout: float) -> tuple[int, bytes]:
-    """Run a command; if it is too slow or prints too much, kill its process group."""
-    ends_at = time.monotonic() + timeout
-    with subprocess.Popen(  # noqa: S603 - the operator's own command
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment_without_settings(),
-        start_new_session=True,  # its own process group, which Ctrl-C does not reach
-    ) as process:
-        try:
-            output = _output_of(process, ends_at)
-            process.wait(max(0.0, ends_at - time.monotonic()))
-        except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return process.returncode, output
-
-
-def _output_of(process: subprocess.Popen[bytes], ends_at: float) -> bytes:
-    stream = cast("IO[bytes]", process.stdout)
-    output = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while len(output) <= _LONGEST_OUTPUT:
-            left = ends_at - time.monotonic()
-            if left <= 0.0 or not selector.select(left):
-                raise subprocess.TimeoutExpired(process.args, left)
-            part = os.read(stream.fileno(), _LONGEST_OUTPUT)
-            if not part:
-                return output
-            output += part
-    raise SettingsError(
-        f"{_COMMAND} printed more than {_LONGEST_OUTPUT // 1024} KiB: expected one line with the "
-        "token"
-    )

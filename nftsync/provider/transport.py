@@ -56,6 +56,8 @@ _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKN
 _UNKNOWN_ISSUER = {18, 19, 20, 21}
 #: The most bytes of an error response that are read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
+#: Bytes to keep of an error response.
+_SHOWN_BYTES = 200
 #: The most large responses in memory at once, and how long others wait for a place, in seconds.
 _MOST_LARGE = 2
 _LONGEST_WAIT_FOR_A_PLACE = 10.0
@@ -213,7 +215,7 @@ class Requests:
 
 
 class Response(NamedTuple):
-    """A complete response: the headers have lower-case names, and an error has no body."""
+    """A complete response, or the start of an error's body; header names are lower-case."""
 
     status: int
     headers: Mapping[str, str]
@@ -474,9 +476,10 @@ class _Link:
 
     def _read(self, response: httpx.Response) -> bytes:
         if not response.is_success:
+            start = bytearray()
             with suppress(httpx.TransportError):  # the status is enough
-                _pass_over(response.iter_raw())
-            return b""
+                _pass_over(response.iter_raw(), start)
+            return bytes(start)
         gzip = _gunzip(response.headers.get("content-encoding", ""))
         max_bytes = self._shared.max_bytes
         chunks: list[bytes] = []
@@ -537,10 +540,11 @@ def _gunzip(content_encoding: str) -> Gunzip | None:
     return Gunzip()
 
 
-def _pass_over(chunks: Iterator[bytes]) -> None:
-    """Skip to the next response; if that is too far, the connection closes."""
+def _pass_over(chunks: Iterator[bytes], start: bytearray) -> None:
+    """Skip a response, and keep its start; after a long response, the connection closes."""
     size = 0
     while size <= _REFUSAL_BYTES and (chunk := next(chunks, None)) is not None:
+        start += chunk[: _SHOWN_BYTES - len(start)]
         size += len(chunk)
 
 

@@ -23,7 +23,8 @@ from nftsync.provider.webhooks import HEADER, Unusable, read_webhook, verify
 from nftsync.receiver.committer import Committer, Outcome
 from nftsync.store import STATES
 from nftsync.store.database import connect_reader
-from nftsync.store.inbox import UNFINISHED_STATES, Delivery, webhooks_by_state
+from nftsync.store.inbox import Delivery
+from nftsync.store.queues import INBOX, count_by_state
 from nftsync.times import age_seconds, now
 
 _log = logging.getLogger("nftsync.receiver")
@@ -121,9 +122,9 @@ class Backlog(Collector):
         with suppress(NftsyncError, sqlite3.Error):
             with closing(connect_reader(self._database)) as connection:
                 connection.execute("PRAGMA busy_timeout = 1000")
-                webhooks = webhooks_by_state(connection, UNFINISHED_STATES)
+                webhooks = count_by_state(connection, INBOX, INBOX.unfinished)
             at = now()
-            for state in UNFINISHED_STATES:
+            for state in INBOX.unfinished:
                 count, since = webhooks.get(state, (0, at))
                 waiting.add_metric([state], count)
                 oldest.add_metric([state], age_seconds(since, at))

@@ -1,4 +1,4 @@
-"""Pages of the change feed and of the inbox, read without pandas.
+"""Pages of the change feed and of the queues, read without pandas.
 
 No transaction stays open between pages, because it would keep the write-ahead log from shrinking.
 """
@@ -17,6 +17,7 @@ from nftsync.store.catalog import TABLES
 from nftsync.store.database import explained, named_rows, over_keys
 from nftsync.store.filters import Filters, find_filters
 from nftsync.store.history import first_row, known_time
+from nftsync.store.queues import INBOX, Queue
 from nftsync.store.schema import opened
 
 #: Interval of checks for new changes.
@@ -24,9 +25,6 @@ POLL_SECONDS = 0.5
 
 #: Rows per page.
 PAGE = 1_000
-
-#: The public columns of a webhook without its long body.
-WEBHOOK_COLUMNS = tuple(name for name in TABLES["webhooks"].columns if name != "body")
 
 #: The table of the change feed, and SQLite's greatest id.
 _LOG, _LAST = "balance_change_rows", 2**63 - 1
@@ -43,6 +41,9 @@ _CHANGES = (
     " JOIN wallets USING (wallet_no) JOIN tokens USING (token_no) ORDER BY k.key"
 )
 
+#: Changes that a webhook caused, and their ids.
+_CAUSED = {"balance_changes": "wallet_id, token_id", "token_changes": "token_id"}
+
 #: Values by column name.
 Row: TypeAlias = dict[str, Any]
 
@@ -54,10 +55,10 @@ class _Log:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, *, live: bool = False) -> Iterator[Self]:
+    def open(cls, path: Path, *own: Any, live: bool = False) -> Iterator[Self]:
         """Open a database for reading; `live` as in `store.schema.opened`."""
         with opened(path, live=live) as connection:
-            yield cls(connection, path)
+            yield cls(connection, path, *own)
 
     def _values(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         with explained(self._name):
@@ -143,51 +144,60 @@ class ChangeFeed(_Log):
         return self._values(query, after, until, *values, *parameters)
 
 
-class InboxView(_Log):
-    """Inbox of an open database, newest webhook first."""
+class QueueView(_Log):
+    """Inbox or outbox of an open database, newest row first."""
+
+    def __init__(self, connection: sqlite3.Connection, name: Path | str, queue: Queue) -> None:
+        super().__init__(connection, name)
+        self._queue = queue
+        #: The public columns without the long body.
+        self._columns = [name for name in TABLES[queue.table].columns if name != "body"]
 
     def count(self, state: str | None) -> int:
-        """Count the webhooks in a state, or all."""
+        """Count the rows in a state, or all."""
         where, parameters = ("", ()) if state is None else (" WHERE state = ?", (state,))
-        return int(self._values(f"SELECT count(*) FROM webhooks{where}", *parameters)[0][0])
+        query = f"SELECT count(*) FROM {self._queue.table}{where}"
+        return int(self._values(query, *parameters)[0][0])
 
     def newest(self, state: str | None, limit: int | None) -> array[int]:
-        """Return the row numbers of the newest webhooks."""
+        """Return the numbers of the newest rows."""
         where, parameters = ("", ()) if state is None else (" WHERE state = ?", (state,))
         # The sign keeps SQLite from scanning all rows for the few of a state.
         order = "rowid" if state is None else "+rowid"
-        query = f"SELECT rowid FROM webhooks{where} ORDER BY {order} DESC LIMIT ?"
+        query = f"SELECT rowid FROM {self._queue.table}{where} ORDER BY {order} DESC LIMIT ?"
         rows = self._values(query, *parameters, -1 if limit is None else limit)
         return array("q", (row[0] for row in rows))
 
-    def pages(self, numbers: Sequence[int], state: str | None) -> Iterator[list[Row]]:
-        """Yield pages of webhooks by number, skipping the ones that left the state."""
+    def pages(self, numbers: Sequence[int], state: str | None, *more: str) -> Iterator[list[Row]]:
+        """Yield pages of rows by number, skipping the ones that left the state.
+
+        Rows have the public columns without the body, and the columns in `more`.
+        """
+        columns = ", ".join((*self._columns, *more))
         query = (
-            f"SELECT {', '.join(WEBHOOK_COLUMNS)} FROM json_each(?1) k"
-            " JOIN webhooks w ON w.rowid = k.value WHERE ?2 IS NULL OR state = ?2 ORDER BY k.key"
+            f"SELECT {columns} FROM json_each(?1) k JOIN {self._queue.table} q"
+            " ON q.rowid = k.value WHERE ?2 IS NULL OR state = ?2 ORDER BY k.key"
         )
         for start in range(0, len(numbers), PAGE):
             yield self._page(query, numbers[start : start + PAGE], state)
 
-    def find(self, webhook_id: str) -> tuple[Row, bytes | None]:
-        """Return a webhook with its changes, and its body, None if pruned.
+    def find(self, key: str) -> tuple[Row, bytes | None]:
+        """Return a row by its id, and its body, None if pruned.
 
-        It has the public columns without the body, `body_sha256`, `look_again_at` (when its object
-        is read once more), `balance_changes` and `token_changes`. InputError: it is not in the
-        inbox.
+        It has the public columns without the body. A webhook also has `body_sha256`,
+        `look_again_at` (when its object is read once more), `balance_changes` and `token_changes`.
+        InputError: the id is not in the queue.
         """
-        names = ", ".join((*WEBHOOK_COLUMNS, "body_sha256", "look_again_at", "body"))
-        query = f"SELECT {names} FROM webhooks WHERE webhook_id = ?"
-        if not (rows := self._rows(query, webhook_id)):
+        queue = self._queue
+        more = ("body_sha256", "look_again_at") if queue is INBOX else ()
+        query = f"SELECT {', '.join((*self._columns, *more, 'body'))} FROM {queue.table}"
+        if not (rows := self._rows(f"{query} WHERE {queue.key} = ?", key)):
             raise InputError(
-                f"webhook {webhook_id} is not in the inbox; to list webhooks: `nftsync inbox`"
+                f"{queue.noun} {key} is not in the {queue.command}; to list {queue.table}:"
+                f" `nftsync {queue.command}`"
             )
-        webhook = rows[0]
-        body: bytes | None = webhook.pop("body")
-        for name, ids in {
-            "balance_changes": "wallet_id, token_id",
-            "token_changes": "token_id",
-        }.items():
+        body: bytes | None = rows[0].pop("body")
+        for name, ids in _CAUSED.items() if queue is INBOX else ():
             query = f"SELECT change_id, {ids} FROM {name} WHERE webhook_id = ? ORDER BY change_id"
-            webhook[name] = self._rows(query, webhook_id)
-        return webhook, body
+            rows[0][name] = self._rows(query, key)
+        return rows[0], body

@@ -28,7 +28,8 @@ from nftsync.store.database import (
     refuse_non_file,
 )
 from nftsync.store.history import ahead_of
-from nftsync.store.inbox import webhooks_by_state
+from nftsync.store.outbox import stopped_destinations
+from nftsync.store.queues import INBOX, OUTBOX, count_by_state
 from nftsync.store.removals import Held, held
 from nftsync.store.schema import check_schema, is_earlier, reading
 from nftsync.times import age_seconds, now
@@ -40,6 +41,8 @@ class Status(msgspec.Struct, kw_only=True):
 
     Attributes:
         wallets: number of wallets by status, including untracked ones.
+        outbox: number of messages by state; empty without any.
+        stopped_destinations: destinations that answered 410, each with the answer.
         unusable_amounts: number of balances with an amount that is not 1 to 100 digits.
         oldest_wallet_age_s: seconds since the stalest tracked wallet was read; None: never, or none
             is tracked.
@@ -59,6 +62,9 @@ class Status(msgspec.Struct, kw_only=True):
     inbox: dict[str, int]
     oldest_pending_age_s: float | None
     removals_held: Held
+    outbox: dict[str, int]
+    oldest_message_age_s: float | None
+    stopped_destinations: dict[str, str]
     warning: str | None = None
 
 
@@ -74,8 +80,10 @@ def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
     """Return the status of a database and its stalest tracked wallet, with ages at `at`."""
     with reading(path) as connection:
         stalest = _stalest(connection, at)
-        inbox = webhooks_by_state(connection)
+        inbox = count_by_state(connection, INBOX)
         pending = inbox.get("pending")
+        outbox = count_by_state(connection, OUTBOX)
+        unsent = [oldest for state, (_, oldest) in outbox.items() if state in {"pending", "failed"}]
         status = Status(
             version=__version__,
             database=str(path),
@@ -92,6 +100,9 @@ def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
             inbox={state: count for state, (count, _) in inbox.items()},
             oldest_pending_age_s=pending and age_seconds(pending[1], at),
             removals_held=held(connection),
+            outbox={state: count for state, (count, _) in outbox.items()},
+            oldest_message_age_s=age_seconds(min(unsent), at) if unsent else None,
+            stopped_destinations=stopped_destinations(connection),
             warning=ahead_of(connection, at),
         )
     return status, stalest

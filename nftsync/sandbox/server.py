@@ -20,6 +20,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from nftsync.errors import InputError, NftsyncError
 from nftsync.records import normalize_uuid
+from nftsync.sandbox.consumer import ConsumerFaults, Consumers
 from nftsync.sandbox.generator import draw
 from nftsync.sandbox.state import State
 from nftsync.sandbox.webhooks import Changes, Fault, Sandbox, Sender, WebhookType
@@ -27,6 +28,7 @@ from nftsync.sandbox.world import World, decode
 from nftsync.wsgi import HttpServer, Listener
 
 _EXTENSION = "nftsync_sandbox"
+_CONSUMERS = "nftsync_sandbox_consumers"
 
 #: Limit of a request body, in bytes.
 _MOST_BYTES = 4 * 1024 * 1024
@@ -75,11 +77,12 @@ class Faults:
         return None
 
 
-def create_app(sandbox: Sandbox, faults: Faults) -> Flask:
-    """Create the app that acts as the provider."""
+def create_app(sandbox: Sandbox, faults: Faults, consumers: Consumers) -> Flask:
+    """Create the app that acts as the provider, and as consumers."""
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
     app.extensions[_EXTENSION] = sandbox
+    app.extensions[_CONSUMERS] = consumers
     app.register_error_handler(exceptions.HTTPException, _refused)
     app.register_error_handler(NftsyncError, _refused)
     app.register_blueprint(_calls)
@@ -96,6 +99,7 @@ def create_app(sandbox: Sandbox, faults: Faults) -> Flask:
 
 
 _sandbox: Any = LocalProxy(lambda: current_app.extensions[_EXTENSION])
+_consumers: Any = LocalProxy(lambda: current_app.extensions[_CONSUMERS])
 
 
 def _refused(error: exceptions.HTTPException | NftsyncError) -> BaseResponse:
@@ -181,7 +185,10 @@ _EMIT = _form(
     ("action", str),
     ("changes", Changes, None),
 )
-_SCRIPT = _form(("webhooks", list[Fault]))
+_SCRIPT = _form(
+    ("webhooks", list[Fault] | msgspec.UnsetType, msgspec.UNSET),
+    ("consumers", ConsumerFaults | msgspec.UnsetType, msgspec.UNSET),
+)
 
 
 def _fields(form: type[msgspec.Struct]) -> tuple[Any, ...]:
@@ -228,10 +235,29 @@ def deliveries() -> Response:
 
 @_calls.post("/sandbox/faults")
 def script() -> Response:
-    """Inject faults into the next webhooks: webhooks, a list (see docs/use/commands.md)."""
-    (webhooks,) = _fields(_SCRIPT)
-    _sandbox.script.extend(webhooks)
-    return _json({"webhooks": webhooks})
+    """Inject faults into webhooks and consumers (see docs/use/commands.md)."""
+    faults = decode(request.get_data(), _SCRIPT)
+    webhooks, consumers = msgspec.structs.astuple(faults)
+    if webhooks is consumers is msgspec.UNSET:
+        raise InputError("webhooks and consumers are missing")
+    _sandbox.script.extend(webhooks or ())
+    _consumers.script(consumers or {})
+    return _json(faults)
+
+
+@_calls.post("/sandbox/consumer")
+@_calls.post("/sandbox/consumer/<name>")
+def receive(name: str = "default") -> BaseResponse:
+    """Record a message from nftsync, and answer it."""
+    response: BaseResponse = _consumers.receive(name, request.headers, request.get_data())
+    return response
+
+
+@_calls.get("/sandbox/consumer")
+@_calls.get("/sandbox/consumer/<name>")
+def messages(name: str = "default") -> Response:
+    """Return the newest 1,000 messages of a consumer, newest last."""
+    return _json(_consumers.records(name))
 
 
 class SandboxServer(AbstractContextManager["SandboxServer"]):
@@ -284,7 +310,8 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
             self.sandbox = Sandbox(self.world, time_scale=time_scale, seed=seed)
             injected = Faults(seed=seed, **faults)
             self.requests = injected.requests
-            self.app = create_app(self.sandbox, injected)
+            self.consumers = Consumers()
+            self.app = create_app(self.sandbox, injected, self.consumers)
             undo.pop_all()
         # Twice the app's limit, so that the app itself refuses slightly larger bodies.
         self._server = HttpServer(
@@ -301,6 +328,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
 
     def close(self) -> None:
         """Finish current requests, free the port, and end deliveries."""
+        self.consumers.close()
         self._server.close()
         self._sender.close()
         self.world.state.close()

@@ -17,6 +17,7 @@ from nftsync.errors import NftsyncError
 from nftsync.receiver.app import Metrics
 from nftsync.store import WALLET_STATUSES
 from nftsync.store.database import connect_reader, log_bytes
+from nftsync.store.outbox import stopped_destinations
 from nftsync.store.removals import held
 from nftsync.store.schema import made_at
 from nftsync.times import age_seconds, now, shifted
@@ -85,6 +86,7 @@ class Freshness(Collector):
                     _age(db, _WEBHOOK.format("DESC"), moment),
                 ),
             ]
+            metrics += _outbox(db, moment)
             if self._every is not None:
                 metrics.append(_overdue(db, moment, self._every))
         yield from metrics
@@ -153,6 +155,50 @@ def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
         "End of the last full sync without failed wallets.",
         _unix(good and good[1]),
     )
+
+
+_UNSENT = """
+    SELECT destination, state, count(*), min(created_at) FROM messages
+    WHERE state IN ('pending', 'failed', 'running', 'dead') GROUP BY 1, 2
+"""
+#: Done messages are many, and are never deleted: this reads one per destination.
+_DONE = "FROM messages INDEXED BY sent_messages WHERE state = 'done' AND destination"
+_SENT = f"""
+    WITH RECURSIVE names (name) AS (
+        SELECT min(destination) {_DONE} > ''
+        UNION ALL
+        SELECT (SELECT min(destination) {_DONE} > name) FROM names WHERE name IS NOT NULL
+    )
+    SELECT name, (SELECT max(finished_at) {_DONE} = name) FROM names WHERE name IS NOT NULL
+"""  # noqa: S608 - of constants
+
+
+def _outbox(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
+    label = "destination"
+    unsent = GaugeMetricFamily(
+        "nftsync_outbox_messages", "Messages that are not done, by state.", labels=[label, "state"]
+    )
+    oldest = GaugeMetricFamily(
+        "nftsync_outbox_oldest_seconds", "Age of the oldest unsent message.", labels=[label]
+    )
+    sent = GaugeMetricFamily(
+        "nftsync_outbox_last_sent_timestamp_seconds", "Time of the last delivery.", labels=[label]
+    )
+    stopped = GaugeMetricFamily(
+        "nftsync_destination_stopped", "1 for destinations that answered 410.", labels=[label]
+    )
+    ages: dict[str, float] = {}
+    for name, state, count, created_at in connection.execute(_UNSENT):
+        unsent.add_metric([name, state], count)
+        if state != "dead":
+            ages[name] = max(ages.get(name, 0.0), age_seconds(created_at, moment))
+    for name, age in ages.items():
+        oldest.add_metric([name], age)
+    for name, finished_at in connection.execute(_SENT):
+        sent.add_metric([name], _unix(finished_at) or 0.0)
+    for name in stopped_destinations(connection):
+        stopped.add_metric([name], 1)
+    yield from (unsent, oldest, sent, stopped)
 
 
 def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> Metric:

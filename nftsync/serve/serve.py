@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nftsync.receiver.app import Metrics, close_app, create_app, refuse_webhooks
 from nftsync.replay.config import ReplayConfig, RunSync
@@ -19,6 +20,9 @@ from nftsync.serve.metrics import Freshness, serve_metrics
 from nftsync.serve.schedule import sync_periodically
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener, enough_threads, stop_signals, wake_main_thread
+
+if TYPE_CHECKING:
+    from nftsync.watch.service import WatchConfig
 
 _log = logging.getLogger("nftsync.daemon.serve")  # the logger's name in log lines
 
@@ -33,6 +37,7 @@ class ServeConfig:
         metrics_port: port for Prometheus on 127.0.0.1; None: no metrics server.
         replay: None: webhooks are only stored.
         sync_every: time between the starts of full syncs; None: no syncs.
+        watch: None: no alerts and no forwarding.
     """
 
     database: Path
@@ -45,6 +50,7 @@ class ServeConfig:
     replay: ReplayConfig | None = None
     sync_every: timedelta | None = None
     run_sync: RunSync | None = None
+    watch: WatchConfig | None = None
 
 
 class Service:
@@ -150,3 +156,13 @@ def _start(config: ServeConfig, service: Service, stack: ExitStack) -> None:
         )
     if every is not None and run_sync is not None:
         service.start("sync", lambda: sync_periodically(database, every, run_sync, stopped))
+    if config.watch is not None:
+        # Imported late, because it loads pandas; not in a thread, because imports need descriptors.
+        from nftsync.watch.service import plan_continuously, send_continuously
+
+        service.start(
+            "planner of messages", partial(plan_continuously, database, config.watch, stopped)
+        )
+        for name in config.watch.destinations:
+            work = partial(send_continuously, database, config.watch, name, stopped)
+            service.start(f"sender to {name}", work)

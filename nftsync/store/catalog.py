@@ -365,6 +365,28 @@ TABLES: dict[str, PublicTable] = {
         rows="webhooks",
         since="received_at",
     ),
+    "messages": PublicTable(
+        {
+            "message_id": ours("the message; also in the header `webhook-id`", "the planner"),
+            "rule": ours("the rule or forward that made the message", "[watch] or [forward]"),
+            "destination": ours("where the message goes", "[destinations]"),
+            "created_at": time("when the message was stored", "the clock"),
+            "body": Column("bytes", "", "the body; missing: pruned", f"{MIRROR}as it is sent"),
+            "state": ours(
+                "pending, running, done, failed (to be retried) or dead (no attempts left)",
+                "set by the sender",
+            ),
+            "attempts": count("attempts", "refused deliveries", "counted by the sender"),
+            "next_attempt_at": time(
+                "when the next attempt is due; missing: none", "set by the sender"
+            ),
+            "last_error": ours("why the last attempt failed", "the sender"),
+            "finished_at": time("when the message got its final state", "the clock"),
+        },
+        order="rowid",
+        rows="messages",
+        since="created_at",
+    ),
     "resources": PublicTable(
         {
             "resource_type": text("type of the object", f"{WEBHOOK}resourceType"),

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from nftsync.provider.webhooks import Unusable, Webhook
-from nftsync.store import STATES, WebhookState
+from nftsync.store import WebhookState
 from nftsync.store.database import over_keys, write_rows
 from nftsync.store.leases import ROWS_AT_ONCE
 from nftsync.times import shifted
@@ -94,22 +94,6 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
         results.append("stored" if problem is None else "quarantined")
     write_rows(connection, {_INTO: rows, _COUNT: [(count, name) for name, count in again.items()]})
     return results
-
-
-#: All states except `done`, as counting done webhooks would take ever longer.
-UNFINISHED_STATES = tuple(state for state in STATES if state != "done")
-
-
-def webhooks_by_state(
-    database: sqlite3.Connection | sqlite3.Cursor, states: Sequence[str] = STATES
-) -> dict[str, tuple[int, str]]:
-    """Return the number of webhooks and the oldest receipt time by state, without empty states."""
-    rows = database.execute(
-        "SELECT state, count(*), min(received_at) FROM webhooks"
-        f" WHERE state IN ({', '.join('?' * len(states))}) GROUP BY state ORDER BY state",
-        tuple(states),
-    )
-    return {state: (count, oldest) for state, count, oldest in rows.fetchall()}
 
 
 # The queue --------------------------------------------------------------------------------------

@@ -1,15 +1,17 @@
-"""Leases of replay workers: the right to claimed webhooks.
+"""Leases of workers: the right to claimed webhooks and messages.
 
-A lease's number is the fencing token: claimed webhooks are `running` under that number, and only a
+A lease's number is the fencing token: claimed rows are `running` under that number, and only a
 worker whose number is in `leases` may acknowledge them. Any worker removes expired leases, and
-returns their webhooks to `pending`.
+returns their rows to `pending`.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from datetime import timedelta
 
+from nftsync.store.queues import QUEUES, Queue
 from nftsync.times import shifted
 
 #: Time until a lease expires unless renewed.
@@ -21,9 +23,9 @@ ROWS_AT_ONCE = 4_000
 #: Leases that expired before ?1, the current time, or expire after ?2, set by a wrong clock.
 _EXPIRED = "(expires_at < ?1 OR expires_at > ?2)"
 
-#: Running webhooks whose lease has ended.
+#: Running rows of a queue whose lease has ended.
 _LEFT_BEHIND = (
-    "SELECT webhook_no FROM webhooks WHERE state = 'running'"
+    "SELECT {0.number} FROM {0.table} WHERE state = 'running'"
     " AND coalesce(lease_no, 0) NOT IN (SELECT lease_no FROM leases)"
 )
 
@@ -50,10 +52,10 @@ def renew_lease(
 
 
 def end_lease(connection: sqlite3.Connection, lease_no: int, *, most: int = ROWS_AT_ONCE) -> bool:
-    """End a lease, and release its running webhooks.
+    """End a lease, and release its running rows.
 
     Returns:
-        Whether `take_back_expired` may have more webhooks to release.
+        Whether `take_back_expired` may have more rows to release.
     """
     connection.execute("DELETE FROM leases WHERE lease_no = ?", (lease_no,))
     return _release(connection, most) == most
@@ -61,18 +63,19 @@ def end_lease(connection: sqlite3.Connection, lease_no: int, *, most: int = ROWS
 
 def has_expired(connection: sqlite3.Connection, at: str) -> bool:
     """Return whether `take_back_expired` has work to do, without writing."""
+    left_behind = " OR ".join(f"EXISTS ({_LEFT_BEHIND.format(queue)})" for queue in QUEUES)
     (expired,) = connection.execute(
-        f"SELECT EXISTS (SELECT 1 FROM leases WHERE {_EXPIRED}) OR EXISTS ({_LEFT_BEHIND})",
+        f"SELECT EXISTS (SELECT 1 FROM leases WHERE {_EXPIRED}) OR {left_behind}",
         (at, shifted(at, 2 * _LASTS)),
     ).fetchone()
     return bool(expired)
 
 
 def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = ROWS_AT_ONCE) -> int:
-    """Remove expired leases, interrupt their runs, and release their webhooks.
+    """Remove expired leases, interrupt their runs, and release their rows.
 
     Returns:
-        The number of released webhooks; `most` means that there may be more.
+        The number of released rows; `most` means that there may be more.
     """
     expired = connection.execute(
         f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id", (at, shifted(at, 2 * _LASTS))
@@ -87,15 +90,18 @@ def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = RO
 
 def end_all_leases(connection: sqlite3.Connection) -> None:
     """End all leases in a copy of a database, possibly of an earlier version."""
-    # 0.1.0 had no inbox.
-    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'leases'").fetchone():
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    if "leases" in tables:  # 0.1.0 had no inbox
         connection.execute("DELETE FROM leases")
-        _release(connection, -1)
+        _release(connection, -1, [queue for queue in QUEUES if queue.table in tables])
 
 
-def _release(connection: sqlite3.Connection, most: int) -> int:
-    return connection.execute(
-        "UPDATE webhooks SET state = 'pending', lease_no = NULL"
-        f" WHERE webhook_no IN ({_LEFT_BEHIND} LIMIT ?)",
-        (most,),
-    ).rowcount
+def _release(connection: sqlite3.Connection, most: int, queues: Sequence[Queue] = QUEUES) -> int:
+    released = 0
+    for queue in queues:
+        released += connection.execute(
+            f"UPDATE {queue.table} SET state = 'pending', lease_no = NULL"
+            f" WHERE {queue.number} IN ({_LEFT_BEHIND.format(queue)} LIMIT ?)",
+            (most - released,),  # a negative limit is none
+        ).rowcount
+    return released

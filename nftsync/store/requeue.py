@@ -1,7 +1,7 @@
-"""Requeuing webhooks, and pruning their bodies.
+"""Requeuing webhooks and messages, and pruning their bodies.
 
 Both process a list of rows in short transactions and check each row again in its transaction. So
-`serve` may run meanwhile, and webhooks whose state has changed are skipped.
+`serve` may run meanwhile, and rows whose state has changed are skipped.
 """
 
 from __future__ import annotations
@@ -17,26 +17,34 @@ from nftsync.provider.webhooks import Unusable, Webhook
 from nftsync.records import normalize_uuid
 from nftsync.store.database import over_keys
 from nftsync.store.mirror import BatchSize, Mirror
+from nftsync.store.queues import OUTBOX, Queue
 from nftsync.times import now
 
 #: Limits of one transaction: bytes written or freed, and quarantined webhooks.
 _STEP_BYTES = 8_000_000
 _STEP = 1_000
 
-#: Resets a webhook as if it were new.
+#: Resets a row as if it were new; a webhook has a recheck, too.
 _AFRESH = (
     "state = 'pending', attempts = 0, next_attempt_at = ?2, last_error = NULL,"
-    " finished_at = NULL, lease_no = NULL, look_again_at = NULL"
+    " finished_at = NULL, lease_no = NULL"
 )
+_AFRESH_WEBHOOK = f"{_AFRESH}, look_again_at = NULL"
+
+#: Why rows cannot be requeued. Only messages need their body.
+_REFUSED = {
+    "running": "it is being processed; try again in a moment",
+    "pruned": "its body was pruned",
+}
 
 
 class Requeued(NamedTuple):
     """The result of one step of `requeue`.
 
     Attributes:
-        put_back: the number of requeued webhooks.
-        already: the number of webhooks that were pending already.
-        refused: unchanged webhooks, each with a reason for the user.
+        put_back: the number of requeued rows.
+        already: the number of rows that were pending already.
+        refused: the ids of unchanged rows, each with a reason for the user.
     """
 
     put_back: int
@@ -48,23 +56,23 @@ class Pruned(NamedTuple):
     """The result of one step of `prune`.
 
     Attributes:
-        processed: the number of processed webhooks.
-        webhooks: the number of pruned bodies.
+        processed: the number of processed rows.
+        bodies: the number of pruned bodies.
         size: their bytes.
     """
 
     processed: int
-    webhooks: int
+    bodies: int
     size: int
 
 
-def normalize_webhook_id(value: str) -> str:
-    """Return a webhook's id, a UUID or `q-` and a SHA-256, in lower case.
+def normalize_id(queue: Queue, value: str) -> str:
+    """Return an id in lower case.
 
     Raises:
-        InputError: the value is neither.
+        InputError: a webhook's id is neither a UUID nor `q-` and a SHA-256.
     """
-    if re.fullmatch("q-[0-9a-f]{64}", value.lower()):
+    if queue is OUTBOX or re.fullmatch("q-[0-9a-f]{64}", value.lower()):
         return value.lower()
     return normalize_uuid(value, "webhook id")
 
@@ -72,48 +80,48 @@ def normalize_webhook_id(value: str) -> str:
 # Which rows ----------------------------------------------------------------------------------
 
 
-def numbers_of_ids(connection: sqlite3.Connection, webhook_ids: Iterable[str]) -> array[int]:
-    """Return the numbers of webhooks, in the given order, without duplicates.
+def numbers_of_ids(connection: sqlite3.Connection, queue: Queue, ids: Iterable[str]) -> array[int]:
+    """Return the numbers of rows, in the given order, without duplicates.
 
     Raises:
-        InputError: a webhook is not in the inbox.
+        InputError: an id is not in the queue.
     """
     rows = over_keys(
         connection,
-        "SELECT k.value, w.webhook_no FROM json_each(?) k"
-        " LEFT JOIN webhooks w ON w.webhook_id = k.value ORDER BY k.key",
-        webhook_ids,
+        f"SELECT k.value, q.{queue.number} FROM json_each(?) k"
+        f" LEFT JOIN {queue.table} q ON q.{queue.key} = k.value ORDER BY k.key",
+        ids,
     )
-    numbers = {number: webhook_id for webhook_id, number in rows}
+    numbers = {number: name for name, number in rows}
     if None in numbers:
         raise InputError(
-            f"webhook {numbers[None]} is not in the inbox; nothing was changed."
-            " To list webhooks: `nftsync inbox`"
+            f"{queue.noun} {numbers[None]} is not in the {queue.command}; nothing was changed."
+            f" To list {queue.table}: `nftsync {queue.command}`"
         )
     return array("q", numbers)
 
 
-def numbers_in_state(connection: sqlite3.Connection, state: str) -> array[int]:
-    """Return the numbers of all webhooks in a state, the oldest first."""
-    rows = connection.execute("SELECT webhook_no FROM webhooks WHERE state = ?", (state,))
-    return array("q", sorted(row[0] for row in rows))
+def numbers_in_state(connection: sqlite3.Connection, queue: Queue, state: str) -> array[int]:
+    """Return the numbers of all rows in a state, the oldest first."""
+    query = f"SELECT {queue.number} FROM {queue.table} WHERE state = ?"
+    return array("q", sorted(row[0] for row in connection.execute(query, (state,))))
 
 
 def prunable(
-    connection: sqlite3.Connection, before: str, state: str = "done"
+    connection: sqlite3.Connection, queue: Queue, before: str, state: str = "done"
 ) -> list[tuple[int, int]]:
-    """Return the webhooks that have a body and were settled before a time, oldest first.
+    """Return the rows that have a body and were settled before a time, oldest first.
 
     Args:
         before: the time, in the stored form.
         state: `done` or `quarantined`.
 
     Returns:
-        Pairs of `webhook_no` and the body's size in bytes.
+        Pairs of a row's number and the body's size in bytes.
     """
     return connection.execute(
-        "SELECT webhook_no, length(body) FROM webhooks NOT INDEXED"
-        " WHERE state = ? AND finished_at < ? AND body IS NOT NULL ORDER BY webhook_no",
+        f"SELECT {queue.number}, length(body) FROM {queue.table} NOT INDEXED"
+        f" WHERE state = ? AND finished_at < ? AND body IS NOT NULL ORDER BY {queue.number}",
         (state, before),
     ).fetchall()
 
@@ -123,59 +131,60 @@ def prunable(
 
 def requeue(
     mirror: Mirror,
+    queue: Queue,
     numbers: Sequence[int],
     read: Callable[[bytes], Webhook | Unusable],
     *,
     only: str | None = None,
 ) -> Iterator[Requeued]:
-    """Set webhooks to pending, with no attempts, in short transactions.
+    """Set rows to pending, with no attempts, in short transactions.
 
     A quarantined webhook is requeued, under its id, if its body is usable now.
 
     Args:
-        read: parses a body as the receiver does.
-        only: skip webhooks that have left this state, without reporting them.
+        read: parses a webhook's body as the receiver does.
+        only: skip rows that have left this state, without reporting them.
     """
     size = BatchSize()
     start = 0
     while start < len(numbers):
         step = numbers[start : start + size.entries]
         start += len(step)
-        done, quarantined = _put_back(mirror, step, only, size)
+        done, quarantined = _put_back(mirror, queue, step, only, size)
         yield done
         yield from _read_again(mirror, quarantined, read)
 
 
 def _put_back(
-    mirror: Mirror, numbers: Sequence[int], only: str | None, size: BatchSize
+    mirror: Mirror, queue: Queue, numbers: Sequence[int], only: str | None, size: BatchSize
 ) -> tuple[Requeued, list[tuple[int, str]]]:
     """Requeue one step; return its result, and the quarantined webhooks to be parsed."""
     with mirror.transaction() as transaction:
         at = now()
         rows = over_keys(
             transaction.connection,
-            "SELECT w.webhook_no, w.webhook_id,"
-            # A pending webhook that is not due yet counts as failed.
-            " iif(w.state = 'pending' AND w.next_attempt_at > ?3, 'failed', w.state)"
-            " FROM json_each(?1) k"
-            " JOIN webhooks w ON w.webhook_no = k.value WHERE ?2 IS NULL OR w.state = ?2"
-            " ORDER BY k.key",
+            f"SELECT q.{queue.number}, q.{queue.key}, CASE WHEN ?4 AND q.body IS NULL THEN 'pruned'"
+            # A pending row that is not due yet counts as failed.
+            " WHEN q.state = 'pending' AND q.next_attempt_at > ?3 THEN 'failed' ELSE q.state END"
+            f" FROM json_each(?1) k JOIN {queue.table} q ON q.{queue.number} = k.value"
+            " WHERE ?2 IS NULL OR q.state = ?2 ORDER BY k.key",
             numbers,
             only,
             at,
+            queue is OUTBOX,
         ).fetchall()
         back = [n for n, _, state in rows if state in {"done", "failed", "dead", "unrouted"}]
         over_keys(
             transaction.connection,
-            f"UPDATE webhooks SET {_AFRESH} WHERE webhook_no IN (SELECT value FROM json_each(?1))",
+            f"UPDATE {queue.table} SET {_AFRESH if queue is OUTBOX else _AFRESH_WEBHOOK}"
+            f" WHERE {queue.number} IN (SELECT value FROM json_each(?1))",
             back,
             at,
         )
     size.learn(len(back), mirror.lock_seconds)
-    quarantined = [(n, webhook_id) for n, webhook_id, state in rows if state == "quarantined"]
+    quarantined = [(n, name) for n, name, state in rows if state == "quarantined"]
     already = sum(state == "pending" for _, _, state in rows)
-    busy = "it is being processed; try again in a moment"
-    refused = [(webhook_id, busy) for _, webhook_id, state in rows if state == "running"]
+    refused = [(name, _REFUSED[state]) for _, name, state in rows if state in _REFUSED]
     return Requeued(len(back), already, refused), quarantined
 
 
@@ -208,7 +217,7 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
     rows = [(number, at, *webhook[1:]) for number, webhook in usable]
     with mirror.transaction() as transaction:
         done = transaction.connection.executemany(
-            f"UPDATE webhooks SET {_AFRESH}, organization_id = ?3, action = ?4,"
+            f"UPDATE webhooks SET {_AFRESH_WEBHOOK}, organization_id = ?3, action = ?4,"
             " resource_type = ?5, resource_id = ?6, created_at_utc = ?7, changes = ?8"
             " WHERE webhook_no = ?1 AND state = 'quarantined'",
             rows,
@@ -220,13 +229,13 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
 
 
 def prune(
-    mirror: Mirror, rows: Iterable[tuple[int, int]], before: str, state: str = "done"
+    mirror: Mirror, queue: Queue, rows: Iterable[tuple[int, int]], before: str, state: str = "done"
 ) -> Iterator[Pruned]:
-    """Delete the bodies of webhooks, in short transactions, and keep the rows.
+    """Delete the bodies of rows, in short transactions, and keep the rest.
 
     Args:
         rows: the result of `prunable`.
-        before: the argument of `prunable`; webhooks that changed their state since are skipped.
+        before: the argument of `prunable`; rows that changed their state since are skipped.
         state: the argument of `prunable`.
     """
     size = BatchSize()
@@ -234,9 +243,9 @@ def prune(
         with mirror.transaction() as transaction:
             emptied = over_keys(
                 transaction.connection,
-                "UPDATE webhooks SET body = NULL WHERE webhook_no IN"
+                f"UPDATE {queue.table} SET body = NULL WHERE {queue.number} IN"
                 " (SELECT value FROM json_each(?1)) AND state = ?2 AND finished_at < ?3"
-                " AND body IS NOT NULL RETURNING webhook_no",
+                f" AND body IS NOT NULL RETURNING {queue.number}",
                 step,
                 state,
                 before,

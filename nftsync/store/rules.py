@@ -224,6 +224,9 @@ _IDLE = {
     "webhooks run under no lease; to return them to the queue: `nftsync replay`": """
         SELECT count(*) FROM webhooks WHERE state = 'running' AND coalesce(lease_no, 0) NOT IN live
         """,
+    "messages run under no lease; to return them to the queue: `nftsync watch`": """
+        SELECT count(*) FROM messages WHERE state = 'running' AND coalesce(lease_no, 0) NOT IN live
+        """,
     "leases have expired; to end them: `nftsync replay`": """
         SELECT count(*) FROM leases WHERE lease_no NOT IN live
         """,
@@ -243,10 +246,11 @@ _WITH = """
 
 
 def _stuck(connection: sqlite3.Connection, at: str, *, syncing: bool) -> Rule:
-    rule = Rule("no run, lease or webhook is stuck")
+    rule = Rule("no run, lease, webhook or message is stuck")
     (rule.checked,) = connection.execute(
         "SELECT (SELECT count(*) FROM leases) + (SELECT count(*) FROM webhooks"
-        " WHERE state = 'running') + (SELECT count(*) FROM sync_runs WHERE status = 'running')"
+        " WHERE state = 'running') + (SELECT count(*) FROM messages WHERE state = 'running')"
+        " + (SELECT count(*) FROM sync_runs WHERE status = 'running')"
     ).fetchone()
     _count(rule, connection, {k: _WITH + q for k, q in _IDLE.items()}, shifted(at, _STUCK), syncing)
     return rule

@@ -6,9 +6,10 @@ import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from nftsync.errors import EarlierDatabase, NewerDatabase, StoreError
@@ -42,6 +43,7 @@ _MIGRATIONS = (
     "sequence_numbers",
     "name_samples",
     "hidden",
+    "watch",
 )
 
 
@@ -76,6 +78,15 @@ def open_store(path: Path) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+@cache
+def empty_store() -> bytes:
+    """Return the file of an empty database; copying it is quicker than running all migrations."""
+    with TemporaryDirectory(prefix="nftsync-") as folder:
+        path = Path(folder, "empty.db")
+        open_store(path).close()
+        return path.read_bytes()
 
 
 def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:

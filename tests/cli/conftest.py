@@ -1,10 +1,17 @@
-"""An inbox in a database of its own, and commands that look into it."""
+"""An inbox or an outbox in a database of its own, and commands that look into it."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.kit.inbox import Inbox
+from tests.kit.inbox import Inbox, Outbox
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    """An empty outbox, in the database that commands use without being told."""
+    (tmp_path / "data").mkdir()
+    return Outbox(tmp_path / "data" / "nftsync.db")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from nftsync.records import WalletRead
 from nftsync.reports.status import check_database, check_provider, check_secret
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
+from tests.kit.mirrored_site import run
 from tests.kit.provider import balances, reply
 from tests.kit.worlds import Outcome
 
@@ -171,3 +172,54 @@ def test_the_providers_clock_is_compared_with_this_one(command, provider, tmp_pa
         if says:
             way = "ahead of" if minutes < 0 else "behind"
             assert re.match(rf"warning: this clock is {says}\d\d s {way} the provider's", clock)
+
+
+WATCH = """
+[destinations]
+ops = { kind = "webhook", url = "https://alerts.example/?key=hush", secret_file = "signing" }
+far = { kind = "webhook", url = "http://alerts.example/hush", secret_file = "signing" }
+short = { kind = "webhook", url = "https://alerts.example/", secret_file = "hush" }
+slack = { kind = "slack", url_file = "slack" }
+pager = { kind = "command", command = ["notify", "hush"] }
+mail = { kind = "email", server = "mail.example", from = "a@x.y", recipients = ["b@x.y"] }
+[watch.moves]
+on = ["sent", "removals_held"]
+to = ["ops", "slack"]
+[watch.house]
+on = ["sent"]
+to = ["pager"]
+groups = ["hose"]
+"""
+
+
+def test_rules_and_destinations_are_checked_and_nothing_is_sent(site, command, tmp_path):
+    (tmp_path / "signing").write_text(f"whsec_{'A' * 40}")
+    (tmp_path / "hush").write_text("whsec_hush")
+    (tmp_path / "slack").write_text("https://hooks.example/hush")
+    (tmp_path / "nftsync.toml").write_text(WATCH)
+    run(site.database, "UPDATE wallets SET wallet_group = 'house'")
+    asked = ("check", "-d", site.database, "--base-url", site.server.url)
+    done = command(*asked)
+    verdicts = lines_of(done)
+    assert done.code == 1
+    assert {
+        what: verdict
+        for what, verdict in verdicts.items()
+        if what.startswith(("destination", "watch")) and verdict.startswith("ok")
+    } == {
+        "destination ops": "ok: webhook to alerts.example",
+        "destination slack": "ok: slack",
+        "destination pager": "ok: command notify",
+        "destination mail": "ok: email to b@x.y through mail.example",
+        "watch moves": "ok: sent, removals_held to ops, slack",
+    }
+    failed = [what for what, verdict in verdicts.items() if verdict.startswith("FAILED")]
+    assert failed == ["destination far", "destination short", "watch house"]
+    assert "allow_http = true" in verdicts["destination far"]
+    assert "must be whsec_ and the Base64" in verdicts["destination short"]
+    assert "house" in verdicts["watch house"]
+    assert "hush" not in done.said.replace(f"{tmp_path}/hush", "")
+    (tmp_path / "signing").unlink()
+    missing = lines_of(command(*asked))
+    assert missing["destinations"].startswith("FAILED: destinations.ops.secret_file: cannot read")
+    assert not [what for what in missing if what.startswith("watch")]

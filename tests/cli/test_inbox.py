@@ -14,14 +14,15 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from nftsync.cli.inbox import print_webhook, webhook_as_json
+from nftsync.cli.queues import print_row, row_as_json
 from nftsync.provider.webhooks import Unusable, Webhook, read_webhook
 from nftsync.store import STATES
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import connect_writer
 from nftsync.store.mirror import Mirror
+from nftsync.store.queues import INBOX
 from nftsync.store.requeue import numbers_of_ids, requeue
-from tests.kit.inbox import LONG_AGO, ORGANIZATION, Inbox, body_of, quarantine_id, webhook
+from tests.kit.inbox import LONG_AGO, ORGANIZATION, Inbox, Outbox, body_of, quarantine_id, webhook
 from tests.kit.provider import token, uuid, wallet
 
 COLUMNS = [name for name in TABLES["webhooks"].columns if name != "body"]
@@ -120,14 +121,14 @@ def test_an_id_that_is_unknown_or_none_is_a_usage_error(inbox, command):
 def test_whatever_the_body_is_it_can_be_shown_and_got_back(body, text):
     """JSON holds all of it, and what is for people nothing that a terminal obeys."""
     for content in (body, json.dumps({text: text}, ensure_ascii=False).encode()):
-        whole = webhook_as_json({"action": text}, content)
+        whole = row_as_json({"action": text}, content)
         if whole["body"] is None:
             assert base64.b64decode(whole["body_base64"]) == content
         else:
             assert whole["body"].encode() == content
         json.dumps(whole)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            print_webhook({"action": text}, content)
+            print_row(INBOX, {"action": text}, content)
         assert not set(printed.getvalue()) & {*map(chr, range(10)), *map(chr, range(11, 32))}
 
 
@@ -211,7 +212,7 @@ def test_one_that_was_put_back_meanwhile_and_is_worked_on_stays_so(inbox):
         return read_webhook(body, None)
 
     with Mirror(inbox.database) as mirror:
-        done = list(requeue(mirror, numbers_of_ids(mirror.connection, [name]), read))
+        done = list(requeue(mirror, INBOX, numbers_of_ids(mirror.connection, INBOX, [name]), read))
     assert sum(step.put_back for step in done) == 0
     assert (inbox.row(name)["state"], inbox.row(name)["lease_no"]) == ("running", 5)
 
@@ -267,35 +268,37 @@ def test_only_bodies_done_for_long_are_emptied(inbox, command):
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    states=st.lists(st.sampled_from(STATES), min_size=6, max_size=6),
-    calls=st.lists(
-        st.sampled_from(["prune", *(state for state in STATES if state != "running")])
-        | st.frozensets(st.integers(0, 5), min_size=1),
-        max_size=5,
-    ),
-)
-def test_any_calls_in_any_order_agree_with_a_model(command, tmp_path_factory, states, calls):
-    """The model: settled ones become pending, running ones stay, done ones lose their bodies."""
-    inbox = Inbox(tmp_path_factory.mktemp("model") / "inbox.db")
+@given(data=st.data(), kind=st.sampled_from([Inbox, Outbox]))
+def test_any_calls_in_any_order_agree_with_a_model(command, tmp_path_factory, data, kind):
+    """The model: settled ones become pending, running ones stay, done ones lose their bodies.
+
+    A message without a body stays, too.
+    """
+    queue = kind.queue
+    states = data.draw(st.lists(st.sampled_from(queue.states), min_size=6, max_size=6))
+    idle = [state for state in queue.states if state != "running"]
+    some = st.frozensets(st.integers(0, 5), min_size=1)
+    calls = data.draw(st.lists(st.sampled_from(["prune", *idle]) | some, max_size=5))
+    inbox = kind(tmp_path_factory.mktemp("model") / "inbox.db")
     inbox.fill(len(states))
     for number, state in enumerate(states):
         inbox.settle(number, state, finished_at=LONG_AGO)
     model, bodies = list(states), [True] * len(states)
     for call in calls:
         if call == "prune":
-            command("inbox", "prune", "--older-than", "1d", "-d", inbox.database)
+            command(queue.command, "prune", "--older-than", "1d", "-d", inbox.database)
             bodies = [has and state != "done" for has, state in zip(bodies, model, strict=True)]
             continue
         if isinstance(call, str):
             words = ["--state", call]
             call = {number for number, state in enumerate(model) if state == call}
         else:
-            words = [webhook(number) for number in call]
-        done = command("inbox", "requeue", *words, "-d", inbox.database)
-        assert done.code == int(any(model[number] == "running" for number in call))
-        for number in call:
-            model[number] = "running" if model[number] == "running" else "pending"
+            words = [kind.name(number) for number in call]
+        done = command(queue.command, "requeue", *words, "-d", inbox.database)
+        stay = {n for n in call if model[n] == "running" or (kind is Outbox and not bodies[n])}
+        assert done.code == int(bool(stay))
+        for number in call - stay:
+            model[number] = "pending"
     assert inbox.states() == model
-    assert [body is not None for (body,) in inbox.run("SELECT body FROM webhooks")] == bodies
+    assert [body is not None for (body,) in inbox.run(f"SELECT body FROM {queue.table}")] == bodies
     assert inbox.run("PRAGMA integrity_check") == [("ok",)]

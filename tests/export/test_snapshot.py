@@ -64,12 +64,12 @@ def test_a_file_that_appears_meanwhile_is_kept(site, tmp_path, monkeypatch, has_
 @pytest.mark.parametrize("words", [("snapshot", "copy.db"), ("backup", ".", "--keep", "1")])
 def test_in_a_copy_nothing_is_under_way_and_its_database_goes_on(site, tmp_path, words, command):
     webhook = begin_work(site.database, site.ids[0])
-    working = [("leases", 1), ("webhooks", 1), ("runs", 2)]
+    working = [("leases", 1), ("webhooks", 1), ("messages", 1), ("runs", 2)]
     assert under_way(site.database) == working
     assert command(*words).code == 0
     assert under_way(site.database) == working
     (copy,) = (path for path in tmp_path.glob("*.db") if path != site.database)
-    assert under_way(copy) == [("leases", 0), ("webhooks", 0), ("runs", 0)]
+    assert under_way(copy) == [("leases", 0), ("webhooks", 0), ("messages", 0), ("runs", 0)]
     proved = command("verify", "--sample", 0, "-d", copy)
     assert (proved.code, proved.out[:4]) == (0, "All "), proved.said
     assert command("replay", "--json", "-d", copy, "--base-url", site.server.url).json["done"] == 1

@@ -51,6 +51,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         build.insert(
             "webhooks", webhook_id=f"w-{number}", received_at=at(number * 10), state="pending"
         )
+        build.insert(
+            "messages",
+            message_id=f"m-{number}",
+            rule="r",
+            destination="d",
+            keys="[]",
+            created_at=at(number * 10),
+            state="pending",
+        )
     return build.close()
 
 
@@ -139,6 +148,7 @@ CASES = [
     *((frames.token_changes, *case) for case in [*CONTRACT, *span("observed_at", 12, 14)]),
     *((frames.runs, *case) for case in span("started_at", 20, 40)),
     *((frames.webhooks, *case) for case in span("received_at", 20, 40)),
+    *((frames.messages, *case) for case in span("created_at", 20, 40)),
 ]
 
 
@@ -221,7 +231,13 @@ def test_an_unusable_filter_is_an_error_that_says_what_there_is(path: Path, buil
         for unknown in ("Cats", CATS[:-2], DOGS.lower(), ""):
             with pytest.raises(InputError, match=f"unknown collection or contract '{unknown}'"):
                 read(path, contract=unknown)
-    for read in (frames.changes, frames.token_changes, frames.runs, frames.webhooks):
+    for read in (
+        frames.changes,
+        frames.token_changes,
+        frames.runs,
+        frames.webhooks,
+        frames.messages,
+    ):
         with pytest.raises(InputError, match=r"since \(.*\) is after until \(.*\)"):
             read(path, since=at(2), until=at(1))
         with pytest.raises(InputError, match="'soon' is not a time"):

@@ -13,6 +13,7 @@ from nftsync.provider.images import DEFAULT_GATEWAY, Images
 from tests.gallery.gallery_frames import data_of, frame
 from tests.kit.forward_proxy import HOST, ForwardProxy
 from tests.kit.provider import Provider, endless, head, raw, reply, silence
+from tests.kit.waiting import wait_until
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944"
@@ -66,7 +67,7 @@ def private_dns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_public_name_with_a_private_address_gets_no_byte(stranger, download, private_dns):
     """Not even a TLS handshake; the own provider may be private."""
     assert download(f"{named(stranger)}/1.png") == ["the host has a private network address"]
-    assert stranger.connections == 1
+    wait_until(lambda: stranger.connections == 1)
     assert stranger.requests() == []
 
 

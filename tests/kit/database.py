@@ -46,7 +46,13 @@ def begun(path: Path) -> Path:
     for name in (f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
     path.write_bytes(_empty())
+    path.chmod(0o600)  # as nftsync makes it
     return path
+
+
+def begun_once(path: Path) -> Path:
+    """A database, empty if it is new: a process that makes one imports pandas for that."""
+    return path if path.exists() else begun(path)
 
 
 class Builder:
@@ -171,6 +177,16 @@ def small(path: Path) -> Builder:
         created_at_utc="yesterday",
         received_at=at(2),
         state="pending",
+    )
+    build.insert(
+        "messages",
+        message_id="msg_1",
+        rule="moves",
+        destination="ops",
+        created_at=at(3),
+        body=b"{}",
+        state="failed",
+        keys="[]",
     )
     return build
 

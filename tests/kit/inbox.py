@@ -1,11 +1,11 @@
-"""A database with stored webhooks, put there as the receiver does."""
+"""A database with stored webhooks, put there as the receiver does, or with messages."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from nftsync.provider.webhooks import read_webhook
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
+from nftsync.store.queues import INBOX, OUTBOX, Queue
 from tests.kit.provider import uuid
 
 ORGANIZATION = uuid(1, 0xC)
@@ -41,12 +42,68 @@ def quarantine_id(body: bytes) -> str:
     return f"q-{hashlib.sha256(body).hexdigest()}"
 
 
-class Inbox:
-    """The inbox of a database of its own."""
+def message(number: int) -> str:
+    return f"msg_{number:032x}"
+
+
+class _Rows:
+    """A queue of a database of its own; its rows have numbers from 0 on."""
+
+    queue: Queue
+    name: Callable[[int], str]
 
     def __init__(self, database: Path) -> None:
         self.database = database
         Mirror(database).close()
+
+    def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
+            return connection.execute(statement, parameters).fetchall()
+
+    def settle(self, number: int, state: str, **columns: object) -> None:
+        """Bring a row to a state, as its worker leaves it there."""
+        values: dict[str, object] = {"state": state, "attempts": 3}
+        if state in {"done", "dead", "unrouted"}:
+            values |= {"finished_at": LONG_AGO, "next_attempt_at": None}
+        values |= columns
+        names = ", ".join(f"{name} = ?" for name in values)
+        self.run(
+            f"UPDATE {self.queue.table} SET {names} WHERE {self.queue.key} = ?",
+            *(*values.values(), self.name(number)),
+        )
+
+    def row(self, name: str) -> dict[str, Any]:
+        with closing(sqlite3.connect(self.database)) as connection:
+            connection.row_factory = sqlite3.Row
+            query = f"SELECT * FROM {self.queue.table} WHERE {self.queue.key} = ?"
+            return dict(connection.execute(query, (name,)).fetchone())
+
+    def states(self) -> Sequence[str]:
+        query = f"SELECT state FROM {self.queue.table} ORDER BY {self.queue.number}"
+        return [row[0] for row in self.run(query)]
+
+
+class Outbox(_Rows):
+    """The outbox of a database of its own."""
+
+    queue = OUTBOX
+    name = staticmethod(message)
+
+    def fill(self, count: int) -> None:
+        rows = [(message(number), LONG_AGO, body_of(number)) for number in range(count)]
+        with closing(sqlite3.connect(self.database)) as connection, connection:
+            connection.executemany(
+                "INSERT INTO messages (message_id, rule, destination, created_at, next_attempt_at,"
+                " body, keys, state) VALUES (?1, 'moves', 'ops', ?2, ?2, ?3, '[]', 'pending')",
+                rows,
+            )
+
+
+class Inbox(_Rows):
+    """The inbox of a database of its own."""
+
+    queue = INBOX
+    name = staticmethod(webhook)
 
     def receive(self, *bodies: bytes, organization: str | None = None, at: str = LONG_AGO) -> None:
         with Mirror(self.database) as mirror, mirror.transaction() as transaction:
@@ -55,30 +112,6 @@ class Inbox:
 
     def fill(self, count: int, **fields: Any) -> None:
         self.receive(*(body_of(number, **fields) for number in range(count)))
-
-    def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
-            return connection.execute(statement, parameters).fetchall()
-
-    def settle(self, number: int, state: str, **columns: object) -> None:
-        """Bring a webhook to a state, as replay leaves it there."""
-        values: dict[str, object] = {"state": state, "attempts": 3}
-        if state in {"done", "dead", "unrouted"}:
-            values |= {"finished_at": LONG_AGO, "next_attempt_at": None}
-        values |= columns
-        names = ", ".join(f"{name} = ?" for name in values)
-        self.run(
-            f"UPDATE webhooks SET {names} WHERE webhook_id = ?", *values.values(), webhook(number)
-        )
-
-    def row(self, webhook_id: str) -> dict[str, Any]:
-        with closing(sqlite3.connect(self.database)) as connection:
-            connection.row_factory = sqlite3.Row
-            query = "SELECT * FROM webhooks WHERE webhook_id = ?"
-            return dict(connection.execute(query, (webhook_id,)).fetchone())
-
-    def states(self) -> Sequence[str]:
-        return [row[0] for row in self.run("SELECT state FROM webhooks ORDER BY webhook_no")]
 
     def knows(self, *, wallets: Sequence[str] = (), tokens: Sequence[str] = ()) -> None:
         wallet = "INSERT INTO wallets (wallet_id, first_seen_at) VALUES (?, '')"

@@ -11,6 +11,7 @@ from typing import Any
 import nftsync
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
+from tests.kit.database import begun
 
 
 class Site:
@@ -20,7 +21,7 @@ class Site:
         self.server = server
         self.world: World = server.world
         self.ids = self.world.wallets()
-        self.database = database
+        self.database = begun(database)
 
     def sync(self, *wallets: str, **options: Any) -> Any:
         return nftsync.sync(

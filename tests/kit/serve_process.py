@@ -20,7 +20,7 @@ import httpx
 
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.sandbox.server import SandboxServer
-from nftsync.store.schema import open_store
+from tests.kit.database import begun_once
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
@@ -195,10 +195,10 @@ def serving(
     variables: Mapping[str, str | None] | None = None,
 ) -> Iterator[Serve]:
     """Run `nftsync serve` on `nftsync.db` in a folder during a block."""
-    open_store(folder / "nftsync.db").close()  # cheaper here: a new one needs slow imports
+    database = begun_once(folder / "nftsync.db")
     base = [] if provider_url is None else ["--base-url", provider_url]
     process = subprocess.Popen(
-        command("serve", "-d", folder / "nftsync.db", "--port", port, *base, *arguments),
+        command("serve", "-d", database, "--port", port, *base, *arguments),
         env=environment(**(variables or {})),
         cwd=folder,
         stdout=subprocess.DEVNULL,

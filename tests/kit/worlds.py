@@ -92,7 +92,10 @@ def mirrored(database: Path) -> dict[tuple[str, str], str]:
 
 
 def begin_work(database: Path, wallet: str) -> str:
-    """Leave a webhook in a replay's hands, and a sync that runs; return the webhook's id."""
+    """Leave a webhook and a message in a replay's hands, and a sync that runs.
+
+    Returns the webhook's id.
+    """
     webhook_id = "0f0f0f0f-0000-4000-8000-000000000001"
     body = {
         "id": webhook_id,
@@ -112,16 +115,23 @@ def begin_work(database: Path, wallet: str) -> str:
         renew_lease(connection, lease, at, run_id=replay.run_id)
         claimed = claim(connection, lease, [ObjectKey("Wallet", wallet)], at, at)
         assert list(claimed.claims.values()) == [webhook_id]
+        connection.execute(
+            "INSERT INTO messages (message_id, rule, destination, created_at, keys, state,"
+            " lease_no) VALUES ('m', 'r', 'd', ?, '[]', 'running', ?)",
+            (at, lease),
+        )
         start_run(connection, "sync", 0, at, plan=array("q", [1]))
     return webhook_id
 
 
 def under_way(database: Path) -> list[tuple[str, int]]:
-    """How many leases, webhooks that are being processed, and runs that run a database has."""
+    """How many leases, webhooks and messages in work, and runs that run a database has."""
     with closing(sqlite3.connect(database)) as connection:
         return connection.execute(
             "SELECT 'leases', count(*) FROM leases UNION ALL"
             " SELECT 'webhooks', count(*) FROM webhooks"
+            " WHERE state = 'running' OR lease_no IS NOT NULL UNION ALL"
+            " SELECT 'messages', count(*) FROM messages"
             " WHERE state = 'running' OR lease_no IS NOT NULL UNION ALL"
             " SELECT 'runs', count(*) FROM sync_runs WHERE status = 'running'"
         ).fetchall()

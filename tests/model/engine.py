@@ -45,6 +45,7 @@ from tests.model.provider_world import OURS, WALLETS, Sent, Transport, World
 from tests.model.rules import Broken, Rules, hold, is_as
 from tests.model.simulated import Machine, Process
 from tests.model.stand_ins import Event, Executor, Module, installed
+from tests.model.watching import STAND_INS, Watching
 
 STEPS_OF_A_SEED = 2_500
 _ROUTES = merge_routes(
@@ -60,7 +61,7 @@ def _raise(error: Exception) -> None:
 class Engine:
     """One seed."""
 
-    def __init__(self, machine: Machine, folder: Path) -> None:
+    def __init__(self, machine: Machine, folder: Path, *, watches: bool) -> None:
         self.machine = machine
         self.rng = machine.rng
         self.database = Path(shutil.copy(seeds.template(), folder))
@@ -71,6 +72,7 @@ class Engine:
         self.committers: dict[Process, Any] = {}
         self.stops: dict[Process, Event] = {}
         self.figures: Counter[str] = Counter()
+        self.watching = Watching(self.database, self.rng) if watches else None
         self.trouble = True
         rows = self.rng.choice([0, 100])  # of so few wallets and tokens, 100 never vanish
         self.limits = RemovalLimits(share=0.05, rows=rows)
@@ -112,7 +114,10 @@ class Engine:
             receiver = committer.Committer(self.database, on_stored=wake.set, on_broken=_raise)
             self.committers[process], self.stops[process] = receiver, stopped
             config = self._config(access_to(self.client, at_once=2))
+            threads = self.watching.start(stopped) if self.watching and self.trouble else []
             replay.replay_continuously(self.database, config, stopped, wake, self.figures.update)
+            for thread in threads:
+                thread.join()
             del self.committers[process]
             receiver.close()
 
@@ -151,6 +156,17 @@ class Engine:
             return result
 
         return self.machine.start("sync", run)
+
+    def start_watch(self) -> Process:
+        """Alerts that are sent once."""
+        watching = self.watching
+        assert watching is not None
+
+        def run(process: Process) -> None:
+            stopped = self.stops[process] = Event()
+            watching.once(stopped)
+
+        return self.machine.start("watch", run)
 
     def start_accept(self) -> Process:
         """An operator lets through what is held back."""
@@ -240,7 +256,7 @@ class Engine:
 
     def event(self) -> None:
         """Something happens."""
-        luck = self.rng.random() * 100
+        luck = self.rng.random() * (103 if self.watching else 100)
         events: list[tuple[float, Callable[[], Any]]] = [
             (27, self.world.change),
             (25, self.deliver),
@@ -255,6 +271,7 @@ class Engine:
             (3.3, self.pass_time),
             (3, lambda: self.world.announce_all(self.rng.choice(["Everything", "Other"]))),
             (4.7, self.change_mood),
+            (3, self.start_watch),
         ]
         for share, happen in events:
             luck -= share
@@ -337,6 +354,17 @@ class Engine:
         hold(sync.result is not None and sync.result.status == "ok", f"{sync.result}")
         connection.close()
         self.rules.check_end()
+        if self.watching:
+            self._drain_outbox(self.watching)
+
+    def _drain_outbox(self, watching: Watching) -> None:
+        for process in self.machine.processes:
+            self.machine.kill(process)
+        watching.calm()
+        self.machine.start("alerts", lambda _: watching.start(Event())[0].join())
+        self._finish(self.start_watch)  # it plans all that is left
+        self._wait(watching.is_drained, "the end of the outbox")
+        self.figures += watching.check_end()
 
     def _finish(self, start: Callable[[], Process]) -> Process:
         """Let a process come to its end."""
@@ -373,10 +401,11 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
             machine,
             way=(transport, "httpx", Module(httpx, HTTPTransport=Transport)),
             executor=(work, "ThreadPoolExecutor", Executor),
+            **STAND_INS,
         ),
     ):
         random.seed(seed)
-        engine = Engine(machine, folder)
+        engine = Engine(machine, folder, watches=seed % 2 == 1)
         try:
             return engine.run(steps), seeds.digest(engine.database)
         except Exception as error:

@@ -143,10 +143,11 @@ class Local:
 
 
 class Executor:
-    """In place of a ThreadPoolExecutor of one thread."""
+    """In place of a ThreadPoolExecutor with a thread for each call at once."""
 
     def __init__(self, *_: Any) -> None:
         self._threads: list[Thread] = []
+        self._futures: list[Future[Any]] = []
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -157,13 +158,16 @@ class Executor:
             except Exception as error:  # noqa: BLE001 - as an executor does
                 future.set_exception(error)
 
+        self._futures.append(future)
         self._threads.append(Thread(run))
         self._threads[-1].start()
         return future
 
-    def shutdown(self) -> None:
+    def shutdown(self, **_: bool) -> None:
         for thread in self._threads:
             thread.join()
+        for future in self._futures:
+            future.cancel()  # of a killed thread, or somebody would really wait for it
 
 
 class Connection(real_sqlite3.Connection):

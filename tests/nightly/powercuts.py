@@ -42,7 +42,7 @@ from tests.kit.worlds import mirrored, replayed
 from tests.nightly.recorded_disk import Disk, How, can_record, recording
 
 #: What a cut stopped is under way still; the next sync or replay sees to it.
-_UNDER_WAY = "no run, lease or webhook is stuck"
+_UNDER_WAY = "no run, lease, webhook or message is stuck"
 
 
 #: The log is moved into the database often enough to be cut off while it is.

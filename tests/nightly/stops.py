@@ -24,6 +24,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from tests.kit.database import begun_once
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import PATIENCE, mirrored
 
@@ -45,7 +46,7 @@ def start_sync(
     folder: Path, url: str, *flags: str, unbuffered: bool = False, **variables: str
 ) -> subprocess.Popen[str]:
     """A sync of all wallets into `nftsync.db` of a folder."""
-    names = folder / "wallets.txt"
+    database, names = begun_once(folder / "nftsync.db"), folder / "wallets.txt"
     names.write_text("\n".join(wallet(number) for number in range(WALLETS)))
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     if unbuffered:
@@ -53,7 +54,7 @@ def start_sync(
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "nftsync", "sync", "--json", "--base-url", url, *flags),
-            *("-d", str(folder / "nftsync.db"), "--wallets-file", str(names)),
+            *("-d", str(database), "--wallets-file", str(names)),
         ],
         cwd=folder,
         env=kept | variables,

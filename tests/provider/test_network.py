@@ -21,7 +21,7 @@ from nftsync.provider.client import finish
 from nftsync.records import Effort
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.store.schema import open_store
+from tests.kit.database import begun_once
 from tests.kit.forward_proxy import HOST, ForwardProxy
 from tests.kit.inbox import Inbox, body_of
 from tests.kit.provider import Provider, balances, entry, head, raw, reply, token, wallet
@@ -354,7 +354,7 @@ def test_a_key_that_does_not_go_with_the_certificate_is_an_error(certificates, m
 def test_few_descriptors_end_a_sync_without_a_traceback(provider):
     provider.always(reply(status=503))
     Path("wallets").write_text("\n".join(wallet(number) for number in range(80)))
-    open_store(Path("nftsync.db")).close()  # cheaper here: a new one needs slow imports
+    begun_once(Path("nftsync.db"))
     words = ["sync", "--base-url", provider.url, "--wallets-file", "wallets", "-d", "nftsync.db"]
     ran = subprocess.run(
         [sys.executable, "-m", "nftsync", *words, "--concurrency", "64", "--retries", "2"],

@@ -17,7 +17,7 @@ import pytest
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.store.schema import open_store
+from tests.kit.database import begun_once
 from tests.kit.serve_process import query
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, listed, mirrored, replayed
@@ -49,7 +49,7 @@ def start(
     server: SandboxServer, database: Path, *more: str, concurrency: int = 16
 ) -> subprocess.Popen[bytes]:
     """A sync in a group of its own, as a shell or systemd starts it."""
-    open_store(database).close()  # cheaper here: a new one needs slow imports
+    begun_once(database)
     command = [
         *(sys.executable, "-m", "nftsync", "sync", "--json", "--concurrency", str(concurrency)),
         *("--base-url", server.url, "-d", str(database), *more),

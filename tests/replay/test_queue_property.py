@@ -1,4 +1,7 @@
-"""Any workers, on any clock: what the inbox promises as a queue holds after every step."""
+"""Any workers, on any clock: what the inbox promises as a queue holds after every step.
+
+Of the outbox, that leases end for its messages, too.
+"""
 
 from __future__ import annotations
 
@@ -109,6 +112,11 @@ class Queue(RuleBasedStateMachine):
     def some_are_there(self) -> None:
         self.come(OBJECTS[0], 5, OURS)
         self.come(OBJECTS[1], 1, OURS)
+        self.connection.executemany(
+            "INSERT INTO messages (message_id, rule, destination, created_at, keys, state)"
+            " VALUES (?, 'moves', 'ops', ?, '[]', 'pending')",
+            [(f"msg_{number}", self.at) for number in range(2 * _FEW)],
+        )
 
     @rule(
         key=st.sampled_from(OBJECTS), count=st.integers(1, 5), org=st.sampled_from([OURS, THEIRS])
@@ -149,6 +157,23 @@ class Queue(RuleBasedStateMachine):
                 assert webhook_id in of_key
             keys = [key for key in keys if key in worker.claimed]
             more, going_on = claimed.more and bool(keys), True
+
+    @rule(number=WORKERS, first=st.integers(1, 2 * _FEW))
+    def send(self, number: int, first: int) -> None:
+        """A worker claims pending messages, as a sender does."""
+        lease = self._hold(self.workers[number])
+        self.connection.execute(
+            "UPDATE messages SET state = 'running', lease_no = ?"
+            " WHERE state = 'pending' AND message_no >= ?",
+            (lease, first),
+        )
+
+    def sent_under(self) -> set[int | None]:
+        """The leases of running messages; no other message has one."""
+        query = "SELECT state = 'running', lease_no FROM messages"
+        rows = self.connection.execute(query).fetchall()
+        assert all(running == (lease is not None) for running, lease in rows)
+        return {lease for running, lease in rows if running}
 
     def _hold(self, worker: Worker) -> int:
         if worker.lease is None or not self.write(leases.renew_lease, worker.lease, self.at):
@@ -201,15 +226,18 @@ class Queue(RuleBasedStateMachine):
     def vanish(self, number: int, gives_up: bool) -> None:
         lease = self.workers[number].lease
         self.workers[number] = Worker()
-        if gives_up and lease is not None and self.write(leases.end_lease, lease, most=_FEW):
-            while self.write(leases.take_back_expired, self.at, most=_FEW) == _FEW:
-                pass
+        if gives_up and lease is not None:
+            more = self.write(leases.end_lease, lease, most=_FEW)
+            while more:
+                more = self.write(leases.take_back_expired, self.at, most=_FEW) == _FEW
+            assert lease not in self.sent_under()
 
     @rule()
     def take_back(self) -> None:
         while leases.has_expired(self.connection, self.at):
-            self.write(leases.take_back_expired, self.at, most=_FEW)
+            assert self.write(leases.take_back_expired, self.at, most=_FEW) <= _FEW
         assert all(numbers <= self.live() for numbers in self.running().values())
+        assert self.sent_under() <= self.live()
 
     @precondition(lambda self: self.before)
     @rule(data=st.data())
@@ -310,3 +338,19 @@ def test_who_has_lost_an_object_settles_nothing_of_who_has_it_now(place: Place) 
             done = [Settlement(OBJECTS[0], "done")]
             assert inbox.acknowledge(connection, numbers[0], done, later, None) == ({}, [])
             assert inbox.acknowledge(connection, numbers[1], done, later, None) == ({"done": 1}, [])
+
+
+def test_one_transaction_releases_only_so_many_rows_of_both_queues(place: Place) -> None:
+    at, later = "2026-01-01T00:00:00.000000Z", "2026-01-01T01:00:00.000000Z"
+    with Mirror(place.database, write_gap=0.0) as mirror, mirror.transaction():
+        connection = mirror.connection
+        lease = leases.take_lease(connection, at)
+        store(connection, [delivery(number, *OBJECTS[0], OURS) for number in range(2)], at)
+        inbox.claim(connection, lease, OBJECTS[:1], at, at)
+        connection.executemany(
+            "INSERT INTO messages (message_id, rule, destination, created_at, keys, state,"
+            " lease_no) VALUES (?, 'moves', 'ops', ?, '[]', 'running', ?)",
+            [(f"msg_{number}", at, lease) for number in range(3)],
+        )
+        released = [leases.take_back_expired(connection, later, most=_FEW) for _ in range(3)]
+    assert released == [3, 2, 0]

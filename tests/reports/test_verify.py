@@ -205,6 +205,10 @@ BREAKS = {
         "INSERT INTO webhooks (webhook_id, received_at, state, lease_no)"
         " VALUES ('w', '2026', 'running', 9)"
     ),
+    "messages run under no lease": (
+        "INSERT INTO messages (message_id, rule, destination, created_at, keys, state)"
+        " VALUES ('m', 'r', 'd', '2026', '[]', 'running')"
+    ),
     "leases have expired": "INSERT INTO leases (expires_at) VALUES ('2001')",
     "stored maximum": "UPDATE mirror_state SET greatest_sequence = 1",
     "missing from the index": "DELETE FROM tokens_fts_docsize WHERE id = 1",

@@ -10,6 +10,7 @@ import pytest
 import nftsync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from tests.kit.database import begun
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def provider() -> Iterator[SandboxServer]:
 @pytest.fixture
 def synced(provider: SandboxServer, tmp_path: Path) -> Path:
     """A database into which all of the provider's wallets have been read."""
-    database = tmp_path / "nftsync.db"
+    database = begun(tmp_path / "nftsync.db")
     wallets = provider.world.wallets()
     done = nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
     assert done.status == "ok"

@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 
 from nftsync.provider.webhooks import HEADER, sign
+from tests.kit.database import begun_once
 from tests.kit.serve_process import (
     PATIENCE,
     SECRET,
@@ -50,8 +51,9 @@ class Unread:
         self.base = f"http://127.0.0.1:{port}"
         self.url = f"{self.base}/webhooks"
         self._reader: threading.Thread | None = None
+        database = begun_once(folder / "nftsync.db")
         self.process = subprocess.Popen(
-            command("serve", "-d", folder / "nftsync.db", "--port", port, "--no-replay"),
+            command("serve", "-d", database, "--port", port, "--no-replay"),
             env=environment(),
             cwd=folder,
             stdout=subprocess.DEVNULL,
@@ -196,9 +198,9 @@ def test_requests_that_the_server_itself_fails_at_take_a_bounded_part_of_the_log
 def test_on_a_terminal_its_lines_are_for_people(tmp_path: Path) -> None:
     terminal, theirs = pty.openpty()
     hostile = b'{"id": "\\u001b[2J", "x": 0}'
-    port = free_port()
+    port, database = free_port(), begun_once(tmp_path / "nftsync.db")
     with subprocess.Popen(
-        command("serve", "-d", tmp_path / "nftsync.db", "--port", port, "--no-replay"),
+        command("serve", "-d", database, "--port", port, "--no-replay"),
         env=environment(),
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,

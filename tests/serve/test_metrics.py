@@ -8,6 +8,7 @@ import httpx
 
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.sandbox.server import SandboxServer
+from tests.kit.inbox import Outbox
 from tests.kit.serve_process import SECRET, free_port, scraped, serving, states, webhook
 from tests.kit.waiting import wait_until
 
@@ -19,6 +20,11 @@ def test_counters_move_with_the_traffic_and_no_secret_is_logged(
     synced: Path, provider: SandboxServer
 ) -> None:
     port = free_port()
+    outbox = Outbox(synced)
+    outbox.fill(5)
+    for number, state in enumerate(("done", "dead", "failed")):
+        outbox.settle(number, state)
+    outbox.run("INSERT INTO stopped_destinations VALUES ('ops', '2026', 'HTTP 410')")
     wallets = provider.world.wallets()
     good = [webhook("Wallet", wallet, changes={"note": "private"}) for wallet in wallets]
     unrouted, missing = webhook("Payment", NOBODY), webhook("Wallet", NOBODY)
@@ -63,9 +69,15 @@ def test_counters_move_with_the_traffic_and_no_secret_is_logged(
         'nftsync_inbox_webhooks{state="quarantined"}': 1,
         'nftsync_inbox_webhooks{state="pending"}': 0,
         "nftsync_inbox_oldest_pending_seconds": 0,
+        'nftsync_outbox_messages{destination="ops",state="pending"}': 2,
+        'nftsync_outbox_messages{destination="ops",state="failed"}': 1,
+        'nftsync_outbox_messages{destination="ops",state="dead"}': 1,
+        'nftsync_outbox_last_sent_timestamp_seconds{destination="ops"}': 1_577_836_800,
+        'nftsync_destination_stopped{destination="ops"}': 1,
     }
     assert {name: figures[name] for name in expected} == expected
     assert figures["nftsync_replay_reads_total"] >= 5
+    assert figures['nftsync_outbox_oldest_seconds{destination="ops"}'] > 1e8
     assert figures["nftsync_commit_seconds_count"] >= 1
     log = "".join(server.raw)
     assert all(line.startswith("{") for line in server.raw)

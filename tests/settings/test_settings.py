@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import time, timedelta
 from pathlib import Path
 
 import msgspec
@@ -7,9 +7,18 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from nftsync.alerts import Forward, Quiet, WatchRule
 from nftsync.cli.status import describe
 from nftsync.errors import SettingsError
-from nftsync.settings import KEYS, Paging, Route, database_and_source, load
+from nftsync.settings import (
+    KEYS,
+    Paging,
+    Route,
+    database_and_source,
+    load,
+    unknown_variables,
+)
+from nftsync.settings.alerts import open_destination_settings
 
 UUID = "ABCDEF01-2345-6789-abcd-ef0123456789"
 SECRETS = [key.name for key in KEYS if key.secret]
@@ -273,6 +282,136 @@ def test_routes_and_paging(tmp_path):
     shown = {row["setting"]: row["value"] for row in describe(read)}
     assert shown["paging"] == "next=nextCursor param=cursor"
     assert shown["routes"].endswith("*: kind=sync at_most_every=0:15:00")
+
+
+WEBHOOK = "[destinations.ops]\nkind = 'webhook'\nurl = 'https://x.example/?key=hush'\n"
+#: Tables with the word `hush` where a secret may stand by mistake, or at the wrong place.
+MISPLACED = {
+    WEBHOOK + "secret = 'hush'": "unknown key 'secret'",
+    WEBHOOK.replace("'https", "'ftp") + "secret_file = 's1'": "is not an http(s) URL",
+    WEBHOOK.replace("'https", "'\\u0000https").replace("'", '"'): "ops.url must be non-blank text",
+    WEBHOOK + "secret_file = 'lacking'": "cannot read",
+    WEBHOOK + "secret_file = ['s1', 's2', 's1']": "one file, or two during a rotation",
+    WEBHOOK: "destinations.ops has no secret: set secret_file, or the variable",
+    WEBHOOK + "url_file = 's1'": "only one of url and url_file",
+    WEBHOOK + "password_file = 's1'": 'must not have password_file with kind = "webhook"',
+    "[destinations.ops]\nkind = 'slack'\nurl = 'https://hush'": "must not have url with kind",
+    "[destinations.ops]\nkind = 'command'\ncommand = 'run hush'": "must be a list of strings",
+    "[destinations.ops]\nkind = 'command'\ncommand = ['hush', 7]": "must be a list of strings",
+    "[destinations.ops]\nkind = 'command'\ncommand = []": "must be a list of strings",
+    "[destinations.ops]\ncommand = ['hush']": "must have kind = 'webhook', 'slack'",
+}
+
+
+def test_no_secret_of_a_destination_is_shown(tmp_path):
+    for name in ("s1", "s2"):
+        (tmp_path / name).write_text("hush\n")
+    for text, problem in MISPLACED.items():
+        toml(tmp_path, text)
+        with pytest.raises(SettingsError) as caught:
+            open_destination_settings(load_in(tmp_path), {})
+        assert problem in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert "hush" not in everything_said(caught.value)
+    toml(tmp_path, WEBHOOK + "secret_file = 's1'\nallow_private = true")
+    read = load_in(tmp_path)
+    assert "hush" not in repr(read) + str(describe(read))
+    destinations = open_destination_settings(read, {})
+    assert "hush" not in repr(destinations) + destinations["ops"].shown
+
+
+def test_secrets_of_destinations_come_from_variables_or_files(tmp_path, monkeypatch):
+    for name in ("s1", "s2"):
+        (tmp_path / name).write_text(f"{name}\n")
+    toml(
+        tmp_path,
+        WEBHOOK
+        + """secret_file = ["s1", "s2"]
+        [destinations.Other-one]
+        kind = "webhook"
+        url_file = "s1"
+        [destinations.mail]
+        kind = "email"
+        server = "smtp.example.com"
+        from = "a@example.com"
+        recipients = ["b@example.com"]
+        password_file = "s2"
+        """,
+    )
+    read = load_in(tmp_path)
+    other = {
+        "NFTSYNC_DESTINATIONS_OTHER_ONE_URL": "https://y.example",
+        "NFTSYNC_DESTINATIONS_OTHER_ONE_SECRET": "new old",
+    }
+    destinations = open_destination_settings(read, other)
+    assert {name: one.secrets for name, one in destinations.items()} == {
+        "ops": ("s1", "s2"),
+        "Other-one": ("new", "old"),
+        "mail": (),
+    }
+    assert destinations["Other-one"].url == "https://y.example"
+    mail = destinations["mail"]
+    assert (mail.sender, mail.recipients, mail.password, mail.port, mail.security) == (
+        *("a@example.com", ("b@example.com",), "s2"),
+        *(587, "starttls"),
+    )
+    ours = {"NFTSYNC_DESTINATIONS_OPS_SECRET": "s3", "NFTSYNC_DESTINATIONS_MAIL_PASSWORD": " "}
+    destinations = open_destination_settings(read, {**other, **ours})
+    assert destinations["ops"].secrets == ("s3",)
+    assert destinations["mail"].password == "s2"
+    spaced = {"NFTSYNC_DESTINATIONS_MAIL_PASSWORD": "abcd efgh  ijkl\n"}  # as Google shows it
+    destinations = open_destination_settings(read, {**other, **spaced})
+    assert destinations["mail"].password == "abcd efgh  ijkl"
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    assert unknown_variables() == []
+
+
+def test_no_variable_is_the_secret_of_two_destinations(tmp_path):
+    tables = (f'[destinations.{name}]\nkind = "slack"\n' for name in ("a-b", "A_b"))
+    toml(tmp_path, "".join(tables))
+    with pytest.raises(SettingsError, match="more than case"):
+        open_destination_settings(
+            load_in(tmp_path), {"NFTSYNC_DESTINATIONS_A_B_URL": "https://x.example/hush"}
+        )
+
+
+def test_rules_and_forwards_are_tables(tmp_path):
+    toml(
+        tmp_path,
+        """
+        [watch.treasury]
+        on = ["sent", "wallet_stale"]
+        to = ["ops"]
+        groups = ["house"]
+        collections = ["Ocean"]
+        contracts = ["KT1"]
+        min_amount = "340282366920938463463374607431768211456"
+        digest = "5m"
+        quiet = "22:00-07:00 Europe/Berlin"
+        repeat = "6h"
+        max_age = "2d"
+        hidden = true
+        [forward.warehouse]
+        to = ["ops"]
+        types = ["nft"]
+        """,
+    )
+    read = load_in(tmp_path)
+    assert read.watch["treasury"] == WatchRule(
+        name="treasury",
+        on=["sent", "wallet_stale"],
+        to=["ops"],
+        groups=["house"],
+        collections=["Ocean", "KT1"],
+        min_amount=2**128,
+        digest=timedelta(minutes=5),
+        quiet=Quiet(time(22), time(7), "Europe/Berlin"),
+        repeat=timedelta(hours=6),
+        max_age=timedelta(days=2),
+        hidden=True,
+    )
+    assert read.forward["warehouse"] == Forward(name="warehouse", to=["ops"], types=["nft"])
 
 
 def test_a_blank_variable_counts_as_unset_but_a_blank_secret_is_none(tmp_path):

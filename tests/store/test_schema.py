@@ -27,6 +27,7 @@ APPLIED = [
     "sequence_numbers",
     "name_samples",
     "hidden",
+    "watch",
 ]
 
 

@@ -38,6 +38,7 @@ COMMITS = {
     "0.5.0-removal-guard": "96b0162",
     "0.5.0-sequence-numbers": "a59a23f",
     "0.5.0-name-samples": "62d4edc",
+    "0.5.0-hidden": "03b2c89",
 }
 
 SECRET = "a secret of the tests, and of nothing else"

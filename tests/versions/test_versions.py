@@ -78,7 +78,7 @@ def lacks_something(database: Path) -> bool:
 #: What prints JSON, which must be the same of a database before and after its upgrade.
 LISTS = """holdings, holdings --wallet Treasury, holdings --as-of BETWEEN, changes, wallets, inbox,
     changes --since BETWEEN, collections, find Renamed, inbox list, evidence Treasury --at BETWEEN,
-    removals"""
+    removals, outbox"""
 
 
 def test_a_list_is_that_of_the_upgraded_database_with_one_warning(earlier, today, command):

@@ -15,21 +15,38 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from nftsync.errors import InputError, SettingsError
+from nftsync.alerts import Forward, WatchRule
+from nftsync.errors import SettingsError
 from nftsync.provider.config import Paging
 from nftsync.provider.webhooks import Route, RouteKind, merge_routes
 from nftsync.records import normalize_uuid
+from nftsync.settings.alerts import DESTINATION_VARIABLES, DESTINATIONS, FORWARDS, RULES
+from nftsync.settings.values import (
+    InvalidValue,
+    RawValue,
+    Reader,
+    _bool,
+    _converted,
+    _duration,
+    _entries,
+    _parsed,
+    _path,
+    _plain,
+    _read_secret,
+    _secret,
+    _text,
+    refuse_unknown,
+)
 from nftsync.text import header_problem, http_url, shown_with, toml_key
-from nftsync.times import parse_duration
 
 _FILE_NAME = "nftsync.toml"
 #: Names the file, like --config, for programs without flags, such as notebooks.
@@ -37,42 +54,6 @@ _FILE_VARIABLE = "NFTSYNC_CONFIG"
 _TOML_REASON = re.compile(r"(?:Expected '=' )?[A-Za-z /-]+")
 _TOML_PLACE = re.compile(r"line \d+, column \d+")
 _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
-
-
-class InvalidValue(Exception):
-    """An invalid value; the text states the requirement, without key and value.
-
-    It is never raised while handling an exception, which may contain a secret.
-
-    Attributes:
-        key: full name of the invalid part, such as `routes.Token.kind`.
-        show: a message may show the value.
-    """
-
-    def __init__(self, problem: str, *, key: str | None = None, show: bool = True) -> None:
-        super().__init__(problem)
-        self.key = key
-        self.show = show
-
-
-@dataclass(frozen=True)
-class RawValue:
-    """An unchecked value; hidden in the repr, as it can be a secret.
-
-    Attributes:
-        source: its origin, for messages.
-        base: directory for relative paths.
-        typed: it comes from the file, where values have types.
-    """
-
-    value: Any = field(repr=False)
-    source: str
-    base: Path
-    typed: bool = False
-
-
-#: Returns the checked value, or raises an InvalidValue.
-Reader: TypeAlias = Callable[[RawValue], Any]
 
 
 class Key(NamedTuple):
@@ -105,37 +86,6 @@ class Key(NamedTuple):
         return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
 
 
-def refuse_unknown(table: Mapping[str, object], keys: Mapping[str, object], where: str) -> None:
-    """Raise a SettingsError for the first key that is not in `keys`."""
-    for key in table:
-        if key not in keys:
-            near = get_close_matches(key.replace("-", "_").lower(), keys, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}"
-            raise SettingsError(f"unknown key {key!r} in {where}; {hint}")
-
-
-def _plain(kind: Any, must: str) -> Reader:
-    return lambda raw: _converted(raw, kind, must)
-
-
-def _converted(raw: RawValue, kind: Any, must: str) -> Any:
-    value = raw.value
-    strict = raw.typed or not isinstance(value, str)
-    try:
-        return msgspec.convert(value if strict else value.strip(), kind, strict=strict)
-    except (msgspec.ValidationError, UnicodeEncodeError):
-        pass
-    raise InvalidValue(f"must be {must}")
-
-
-def _secret(raw: RawValue) -> str:
-    if not isinstance(raw.value, str):
-        raise InvalidValue("must be text")
-    if re.search("[\ud800-\udfff]", raw.value):
-        raise InvalidValue("must be UTF-8 text")
-    return raw.value
-
-
 def _secret_or_none(raw: RawValue) -> str | None:
     secret = _secret(raw)
     return secret if secret.strip() else None
@@ -149,43 +99,8 @@ def _token(raw: RawValue) -> str | None:
     return stripped or None
 
 
-def _text(raw: RawValue) -> str:
-    stripped = _secret(raw).strip()
-    if not stripped or "\0" in stripped:
-        raise InvalidValue("must be non-blank text")
-    return stripped
-
-
-def _path(raw: RawValue) -> Path:
-    """Return an absolute path; `~/` is the home directory."""
-    value = raw.value
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    relative = Path(_text(replace(raw, value=value)))
-    if relative.parts[:1] != ("~",):
-        return raw.base / relative
-    try:
-        return relative.expanduser()
-    except RuntimeError as error:
-        raise InvalidValue(
-            "begins with ~, but the home directory is unknown; use an absolute path"
-        ) from error
-
-
 def _path_or_stdin(raw: RawValue) -> Path | Literal["-"]:
     return "-" if str(raw.value).strip() == "-" else _path(raw)
-
-
-def _parsed(parse: Callable[[str], Any], must: str) -> Reader:
-
-    def read(raw: RawValue) -> Any:
-        try:
-            return parse(_text(raw))
-        except InputError:
-            pass
-        raise InvalidValue(f"must be {must}")
-
-    return read
 
 
 def _base_url(raw: RawValue) -> str:
@@ -259,21 +174,6 @@ def _paging(raw: RawValue) -> Paging:
     return Paging(**entries)
 
 
-def _entries(raw: RawValue, readers: Mapping[str, Reader], name: str) -> dict[str, Any]:
-    if not isinstance(raw.value, dict):
-        raise InvalidValue(shown_with("must be a table", raw.value), key=name, show=False)
-    refuse_unknown(raw.value, readers, f"[{name}] of {raw.source}")
-    entries = {}
-    for key, value in raw.value.items():
-        try:
-            entries[key] = readers[key](replace(raw, value=value))
-        except InvalidValue as error:
-            raise InvalidValue(
-                shown_with(str(error), value), key=f"{name}.{key}", show=False
-            ) from None
-    return entries
-
-
 def _route_path(raw: RawValue) -> str:
     route_path = _text(raw)
     if _ROUTE_PATH.fullmatch(route_path) is None:
@@ -288,10 +188,10 @@ _dotted = _plain(
 _ROUTE: dict[str, Reader] = {
     "path": _route_path,
     "kind": _plain(RouteKind, "token, wallet, object or sync"),
-    "holders": _plain(bool, "true or false"),
+    "holders": _bool,
     "wallets": _dotted,
     "tokens": _dotted,
-    "at_most_every": _parsed(parse_duration, "a duration such as 90s, 15m, 6h or 7d"),
+    "at_most_every": _duration,
 }
 _PAGING: dict[str, Reader] = {"next": _text, "param": _text}
 
@@ -378,6 +278,25 @@ class Settings:
     )
     paging: Paging | None = _key(
         _paging, "Table `[paging]`: the provider's paging fields", in_environment=False
+    )
+    destinations: dict[str, dict[str, Any]] = _key(
+        DESTINATIONS,
+        "Tables `[destinations.NAME]`: receivers of alerts and forwarded webhooks",
+        {},
+        shown=False,
+        in_environment=False,
+    )
+    watch: dict[str, WatchRule] = _key(
+        RULES,
+        "Tables `[watch.NAME]`: rules that report changes and states",
+        {},
+        in_environment=False,
+    )
+    forward: dict[str, Forward] = _key(
+        FORWARDS,
+        "Tables `[forward.NAME]`: webhooks to forward",
+        {},
+        in_environment=False,
     )
     sources: dict[str, str]
 
@@ -477,17 +396,6 @@ class _Sources:
         return None if value is None else RawValue(value, f"environment {variable}", self.here)
 
 
-def _read_secret(path: Path, name: str) -> str:
-    """Return a file's text without its final line break; errors don't show it."""
-    try:
-        return re.sub(r"\r?\n\Z", "", path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        why = error.strerror or "it cannot be opened"
-    except ValueError:
-        why = "it is not UTF-8 text"
-    raise SettingsError(f"{name}: cannot read {path}: {why}")
-
-
 def load(
     flags: Mapping[str, object] | None = None,
     *,
@@ -540,6 +448,7 @@ def unknown_variables() -> list[tuple[str, str | None]]:
         (name, next(iter(get_close_matches(name, names, n=1, cutoff=0.8)), None))
         for name in os.environ
         if name.startswith("NFTSYNC_") and name not in names
+        if not name.startswith(DESTINATION_VARIABLES)
     ]
 
 

@@ -1,0 +1,126 @@
+"""Destinations, watch rules and forwards of `nftsync.toml`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from typing import Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+#: Kinds of changes and states to report.
+ChangeKind: TypeAlias = Literal["transfer", "received", "sent", "amount", "metadata"]
+StateKind: TypeAlias = Literal[
+    "wallet_stale",
+    "wallet_failed",
+    "sync_failed",
+    "removals_held",
+    "webhook_dead",
+    "replay_paused",
+    "disk_low",
+    "clock_ahead",
+]
+CHANGES: tuple[ChangeKind, ...] = get_args(ChangeKind)
+STATE_KINDS: tuple[StateKind, ...] = get_args(StateKind)
+
+DestinationKind: TypeAlias = Literal["webhook", "slack", "email", "command"]
+Security: TypeAlias = Literal["starttls", "tls", "none"]
+
+
+class Destination(msgspec.Struct, frozen=True, kw_only=True):
+    """A receiver of messages. The repr shows no secret.
+
+    Attributes:
+        url: URL of a webhook, or of Slack (a secret).
+        secrets: `whsec_…` secrets of a webhook; each signs every message.
+        allow_http: also allow email without TLS.
+    """
+
+    name: str
+    kind: DestinationKind
+    url: str | None = None
+    secrets: tuple[str, ...] = ()
+    allow_http: bool = False
+    allow_private: bool = False
+    command: tuple[str, ...] = ()
+    server: str | None = None
+    port: int = 587
+    security: Security = "starttls"
+    sender: str | None = None
+    recipients: tuple[str, ...] = ()
+    username: str | None = None
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Destination(name={self.name!r}, kind={self.kind!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("name", self.name), ("kind", self.kind)]
+
+    @property
+    def shown(self) -> str:
+        """Kind and receiver, without secrets."""
+        if self.kind == "webhook":
+            return f"webhook to {urlsplit(self.url or '').hostname}"
+        if self.kind == "email":
+            return f"email to {', '.join(self.recipients)} through {self.server}"
+        return f"command {self.command[0]}" if self.command else self.kind
+
+
+class Quiet(msgspec.Struct, frozen=True):
+    """Daily quiet hours in a time zone."""
+
+    start: time
+    end: time
+    zone: str
+
+    def until(self, moment: datetime) -> datetime | None:
+        """Return the end of current quiet hours, or None."""
+        local = moment.astimezone(ZoneInfo(self.zone))
+        clock = local.time()
+        over_midnight = self.start > self.end
+        if over_midnight and not self.end <= clock < self.start:
+            day = local.date() + timedelta(days=clock >= self.start)
+        elif not over_midnight and self.start <= clock < self.end:
+            day = local.date()
+        else:
+            return None
+        # When summer time ends, one hour occurs twice; `fold` distinguishes them.
+        end = datetime.combine(day, self.end, local.tzinfo).replace(fold=local.fold)
+        return end.astimezone(UTC)
+
+
+class WatchRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A `[watch.NAME]` table: changes and states to report to destinations.
+
+    See docs/operate/watch.md. Wallets must match both `wallets` and `groups`.
+    """
+
+    name: str
+    on: list[str]
+    to: list[str]
+    wallets: list[str] = []
+    groups: list[str] = []
+    collections: list[str] = []
+    min_amount: int = 0
+    digest: timedelta = timedelta(0)
+    quiet: Quiet | None = None
+    repeat: timedelta | None = None
+    max_age: timedelta = timedelta(hours=24)
+    baseline: bool = False
+    hidden: bool = False
+
+
+class Forward(msgspec.Struct, frozen=True, kw_only=True):
+    """A `[forward.NAME]` table: webhooks to forward to destinations.
+
+    Attributes:
+        types: resource types in any case; `nft`: Token, Nft and Wallet; empty or `*`: all.
+        original_signature: add the provider's signature.
+    """
+
+    name: str
+    to: list[str]
+    types: list[str] = []
+    original_signature: bool = False

@@ -1,0 +1,1 @@
+"""Alerts and forwarded webhooks: rules, messages and their delivery."""

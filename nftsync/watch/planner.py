@@ -1,0 +1,211 @@
+"""Planner: turns changes, states and webhooks into messages, once per destination.
+
+One transaction stores messages and advances the cursor, unless another process has moved it. So
+several processes may plan.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from nftsync.alerts import Forward, WatchRule
+from nftsync.columnar.source import reading
+from nftsync.errors import InputError
+from nftsync.store.history import first_row
+from nftsync.store.mirror import Mirror
+from nftsync.store.outbox import Message, add
+from nftsync.times import now
+from nftsync.watch.events import SINGLE, messages_of
+from nftsync.watch.rules import Position, Scope, changes_of
+from nftsync.watch.states import (
+    compare_states,
+    mark_reported,
+    state_events,
+    states_now,
+    store_states,
+)
+
+_log = logging.getLogger("nftsync.watch")
+
+#: Changes without a message after which the cursor is stored; each plan reads fewer ones again.
+_LONGEST_UNSTORED = 1_000
+#: Changes that are planned together, which bounds memory; 100,000 at once are one digest.
+_MOST = 200_000
+#: Webhooks per transaction.
+_WEBHOOKS = 500
+#: Resource types of `nft`: the ones with built-in routes. The provider documents no mapping.
+_NFT_TYPES = {"token", "nft", "wallet"}
+
+
+_NEWEST = """
+    SELECT (SELECT coalesce(max(change_id), 0) FROM balance_change_rows),
+        (SELECT coalesce(max(change_id), 0) FROM token_change_rows),
+        (SELECT coalesce(max(webhook_no), 0) FROM webhooks)
+"""
+_CURSOR = """
+    SELECT change_id, token_change_id, webhook_no, version FROM watch_cursors WHERE rule = ?
+"""
+_ADVANCE = """
+    UPDATE watch_cursors SET change_id = ?, token_change_id = ?, webhook_no = ?,
+        version = version + 1
+    WHERE rule = ? AND version = ?
+"""
+_FORWARDED = """
+    SELECT webhook_id, resource_type, resource_id, body FROM webhooks
+    WHERE webhook_no > ? AND webhook_no <= ? AND state <> 'quarantined' AND body IS NOT NULL
+    ORDER BY webhook_no
+"""
+
+
+def newest(connection: sqlite3.Connection) -> Position:
+    """Return the position of the newest rows."""
+    return Position(*connection.execute(_NEWEST).fetchone())
+
+
+def position_at(connection: sqlite3.Connection, since: str) -> Position:
+    """Return the position before a time, with the newest webhook."""
+    change, token_change = (
+        first_row(connection, feed, since, later=False) - 1
+        for feed in ("balance_change_rows", "token_change_rows")
+    )
+    return Position(change, token_change, newest(connection).webhook_no)
+
+
+class Planner:
+    """Planner of messages; rules without a cursor start at `since`, by default now."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        rules: Iterable[WatchRule],
+        forwards: Iterable[Forward],
+        since: str | None = None,
+    ) -> None:
+        self._mirror = mirror
+        self._rules = list(rules)
+        self._forwards = list(forwards)
+        self._wait_until: dict[str, float] = {}  # monotonic, as the clock may go back
+        self._problems: dict[str, str] = {}
+        connection = mirror.connection
+        (self._database_id,) = connection.execute("SELECT database_id FROM mirror_state").fetchone()
+        start = newest(connection) if since is None else position_at(connection, since)
+        names = [rule.name for rule in self._rules] + [one.name for one in self._forwards]
+        with mirror.transaction() as transaction:
+            transaction.connection.executemany(
+                "INSERT OR IGNORE INTO watch_cursors"
+                " (rule, change_id, token_change_id, webhook_no, version) VALUES (?, ?, ?, ?, 0)",
+                [(name, *start) for name in names],
+            )
+
+    def newest(self) -> Position:
+        """Return the position of the newest rows."""
+        return newest(self._mirror.connection)
+
+    def plan(self, until: Position, *, wait: bool = True) -> int:
+        """Store the messages up to a position; return their number.
+
+        Without `wait`, digests end now; quiet hours still count.
+        """
+        planned = 0
+        for rule in self._rules:
+            try:
+                more = True
+                while more:
+                    stored, more = self._plan_rule(rule, until, wait=wait)
+                    planned += stored
+                self._problems.pop(rule.name, None)
+            except InputError as error:  # a group or label was renamed or deleted
+                if self._problems.get(rule.name) != str(error):
+                    _log.error("the rule %s is paused: %s", rule.name, error)
+                self._problems[rule.name] = str(error)
+        return planned + sum(self._plan_forward(forward, until) for forward in self._forwards)
+
+    def _plan_rule(self, rule: WatchRule, until: Position, *, wait: bool) -> tuple[int, bool]:
+        """Plan one part; return the number of messages, and whether parts are left."""
+        at = now()
+        with reading(self._mirror.connection) as source:
+            connection = source.cursor.connection
+            scope = Scope.of(rule, source)
+            states = states_now(connection, self._mirror.path, rule, scope, at)
+            began_or_ended = compare_states(connection, rule.name, states)
+        if any(began_or_ended):  # also in quiet hours
+            with self._mirror.transaction() as transaction:
+                store_states(transaction.connection, rule.name, began_or_ended, at)
+        if wait and time.monotonic() < self._wait_until.get(rule.name, 0.0):
+            return 0, False
+        with reading(self._mirror.connection) as source:
+            start, version = self._cursor(source.cursor.connection, rule.name)
+            ends = (
+                max(first, min(first + _MOST, last))
+                for first, last in zip(start, until, strict=True)
+            )
+            events, end = changes_of(source, rule, scope, start, part := Position(*ends))
+            events.add(state_events(source.cursor.connection, rule, at))
+        more = end == part and any(one < last for one, last in zip(part, until, strict=True))
+        if not events:
+            if more or sum(end) - sum(start) >= _LONGEST_UNSTORED or not wait:
+                self._store(rule.name, end, version, [])
+            return 0, more
+        first_at = datetime.fromisoformat(events.first[0].at)
+        if seconds := self._seconds_to_wait(rule, first_at, wait=wait):
+            self._wait_until[rule.name] = time.monotonic() + seconds
+            return 0, False
+        # Quiet hours end with one digest, however few events it has.
+        single = 1 if rule.quiet is not None and rule.quiet.until(first_at) else SINGLE
+        messages = messages_of(self._database_id, rule.name, rule.to, events.messages(single))
+        return self._store(rule.name, end, version, messages, reported=(rule, at)), more
+
+    def _seconds_to_wait(self, rule: WatchRule, first_at: datetime, *, wait: bool) -> float:
+        """Return for how long events, the first at a time, are not reported yet."""
+        moment = datetime.now(UTC)
+        if rule.quiet is not None and (end := rule.quiet.until(moment)) is not None:
+            return (end - moment).total_seconds()
+        left = first_at + rule.digest - moment
+        # If more than the digest's time is left, the clock was ahead.
+        return left.total_seconds() if wait and timedelta(0) < left <= rule.digest else 0.0
+
+    def _plan_forward(self, forward: Forward, until: Position) -> int:
+        planned = 0
+        while True:
+            start, version = self._cursor(self._mirror.connection, forward.name)
+            last = min(until.webhook_no, start.webhook_no + _WEBHOOKS)
+            if last <= start.webhook_no:
+                return planned
+            rows = self._mirror.connection.execute(_FORWARDED, (start.webhook_no, last)).fetchall()
+            types = {name.lower() for name in forward.types} or {"*"}
+            types |= _NFT_TYPES if "nft" in types else set()
+            contents = (
+                (webhook_id, body, [f"{kind} {resource_id}"])
+                for webhook_id, kind, resource_id, body in rows
+                if not types.isdisjoint(("*", kind.lower()))
+            )
+            messages = messages_of(self._database_id, forward.name, forward.to, contents)
+            position = start._replace(webhook_no=last)
+            planned += self._store(forward.name, position, version, messages)
+
+    def _cursor(self, connection: sqlite3.Connection, name: str) -> tuple[Position, int]:
+        *ids, version = connection.execute(_CURSOR, (name,)).fetchone()
+        return Position(*ids), version
+
+    def _store(
+        self,
+        name: str,
+        position: Position,
+        version: int,
+        messages: Sequence[Message],
+        reported: tuple[WatchRule, str] | None = None,
+    ) -> int:
+        """Advance a cursor and store messages, unless another process has moved it."""
+        with self._mirror.transaction() as transaction:
+            connection = transaction.connection
+            moved = connection.execute(_ADVANCE, (*position, name, version)).rowcount
+            if not moved:
+                return 0
+            add(connection, messages, now())
+            if reported is not None:
+                mark_reported(connection, *reported)
+        return len(messages)

@@ -1,0 +1,210 @@
+"""Senders of messages, one per destination."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from datetime import timedelta
+from typing import NamedTuple
+
+from nftsync.store import leases
+from nftsync.store.mirror import Mirror
+from nftsync.store.outbox import (
+    ClaimedMessage,
+    Message,
+    Settled,
+    add,
+    claim,
+    due_messages,
+    make_due,
+    settle,
+    stop_destination,
+    stopped_destinations,
+)
+from nftsync.times import growing_wait, now, shifted
+from nftsync.watch.delivery import Channel, Outcome
+from nftsync.watch.texts import outgoing
+
+_log = logging.getLogger("nftsync.watch")
+
+#: Concurrent attempts per destination.
+_AT_ONCE = 8
+#: Shortest and longest pause of a destination that is down, in seconds.
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 900.0
+#: Seconds between renewals of a lease of 20 s.
+_RENEW = 5.0
+#: Seconds until other destinations learn that a destination is down.
+_REPORT_AFTER = 3_600.0
+
+
+class Attempt(NamedTuple):
+    """A running attempt, its monotonic start, and the lease of its claim."""
+
+    message: ClaimedMessage
+    began: float
+    lease: int
+
+
+class MessageSender:
+    """Sender of the messages to one destination.
+
+    Args:
+        others: returns messages to other destinations, given a problem's kind and reason.
+        headers: returns extra headers, given a rule and a body.
+    """
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        destination: str,
+        delivery: Channel,
+        others: Callable[[str, str], list[Message]],
+        headers: Callable[[str, bytes], Mapping[str, str]] = lambda _rule, _body: {},
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.down: str | None = None  # the reason
+        self._mirror = mirror
+        self._destination = destination
+        self._delivery = delivery
+        self._others = others
+        self._headers = headers
+        self._pool = ThreadPoolExecutor(_AT_ONCE, f"nftsync-send-{destination}")
+        self._running: dict[Future[Outcome], Attempt] = {}
+        self._lease: int | None = None
+        self._renew_at = self._paused_until = self._succeeded_at = self._down_since = 0.0
+        self._asked_until = 0.0  # the end of a pause by Retry-After
+        self._failing: dict[int, float] = {}  # starts of first failed attempts, by message
+        self._pauses = 0
+
+    def close(self) -> None:
+        """End running attempts, and return their messages to pending."""
+        self._delivery.abort()
+        self._pool.shutdown(cancel_futures=True)
+        self._delivery.close()
+        ended = [f for f in self._running if not f.cancelled() and f.exception() is None]
+        # An attempt that was cut off says nothing about its message.
+        self._settle([f for f in ended if f.result().result != "down"])
+        self._end_lease()
+
+    def step(self, seconds: float) -> bool:
+        """Claim due messages, and settle attempts that end in time; return whether any ran."""
+        self._renew()
+        self._claim()
+        if not self._running:
+            self._end_lease()
+            return False
+        done, _ = wait(self._running, seconds, FIRST_COMPLETED)
+        self._settle(list(done))
+        return True
+
+    # Claiming --------------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        if time.monotonic() < max(self._paused_until, self._asked_until):
+            return
+        # While the destination is down, one message tests it.
+        room = (1 if self.down else _AT_ONCE) - len(self._running)
+        connection, at = self._mirror.connection, now()
+        if room <= 0 or self._destination in stopped_destinations(connection):
+            return
+        numbers = due_messages(connection, self._destination, at, room)
+        if not numbers:
+            return
+        with self._mirror.transaction() as transaction:
+            if self._lease is None:
+                self._lease = leases.take_lease(transaction.connection, at)
+                self._renew_at = time.monotonic() + _RENEW
+            claimed = claim(transaction.connection, self._lease, numbers)
+        for message in claimed:
+            sent = self._pool.submit(self._send, message)
+            self._running[sent] = Attempt(message, time.monotonic(), self._lease)
+
+    def _send(self, message: ClaimedMessage) -> Outcome:
+        extra = self._headers(message.rule, message.body)
+        return self._delivery.send(outgoing(message.message_id, message.body, extra))
+
+    def _renew(self) -> None:
+        if time.monotonic() < self._renew_at:
+            return
+        self._renew_at = time.monotonic() + _RENEW
+        at = now()
+        if self._lease is not None:
+            with self._mirror.transaction() as transaction:
+                is_held = leases.renew_lease(transaction.connection, self._lease, at)
+            if not is_held:  # `settle` skips its messages, which are pending again
+                self._lease = None
+        while leases.has_expired(self._mirror.connection, at):
+            with self._mirror.transaction() as transaction:
+                leases.take_back_expired(transaction.connection, at)
+
+    def _end_lease(self) -> None:
+        more = self._lease is not None
+        while more:
+            with self._mirror.transaction() as transaction:
+                more = leases.end_lease(transaction.connection, self._lease or 0)
+        self._lease = None
+
+    # Settling --------------------------------------------------------------------------------
+
+    def _settle(self, done: list[Future[Outcome]]) -> None:
+        ended = [(self._running.pop(future), future) for future in done]
+        outcomes = [
+            (attempt, future.result()) for attempt, future in ended if attempt.lease == self._lease
+        ]
+        if self._lease is None or not outcomes:
+            return
+        reached = [
+            attempt for attempt, outcome in outcomes if outcome.result in {"sent", "refused"}
+        ]
+        recovered = bool(reached) and self.down is not None
+        if reached:
+            self._succeeded_at = time.monotonic()
+            self.down, self._pauses, self._paused_until = None, 0, 0.0
+        at = now()
+        settled = [self._settled(attempt, outcome, at) for attempt, outcome in outcomes]
+        with self._mirror.transaction() as transaction:
+            connection = transaction.connection
+            states = settle(connection, self._lease, settled, at)
+            for _, outcome in outcomes:
+                if outcome.result == "gone":
+                    stop_destination(connection, self._destination, outcome.error or "gone", at)
+                    add(connection, self._others("stopped", outcome.error or "gone"), at)
+            if states["dead"]:
+                reason = next(one.error for one in settled if one.result == "refused")
+                add(connection, self._others("failed", reason or ""), at)
+            if self.down and time.monotonic() - self._down_since > _REPORT_AFTER:
+                add(connection, self._others("down", self.down), at)
+            if recovered:
+                make_due(connection, self._destination, at)
+        self.counts.update(states)
+
+    def _settled(self, attempt: Attempt, outcome: Outcome, at: str) -> Settled:
+        message, result, error = attempt.message, outcome.result, outcome.error
+        failing_since = self._failing.pop(message.number, attempt.began)
+        if result == "sent":
+            return Settled(message, "sent", error)  # some recipients may have refused it
+        details = {"destination": self._destination, "message_id": message.message_id}
+        _log.warning("a message was not delivered: %s", error, extra=details)
+        if result == "gone":
+            return Settled(message, "down", error, at)
+        # If others succeeded meanwhile, the message is at fault, unless the destination is busy.
+        if result == "down" and (outcome.retry_after or self._succeeded_at <= failing_since):
+            self._failing[message.number] = failing_since
+            return Settled(message, "down", error, self._pause(outcome, at))
+        return Settled(message, "refused", error)
+
+    def _pause(self, outcome: Outcome, at: str) -> str:
+        """Pause the destination; return the due time of the failed message."""
+        pause = growing_wait(_FIRST_PAUSE, _LONGEST_PAUSE, self._pauses)
+        pause = max(pause, outcome.retry_after or 0.0)
+        moment = time.monotonic()
+        self._asked_until = max(self._asked_until, moment + (outcome.retry_after or 0.0))
+        self._down_since = self._down_since if self.down else moment
+        self._pauses += moment >= self._paused_until
+        self._paused_until = max(self._paused_until, moment + pause)
+        self.down = outcome.error or "no answer"
+        # Later than the pause's end, so that another message tests the destination.
+        return shifted(at, timedelta(seconds=pause + min(pause, _LONGEST_PAUSE)))

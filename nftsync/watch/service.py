@@ -1,0 +1,232 @@
+"""Planning and sending, in `serve` or once; previews of rules."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from nftsync.alerts import Destination, Forward, WatchRule
+from nftsync.columnar.source import reading
+from nftsync.errors import InputError, StoreError
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.webhooks import HEADER, sign
+from nftsync.settings import Settings
+from nftsync.settings.alerts import open_destination_settings
+from nftsync.store.database import FilesInUse, explained
+from nftsync.store.mirror import Mirror
+from nftsync.store.outbox import Message, restart_destination, stopped_destinations
+from nftsync.times import now
+from nftsync.watch.delivery import Outcome, open_delivery
+from nftsync.watch.events import Body, Events, message_id, messages_of
+from nftsync.watch.planner import Planner, newest, position_at
+from nftsync.watch.rules import Position, Scope, changes_of
+from nftsync.watch.sender import MessageSender
+from nftsync.watch.states import state_events_now, states_now
+from nftsync.watch.texts import outgoing
+
+_log = logging.getLogger("nftsync.watch")
+
+#: Seconds to wait for the other side of a transfer.
+_SETTLE = 3.0
+#: Seconds between checks of states, plans, and searches for due messages; and before a restart.
+_STATES, _PLAN, _POLL, _RESTART = 10.0, 1.0, 0.5, 5.0
+#: The rule of messages about destinations.
+_REPORTS = "destinations"
+
+
+class WatchConfig(NamedTuple):
+    """Rules, forwards and destinations, with their secrets.
+
+    Attributes:
+        webhook_secret: for forwards with `original_signature`.
+        settle: seconds before nftsync reports a change.
+    """
+
+    rules: Mapping[str, WatchRule]
+    forwards: Mapping[str, Forward]
+    destinations: Mapping[str, Destination]
+    network: ClientConfig
+    webhook_secret: str | None = None
+    settle: float = _SETTLE
+
+    def __repr__(self) -> str:
+        return f"WatchConfig({', '.join([*self.rules, *self.forwards])})"
+
+
+def watch_config(settings: Settings) -> WatchConfig:
+    """Return the configuration; SettingsError as in `open_destination_settings`."""
+    network = ClientConfig(
+        base_url="https://destinations.invalid",
+        proxy=settings.proxy,
+        proxy_source=settings.sources["proxy"],
+        ca_file=str(settings.ca_file) if settings.ca_file else None,
+    )
+    destinations = open_destination_settings(settings)
+    secret = settings.webhook_secret
+    return WatchConfig(settings.watch, settings.forward, destinations, network, secret)
+
+
+def check_rules(database: Path, rules: Mapping[str, WatchRule]) -> None:
+    """Check the names of wallets, groups and collections in rules; only these need a database.
+
+    Raises:
+        InputError: a name is unknown or ambiguous; the text names the rule.
+    """
+    named = [one for one in rules.values() if one.wallets or one.groups or one.collections]
+    if not named:
+        return
+    with reading(database) as source:
+        for rule in named:
+            try:
+                Scope.of(rule, source)
+            except InputError as error:
+                raise InputError(f"[watch.{rule.name}]: {error}") from None
+
+
+# In `serve` --------------------------------------------------------------------------------------
+
+
+def plan_continuously(database: Path, config: WatchConfig, stopped: threading.Event) -> None:
+    """Plan messages until stopped."""
+
+    def plan(mirror: Mirror) -> None:
+        planner = Planner(mirror, config.rules.values(), config.forwards.values())
+        positions: deque[tuple[float, Position]] = deque()
+        ready = position = planner.newest()
+        states_at = 0.0
+        while not stopped.wait(_PLAN):
+            moment, before = time.monotonic(), ready
+            if (newer := planner.newest()) != position:
+                position = newer
+                positions.append((moment + config.settle, position))
+            while positions and positions[0][0] <= moment:
+                ready = positions.popleft()[1]
+            ready = ready._replace(webhook_no=position.webhook_no)
+            if ready != before or moment >= states_at:
+                states_at = moment + _STATES
+                planner.plan(ready)
+
+    _restarting(database, stopped, plan)
+
+
+def send_continuously(
+    database: Path, config: WatchConfig, name: str, stopped: threading.Event
+) -> None:
+    """Send the messages to a destination until stopped."""
+
+    def send(mirror: Mirror) -> None:
+        with _sender(mirror, config, name) as sender:
+            while not stopped.is_set():
+                if not sender.step(_POLL):
+                    stopped.wait(_POLL)
+
+    _restarting(database, stopped, send)
+
+
+def _restarting(database: Path, stopped: threading.Event, work: Callable[[Mirror], None]) -> None:
+    """Run work on the database until stopped; restart it after a StoreError."""
+    files = FilesInUse(database)
+    while not stopped.is_set():
+        try:
+            files.check()  # never open another file at this path
+            with explained(database), Mirror(database) as mirror:
+                work(mirror)
+        except StoreError as error:
+            _log.error("database trouble: %s", error)
+            stopped.wait(_RESTART)
+
+
+@contextmanager
+def _sender(mirror: Mirror, config: WatchConfig, name: str) -> Iterator[MessageSender]:
+    (database_id,) = mirror.connection.execute("SELECT database_id FROM mirror_state").fetchone()
+
+    def others(kind: str, reason: str) -> list[Message]:
+        at = now()
+        data = {"destination": name, "reason": reason}
+        body = msgspec.json.encode({"type": f"destination.{kind}", "timestamp": at, "data": data})
+        identity = f"{name} {kind} {at[:10]}"  # at most one a day
+        receivers = [other for other in config.destinations if other != name]
+        return messages_of(
+            database_id, _REPORTS, receivers, [(identity, body, [f"destination {name}"])]
+        )
+
+    def headers(rule: str, body: bytes) -> dict[str, str]:
+        forward = config.forwards.get(rule)
+        if forward is None or not forward.original_signature or not config.webhook_secret:
+            return {}
+        return {HEADER: sign(config.webhook_secret, body)}
+
+    delivery = open_delivery(config.destinations[name], config.network)
+    sender = MessageSender(mirror, name, delivery, others, headers)
+    try:
+        yield sender
+    finally:
+        sender.close()
+
+
+# Once --------------------------------------------------------------------------------------------
+
+
+def watch_once(
+    database: Path, config: WatchConfig, stopped: threading.Event, since: str | None = None
+) -> tuple[Counter[str], dict[str, str]]:
+    """Plan, and send all due messages.
+
+    Returns:
+        The number of messages, `planned` and by new state, and why destinations are unreachable.
+    """
+    with explained(database), ExitStack() as stack:
+        mirror = stack.enter_context(Mirror(database))
+        planner = Planner(mirror, config.rules.values(), config.forwards.values(), since)
+        counts = Counter(planned=planner.plan(planner.newest(), wait=False))
+        senders = {
+            name: stack.enter_context(_sender(stack.enter_context(Mirror(database)), config, name))
+            for name in config.destinations
+        }
+        busy = True
+        while busy and not stopped.is_set():
+            steps = [sender.step(_POLL / len(senders)) for sender in senders.values()]
+            busy = any(steps)
+        unreachable = stopped_destinations(mirror.connection)
+    for sender in senders.values():
+        counts += sender.counts
+    unreachable |= {name: sender.down for name, sender in senders.items() if sender.down}
+    return counts, unreachable
+
+
+def send_test(database: Path, config: WatchConfig, name: str) -> Outcome:
+    """Send a test message without the outbox; on success, restart a stopped destination."""
+    body: Body = {"type": "test", "timestamp": now(), "data": {"destination": name}}
+    delivery = open_delivery(config.destinations[name], config.network)
+    try:
+        identity = message_id("", "test", name, body["timestamp"])
+        outcome = delivery.send(outgoing(identity, msgspec.json.encode(body), {}))
+    finally:
+        delivery.close()
+    if outcome.result == "sent" and database.exists():
+        with Mirror(database) as mirror, mirror.transaction() as transaction:
+            restart_destination(transaction.connection, name)
+    return outcome
+
+
+def preview(database: Path, rule: WatchRule, since: str, shown: int) -> Events:
+    """Return the changes since a time, and the lasting states, of a rule.
+
+    `shown` limits the returned events; 0: all. InputError: a name in the rule is unknown.
+    """
+    with reading(database) as source:
+        connection = source.cursor.connection
+        start, end = position_at(connection, since), newest(connection)
+        scope = Scope.of(rule, source)
+        events, _ = changes_of(source, rule, scope, start, end, shown or sys.maxsize)
+        events.add(state_events_now(states_now(connection, database, rule, scope, now()), now()))
+    return events

@@ -1,0 +1,81 @@
+"""The consumer in docs/operate/watch.md verifies messages; its settings are TOML."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from nftsync.wsgi import HttpServer
+from tests.docs.pages import ROOT, blocks
+from tests.docs.runner import evaluated
+
+PAGE = ROOT / "docs" / "operate" / "watch.md"
+KEY = bytes(range(32))
+MESSAGE = {"type": "holding.sent", "timestamp": "2026-01-31T12:00:00Z", "data": {"name": "Ключ"}}
+BODY = json.dumps(MESSAGE, ensure_ascii=False).encode()
+
+
+@pytest.fixture
+def consumer(tmp_path: Path) -> Iterator[httpx.Client]:
+    """The page's consumer, on a port."""
+    secret = tmp_path / "ops-secret"
+    secret.write_text(f"whsec_{base64.b64encode(KEY).decode()}\n")
+    (code,) = [block.text for block in blocks(PAGE) if block.language == "python"]
+    names: dict[str, Any] = {"__name__": "consumer"}
+    evaluated(code.replace("/etc/nftsync", str(tmp_path)), names)
+    with (
+        HttpServer(names["app"]) as server,
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+    ):
+        yield client
+
+
+def signed(body: bytes, *keys: bytes, age: int = 0) -> dict[str, str]:
+    """The headers of Standard Webhooks 1.0: a signature per key over id, time and body."""
+    message_id, at = "msg_1", str(int(time.time()) - age)
+    content = f"{message_id}.{at}.".encode() + body
+    digests = [hmac.new(key, content, hashlib.sha256).digest() for key in keys]
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": at,
+        "webhook-signature": " ".join(f"v1,{base64.b64encode(x).decode()}" for x in digests),
+    }
+
+
+def test_the_page_s_consumer_accepts_a_signed_message(consumer, capfd):
+    for keys in ([KEY], [b"a previous secret of 24 bytes", KEY]):
+        answer = consumer.post("/nft", content=BODY, headers=signed(BODY, *keys))
+        assert (answer.status_code, answer.content) == (204, b"")
+    assert capfd.readouterr().out == "msg_1 holding.sent {'name': 'Ключ'}\n" * 2
+
+
+def test_the_page_s_consumer_refuses_everything_else(consumer, capfd):
+    good = signed(BODY, KEY)
+    refused = [
+        (BODY.replace(b"sent", b"left"), good),
+        (BODY + b"\xff", good),
+        (BODY, signed(BODY, b"another secret")),
+        (BODY, signed(BODY, KEY, age=3_600)),
+        (BODY, good | {"webhook-id": "msg_2"}),
+        (BODY, good | {"webhook-signature": good["webhook-signature"].replace("v1,", "v2,")}),
+        (BODY, good | {"webhook-signature": "no signature"}),
+        (BODY, good | {"webhook-signature": "v1,abc"}),
+        (BODY, {}),
+    ]
+    answers = [consumer.post("/nft", content=body, headers=headers) for body, headers in refused]
+    assert [answer.status_code for answer in answers] == [401] * len(refused)
+    assert capfd.readouterr().out == ""
+
+
+def test_the_page_s_settings_are_toml_with_the_kinds_of_destinations():
+    tables = [tomllib.loads(block.text) for block in blocks(PAGE) if block.language == "toml"]
+    kinds = {x["kind"] for table in tables for x in table.get("destinations", {}).values()}
+    assert kinds == {"webhook", "slack", "email", "command"}

@@ -1,0 +1,215 @@
+"""Rules, planner and senders on the simulated machine, with destinations that fail."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from nftsync.alerts import Destination, Forward, WatchRule
+from nftsync.provider.config import ClientConfig
+from nftsync.store.mirror import Mirror
+from nftsync.store.outbox import restart_destination
+from nftsync.watch import events, planner, rules, sender, service
+from nftsync.watch.delivery import Outcome, Outgoing
+from nftsync.watch.service import WatchConfig
+from tests.kit.reported import (
+    Change,
+    Message,
+    changes_of,
+    check_once,
+    check_other_sides,
+    check_received,
+    events_of,
+    messages_of,
+)
+from tests.kit.serve_process import query
+from tests.model import simulated
+from tests.model.rules import hold
+from tests.model.stand_ins import Event, Executor, Thread
+
+RULES = [
+    WatchRule(name="moves", on=["sent", "received"], to=["steady", "failing"]),
+    WatchRule(name="amounts", on=["amount"], to=["failing"]),
+    WatchRule(name="metadata", on=["metadata"], to=["steady"]),
+]
+FORWARDS = [Forward(name="all", to=["failing"])]
+_RENAMED = "SELECT change_id FROM token_changes"
+_NUMBERS = "SELECT change_id, wallet_no, token_no FROM balance_change_rows"
+_MICROSECOND = timedelta(microseconds=1)
+UNSENT = "SELECT 1 FROM messages WHERE state NOT IN ('done', 'dead') LIMIT 1"
+
+
+class Destinations:
+    """What destinations received, in its order, and how they fail.
+
+    Attributes:
+        trouble: the chance that an attempt fails.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.received: dict[str, list[tuple[str, bytes]]] = {"steady": [], "failing": []}
+        self.trouble = {"steady": 0.02, "failing": 0.3}
+
+    def attempt(self, name: str, outgoing: Outgoing) -> Outcome:
+        luck = self.rng.random() / (self.trouble[name] or 1e-9)
+        if luck < 0.4:
+            return Outcome("down", "no connection", self.rng.choice([None, 2.0]))
+        if luck < 0.6:
+            return Outcome("refused", "HTTP 500")
+        if luck < 0.605:
+            return Outcome("gone", "HTTP 410")
+        self.received[name].append((outgoing.message_id, outgoing.body))
+        # The answer is lost on its way.
+        return Outcome("down", "no answer") if luck < 1.0 else Outcome("sent")
+
+
+class Delivery:
+    """In place of the way to a destination."""
+
+    destinations: Destinations
+
+    def __init__(self, destination: Destination, _: ClientConfig) -> None:
+        self._name = destination.name
+        self._stopped = Event()
+
+    def send(self, outgoing: Outgoing) -> Outcome:
+        rng = self.destinations.rng
+        if self._stopped.wait(rng.choice([0.01, 0.1, 15.0]) * rng.random()):
+            return Outcome("down", "stopped")
+        outcome = self.destinations.attempt(self._name, outgoing)
+        if self._stopped.wait(0.05 * rng.random()):
+            return Outcome("down", "stopped")
+        return outcome
+
+    def abort(self) -> None:
+        self._stopped.set()
+
+    close = abort
+
+
+def wait(
+    futures: Iterable[Future[Any]], timeout: float, _: str
+) -> tuple[set[Future[Any]], set[Future[Any]]]:
+    """Wait for the first of some futures, on the machine."""
+    running = set(futures)
+    simulated.MACHINE.pause(lambda: any(future.done() for future in running), timeout)
+    done = {future for future in running if future.done()}
+    return done, running - done
+
+
+#: Replacements while a machine is installed. No digest leaves out what must be compared.
+STAND_INS: Mapping[str, tuple[Any, str, Any]] = {
+    "delivery": (service, "open_delivery", Delivery),
+    "pool": (sender, "ThreadPoolExecutor", Executor),
+    "wait": (sender, "wait", wait),
+    "poll": (service, "_POLL", 2.0),  # for fewer steps
+    "plan": (service, "_PLAN", 2.0),
+    "single": (planner, "SINGLE", 1_000_000),
+    "shown": (planner, "changes_of", partial(rules.changes_of, shown=1_000_000)),
+}
+
+
+class Watching:
+    """The alerts of one seed."""
+
+    def __init__(self, database: Path, rng: random.Random) -> None:
+        self.database = database
+        self.destinations = Delivery.destinations = Destinations(rng)
+        names = self.destinations.received
+        self.config = WatchConfig(
+            rules={rule.name: rule for rule in RULES},
+            forwards={forward.name: forward for forward in FORWARDS},
+            destinations={name: Destination(name=name, kind="webhook") for name in names},
+            network=ClientConfig(base_url="http://destinations.example", proxy=""),
+        )
+        with Mirror(database) as mirror:  # rules begin with the first change
+            planner.Planner(mirror, RULES, FORWARDS)
+
+    def start(self, stopped: Any) -> list[Thread]:
+        """Start the threads of a `serve`."""
+        threads = [Thread(service.plan_continuously, (self.database, self.config, stopped))]
+        for name in self.config.destinations:
+            arguments = (self.database, self.config, name, stopped)
+            threads.append(Thread(service.send_continuously, arguments))
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def once(self, stopped: Any) -> None:
+        """Do what `nftsync watch` does."""
+        service.watch_once(self.database, self.config, stopped)
+
+    def calm(self) -> None:
+        """All destinations work again, and the waits are over."""
+        self.destinations.trouble = dict.fromkeys(self.destinations.received, 0.0)
+        with Mirror(self.database) as mirror, mirror.transaction() as transaction:
+            for name in self.destinations.received:
+                restart_destination(transaction.connection, name)
+            transaction.connection.execute(
+                "UPDATE messages SET next_attempt_at = '2000-01-01T00:00:00.000000Z'"
+                " WHERE state IN ('pending', 'running', 'failed')"
+            )
+
+    def is_drained(self) -> bool:
+        return not query(self.database, UNSENT)
+
+    def check_end(self) -> Counter[str]:
+        """Each change was reported once to each destination of a rule, in order, with one id."""
+        messages = messages_of(self.database)
+        figures = Counter({"messages": len(messages)})
+        for name, arrived in self.destinations.received.items():
+            ours = [one for one in messages if one.destination == name and one.state != "dead"]
+            check_received(ours, [one for one in arrived if one[0] in {x.message_id for x in ours}])
+            figures["messages received again"] += len(arrived) - len(ours)
+        for rule in RULES:
+            for name in rule.to:
+                reports = [one for one in messages if one[2:4] == (rule.name, name)]
+                self._check_rule(rule.name, name, reports)
+        return figures
+
+    def _check_rule(self, rule: str, destination: str, reports: list[Message]) -> None:
+        changes = changes_of(self.database)
+        if rule == "moves":
+            self._check_moves(changes, destination, reports)
+            return
+        amounts = [one.change_id for one in changes if one.old and one.new]
+        renamed = [number for (number,) in query(self.database, _RENAMED)]
+        expected = amounts if rule == "amounts" else renamed
+        check_once(expected, events_of(reports)[0], itemgetter("change_id"), 0)
+
+    def _check_moves(self, changes: list[Change], destination: str, reports: list[Message]) -> None:
+        """Each message's id is that of one change; the clock may give many changes one time."""
+        ((database_id,),) = query(self.database, "SELECT database_id FROM mirror_state")
+        bodies = {one.message_id: json.loads(one.body)["data"] for one in reports}
+        reported: list[tuple[Change, dict[str, Any]]] = []
+        own: set[int] = set()
+        numbers = {change: rest for change, *rest in query(self.database, _NUMBERS)}
+        of_token: dict[str, list[Change]] = {}
+        for change in changes:
+            others = of_token.setdefault(change.token, [])
+            for sides in ((change,), *((other, change) for other in others)):
+                parts = ((x.change_id, *numbers[x.change_id], _microseconds(x.at)) for x in sides)
+                identity = " ".join(str(part) for side in parts for part in side)
+                name = events.message_id(database_id, "moves", destination, identity)
+                if name in bodies:
+                    event = bodies.pop(name)
+                    reported += [(change, event)] if len(sides) == 1 else []
+                    again = own.intersection(x.change_id for x in sides)
+                    hold(not again or len(sides) == 2, f"reported again: {event}")
+                    own.update(x.change_id for x in sides)
+            others.append(change)
+        hold(not bodies, f"reported without a change: {bodies}")
+        check_other_sides([x for x in changes if x.change_id not in own], reported)
+
+
+def _microseconds(at: str) -> int:
+    return (datetime.fromisoformat(at) - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECOND

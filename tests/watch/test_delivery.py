@@ -1,0 +1,587 @@
+"""Channel to real peers on loopback: results, limits, addresses, and texts from strangers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
+from standardwebhooks import Webhook
+
+from nftsync.alerts import Destination
+from nftsync.errors import SettingsError
+from nftsync.provider.config import ClientConfig
+from nftsync.watch.delivery import Channel, Outcome, Outgoing, open_delivery
+from nftsync.watch.hosts import may_reach
+from tests.kit.provider import Provider, Sender, endless, head, raw, reply, silence
+from tests.kit.serve_process import free_port
+from tests.kit.waiting import wait_until
+from tests.kit.worlds import PATIENCE
+
+SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
+CANARY = "T0C4n4ry/B0C4n4ry/xoxbC4n4ry4711secret"
+PASSWORD = "hush-C4n4ry-4711"
+BODY = b'{"type":"holding.sent","data":{}}'
+MESSAGE = Outgoing("msg_" + "5" * 32, BODY, "Wallet sent an NFT", "One line.\nAnother.")
+NETWORK = ClientConfig(
+    base_url="https://provider.invalid", api_token="canary-token", headers={"X-Key": "canary-key"}
+)
+
+Open = Callable[..., Channel]
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    with ExitStack() as stack:
+
+        def make(kind: str = "webhook", *, timeout: float = 15.0, ca: str | None = None, **of: Any):
+            network = ClientConfig(**{**as_fields(NETWORK), "ca_file": ca})
+            destination = Destination(name="ops", kind=kind, **of)
+            return stack.enter_context(
+                closing(open_delivery(destination, network, timeout=timeout))
+            )
+
+        yield make
+
+
+def as_fields(config: ClientConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in config.__struct_fields__}
+
+
+def deliver_in_thread(delivery: Channel) -> Callable[[], Outcome]:
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(delivery.send(MESSAGE)), daemon=True)
+    thread.start()
+
+    def outcome() -> Outcome:
+        thread.join(PATIENCE)
+        return outcomes[0]
+
+    return outcome
+
+
+# Webhooks ---------------------------------------------------------------------------------------
+
+
+def test_a_webhook_is_signed_and_carries_no_credentials_of_nftsync(lying, opened):
+    lying.always(reply(b"thanks"))
+    delivery = opened(url=f"{lying.url}/hook?a=1%2F2&b=é".replace("é", "%C3%A9"), secrets=(SECRET,))
+    signed = MESSAGE._replace(headers={"x-service-webhook-hmac": "theirs", "webhook-id": "no"})
+    assert [delivery.send(signed) for _ in range(2)] == [Outcome("sent")] * 2
+    first, _ = lying.requests()
+    assert (first.method, first.path, first.query) == ("POST", "/hook", "a=1%2F2&b=%C3%A9")
+    assert first.body == BODY
+    assert first.headers["webhook-id"] == MESSAGE.message_id
+    assert first.headers["x-service-webhook-hmac"] == "theirs"
+    assert first.headers["content-type"] == "application/json"
+    Webhook(SECRET).verify(first.body, dict(first.headers))
+    assert "canary" not in str(lying.requests())
+    assert lying.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        *((reply(status=status), "sent") for status in (200, 202, 204)),
+        (reply(b"x" * 100_000), "sent"),
+        (reply(b"not gzip", content_encoding="gzip"), "sent"),
+        (reply(status=410), "gone"),
+        *((reply(status=status), "down") for status in (408, 429, 502, 503, 504)),
+        *((reply(status=status), "refused") for status in (304, 400, 401, 404, 500, 501)),
+        (raw(b""), "down"),
+        (raw(head("content-length: 9") + b"half"), "down"),
+        (raw(b"HTTP/1.1 200 OK\r\n", then="reset"), "down"),
+        (raw(b"220 not a web server\r\n"), "down"),
+    ],
+)
+def test_the_answer_decides_on_the_result(lying, opened, answer: Sender, result):
+    lying.always(answer)
+    assert opened(url=lying.url).send(MESSAGE).result == result
+
+
+def test_without_a_listener_or_a_name_the_destination_is_down(opened):
+    for url in (f"http://127.0.0.1:{free_port()}", "https://nftsync.invalid/x"):
+        outcome = opened(url=url).send(MESSAGE)
+        assert outcome.result == "down"
+        assert outcome.error.startswith(f"no connection to {url.removesuffix('/x')}: ")
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry_after": "120"}, 120.0),
+        ({"retry_after": "9999999"}, 86_400.0),
+        (
+            {
+                "date": "Wed, 21 Oct 2026 07:28:00 GMT",
+                "retry_after": "Wed, 21 Oct 2026 07:29:30 GMT",
+            },
+            90.0,
+        ),
+        ({"retry_after": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_that_a_receiver_asks_for_is_returned(lying, opened, headers, wait):
+    lying.always(reply(status=429, **headers))
+    assert opened(url=lying.url).send(MESSAGE) == Outcome("down", "HTTP 429", wait)
+
+
+def test_a_redirect_is_refused_and_not_followed(lying, opened):
+    lying.always(reply(status=307, location=f"{lying.url}/elsewhere"))
+    assert opened(url=f"{lying.url}/hook").send(MESSAGE) == Outcome("refused", "HTTP 307")
+    assert len(lying.requests()) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        silence(),
+        endless(b"x", head("content-length: 999999"), pause=0.02),
+        endless(b"X-A: b\r\n", b"HTTP/1.1 200 X\r\n", pause=0.02),
+    ],
+)
+def test_an_attempt_ends_in_time_however_slowly_the_peer_sends(lying, opened, answer):
+    lying.always(answer)
+    outcome = opened(url=lying.url, timeout=0.3).send(MESSAGE)
+    assert outcome == Outcome("down", "no complete response within 0.3 s")
+
+
+def test_an_abort_ends_the_attempts_in_flight(lying, opened):
+    lying.always(silence())
+    delivery = opened(url=lying.url)
+    outcome = deliver_in_thread(delivery)
+    lying.wait_for(1)
+    delivery.abort()
+    assert outcome() == delivery.send(MESSAGE) == Outcome("down", "stopped")
+    assert len(lying.requests()) == 1
+
+
+def test_an_error_quotes_the_start_of_the_answer_in_one_safe_line(lying, opened):
+    lying.always(reply(b"no\r\n\x1b[31m \xe2\x80\xae\xff" + b"y" * 500, 500))
+    error = opened(url=lying.url).send(MESSAGE).error
+    assert error.startswith("HTTP 500 no [31m \ufffdyyy")
+    assert len(error) < 220
+    assert error.isprintable()
+
+
+# Addresses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "anyway", "if_private"),
+    [
+        ("93.184.215.14", True, True),
+        ("2606:2800:21f:cb07:6820:80da:af6b:8b2c", True, True),
+        *((x, False, True) for x in ("10.0.0.1", "172.16.0.1", "192.168.1.1", "fd00::1")),
+        *((x, False, True) for x in ("::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "100.64.0.1")),
+        *((x, False, True) for x in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0")),
+        *((x, False, False) for x in ("169.254.169.254", "169.254.0.1", "fe80::1", "fe80::1%eth0")),
+        *((x, False, False) for x in ("fd00:ec2::254", "100.100.100.200", "192.0.0.192")),
+        *((x, False, False) for x in ("::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe")),
+        *((x, False, False) for x in ("::ffff:100.100.100.200", "::ffff:192.0.0.192")),
+    ],
+)
+def test_messages_for_a_public_host_reach_public_addresses_only(address, anyway, if_private):
+    host = "alerts.example.com"
+    assert may_reach(address, host=host, allow_private=False) is anyway
+    assert may_reach(address, host=host, allow_private=True) is if_private
+
+
+def test_loopback_is_reached_only_by_its_own_names():
+    for host in ("localhost", "127.0.0.1", "127.8.8.8", "::1"):
+        assert may_reach("127.0.0.1", host=host, allow_private=False)
+        assert not may_reach("10.0.0.1", host=host, allow_private=False)
+        assert not may_reach("169.254.169.254", host=host, allow_private=True)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://10.0.0.1/x",
+        "https://[fd00::1]/x",
+        "https://169.254.169.254/latest",
+        "https://[::ffff:169.254.169.254]/latest",
+        "https://alertmanager/x",
+        "https://hooks.internal/x",
+    ],
+)
+def test_a_private_host_is_refused_as_a_setting(opened, url):
+    with pytest.raises(SettingsError, match=r"^destinations\.ops: its host is in a private"):
+        opened(url=url)
+
+
+def test_a_name_of_a_loopback_address_is_refused_before_a_byte_is_sent(lying, opened):
+    url = lying.url.replace("127.0.0.1", "127.1")  # a name, as it is no valid address
+    outcome = opened(url=url, allow_http=True).send(MESSAGE)
+    assert outcome == Outcome("down", "the host has a private network address")
+    wait_until(lambda: lying.connections == 1)
+    assert lying.requests() == []
+    lying.always(reply())
+    assert opened(url=url, allow_http=True, allow_private=True).send(MESSAGE).result == "sent"
+    mail = mail_to("127.1", lying.port, security="none", allow_http=True)
+    outcome = opened("email", **mail).send(MESSAGE)
+    assert (outcome.result, "private network" in outcome.error) == ("down", True)
+
+
+def test_http_leaves_this_machine_only_if_that_is_allowed(opened):
+    with pytest.raises(SettingsError, match=r"^destinations\.ops: .* allow_http = true"):
+        opened(url="http://alerts.example.com/x")
+    opened(url="http://alerts.example.com/x", allow_http=True)
+    opened(url="http://localhost/x")
+    with pytest.raises(SettingsError, match="allow_http = true"):
+        opened("email", **mail_to("mail.example.com", 25, security="none"))
+
+
+def test_a_proxy_is_used_except_for_this_machine(lying, opened, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", lying.url)
+    lying.always(reply())
+    opened(url="http://alerts.example.com/x", allow_http=True).send(MESSAGE)
+    assert [seen.path for seen in lying.requests()] == ["http://alerts.example.com/x"]
+    with Provider() as own:
+        own.always(reply())
+        assert opened(url=f"{own.url}/y").send(MESSAGE).result == "sent"
+
+
+# Secrets ----------------------------------------------------------------------------------------
+
+
+def echo(peer: Any) -> bool:
+    """Answers with the request's path, as an error page does."""
+    return reply(f'<b title="{peer.seen.path}">no such page</b>'.encode(), 404)(peer)
+
+
+def echo_raw(peer: Any) -> bool:
+    return raw(f"POST {peer.seen.path} HTTP/1.1\r\n".encode())(peer)
+
+
+@pytest.mark.parametrize(
+    "answer", [echo, echo_raw, reply(b"x" * 180 + f" /services/{CANARY}".encode(), 500)]
+)
+def test_no_error_shows_the_path_of_a_slack_url(lying, opened, answer):
+    lying.always(answer)
+    error = opened("slack", url=f"{lying.url}/services/{CANARY}?k=C4n4ryQuery").send(MESSAGE).error
+    assert error
+    assert "C4n4ry" not in error
+
+
+def test_no_error_of_a_setting_and_no_repr_shows_a_secret(opened):
+    for of in (
+        {"kind": "slack", "url": f"hooks.slack.com/{CANARY}"},
+        {"kind": "slack", "url": f"http://hooks.slack.com/{CANARY}"},
+        {"kind": "slack", "url": f"https://C4n4ry:C4n4ry@hooks.slack.com/{CANARY}é"},
+        {"kind": "webhook", "url": "https://alerts.example.com", "secrets": ("whsec_C4n4ry",)},
+        {"kind": "email", **mail_to("mail.example.com", 25, password=f"{PASSWORD}é")},
+    ):
+        with pytest.raises(SettingsError) as caught:
+            opened(**of)
+        assert "C4n4ry" not in str(caught.value)
+        assert "C4n4ry" not in repr(Destination(name="ops", **of))
+        shown = Destination(name="ops", **of).__rich_repr__()
+        assert "C4n4ry" not in str(shown)
+
+
+# Slack ------------------------------------------------------------------------------------------
+
+
+def test_a_token_name_cannot_mention_link_or_format_in_slack(lying, opened):
+    lying.always(reply(b"ok"))
+    hostile = "<!channel> & <https://evil.example|click> @here *b* &lt;\nnext"
+    delivery = opened("slack", url=f"{lying.url}/services/x", secrets=(SECRET,))
+    assert delivery.send(MESSAGE._replace(text=hostile)).result == "sent"
+    (seen,) = lying.requests()
+    sent = json.loads(seen.body)
+    safe = "&lt;!channel&gt; &amp; &lt;https://evil.example|click&gt; @here *b* &amp;lt;\nnext"
+    block = {"type": "section", "text": {"type": "plain_text", "text": safe, "emoji": False}}
+    assert sent.pop("blocks") == [block]
+    assert sent.pop("text") == safe
+    assert sent.pop("parse") == "none"
+    assert set(sent) == {"mrkdwn", "link_names", "unfurl_links", "unfurl_media"}
+    assert not any(sent.values())
+    assert not any(name.startswith("webhook-") for name in seen.headers)
+
+
+@pytest.mark.parametrize("text", ["&" * 3_000, "x" + "&" * 3_000, "y" * 9_000])
+def test_a_long_text_is_cut_to_the_length_that_slack_takes(lying, opened, text):
+    lying.always(reply())
+    opened("slack", url=lying.url).send(MESSAGE._replace(text=text))
+    shown = json.loads(lying.requests()[0].body)["text"]
+    assert 2_990 < len(shown) <= 3_000
+    assert shown.removesuffix("…").replace("&amp;", "").strip("xy") == ""
+
+
+# Mail -------------------------------------------------------------------------------------------
+
+
+def mail_to(server: str, port: int, **of: Any) -> dict[str, Any]:
+    people = {"sender": "nftsync <alerts@example.com>", "recipients": ("ops@example.org",)}
+    return {"server": server, "port": port, "username": "me", "password": PASSWORD} | people | of
+
+
+class Mailbox:
+    """Keeps mails; `refusals` are replies to recipients, and `reply` to mails."""
+
+    def __init__(self) -> None:
+        self.mails: list[EmailMessage] = []
+        self.refusals: dict[str, str] = {}
+        self.reply = "250 OK"
+
+    async def handle_RCPT(self, *given: Any) -> str:  # noqa: N802 - aiosmtpd's name
+        _, _, envelope, address, _ = given
+        if address in self.refusals:
+            return self.refusals[address]
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, *given: Any) -> str:  # noqa: N802
+        envelope = given[-1]
+        mail = message_from_bytes(envelope.original_content, policy=policy.default)
+        mail["X-To"] = ", ".join(envelope.rcpt_tos)
+        mail["X-From"] = envelope.mail_from
+        self.mails.append(mail)
+        return self.reply
+
+
+@contextmanager
+def mail_server(mailbox: Mailbox, certificate: str | None, security: str) -> Iterator[int]:
+    tls = None
+    if certificate is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
+
+    def authenticate(server, session, envelope, mechanism, data) -> AuthResult:
+        right = (data.login, data.password) == (b"me", PASSWORD.encode())
+        return AuthResult(success=right, handled=False)
+
+    port = free_port()
+    controller = Controller(
+        mailbox,
+        hostname="127.0.0.1",
+        port=port,
+        ssl_context=tls if security == "tls" else None,
+        tls_context=tls if security == "starttls" else None,
+        require_starttls=security == "starttls",
+        authenticator=authenticate,
+        auth_required=security == "starttls",
+        auth_require_tls=security == "starttls",  # it does not see the other kind
+    )
+    controller.start()
+    try:
+        yield port
+    finally:
+        controller.stop()
+
+
+@pytest.mark.parametrize("security", ["starttls", "tls"])
+def test_a_mail_is_sent_over_verified_tls_with_a_login(certificates, opened, security):
+    box = Mailbox()
+    two = ("ops@example.org", "desk@example.org")
+    with mail_server(box, certificates.server, security) as port:
+        fields = mail_to("127.0.0.1", port, security=security, recipients=two)
+        delivery = opened("email", ca=certificates.ca, **fields)
+        assert delivery.send(MESSAGE) == Outcome("sent")
+
+        wrong = opened("email", ca=certificates.ca, **(fields | {"password": "wrong-C4n4ry"}))
+        assert wrong.send(MESSAGE) == Outcome(
+            "refused", f"127.0.0.1:{port}: 535 no access; check username and password"
+        )
+        untrusted = opened("email", **fields).send(MESSAGE)
+        assert untrusted.result == "down"
+        assert "certificate verify failed" in untrusted.error
+    (mail,) = box.mails
+    assert (mail["X-To"], mail["X-From"]) == (", ".join(two), "alerts@example.com")
+    assert (mail["To"], mail["From"]) == (", ".join(two), "nftsync <alerts@example.com>")
+    assert mail["Subject"] == MESSAGE.subject
+    assert mail["Message-ID"] == f"<{MESSAGE.message_id}@example.com>"
+    assert mail["X-Nftsync-Message-Id"] == MESSAGE.message_id
+    assert mail.get_content_type() == "text/plain"
+    assert mail.get_content().splitlines() == MESSAGE.text.splitlines()
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[tuple[Mailbox, int]]:
+    box = Mailbox()
+    with mail_server(box, None, "none") as port:
+        yield box, port
+
+
+def to_plain(port: int, **of: Any) -> dict[str, Any]:
+    return mail_to("127.0.0.1", port, security="none", username=None, **of)
+
+
+def test_an_encoded_word_in_a_token_name_hides_no_header(plain, opened):
+    box, port = plain
+    hidden = base64.b64encode(b"x\r\nBcc: victim@example.net")
+    word = f"=?utf-8?b?{hidden.decode()}?="
+    assert opened("email", **to_plain(port)).send(MESSAGE._replace(subject=word)) == Outcome("sent")
+    mail = box.mails.pop()
+    assert (mail["Bcc"], mail["X-To"]) == (None, "ops@example.org")
+    assert mail["Subject"] == word.replace("=?", "= ?")
+
+
+def test_a_token_name_adds_no_header_to_a_mail(plain, opened):
+    box, port = plain
+    delivery = opened("email", **to_plain(port))
+    name = "Ape\r\nBcc: victim@example.net\r\n\r\n<b>\u202e\x00 =?utf-8?q?x?= é" + "😀" * 300
+    text = "Line\n.\n..\n=?utf-8?q?x?= é \u05d0\n" + "long " * 400
+    assert delivery.send(MESSAGE._replace(subject=name, text=text)) == Outcome("sent")
+    mail = box.mails.pop()
+    assert mail["Bcc"] is None
+    assert mail["X-To"] == "ops@example.org"
+    assert mail["Subject"].startswith("Ape Bcc: victim@example.net <b>")
+    assert mail.get_content().splitlines() == text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("replies", "reply", "result", "error"),
+    [
+        ({}, "250 OK", "sent", None),
+        ({}, "451 try later", "down", "451 try later"),
+        ({}, "554 spam", "refused", "554 spam"),
+        ({"a@x.org": "550 unknown"}, "250 OK", "sent", "550 unknown"),
+        ({"a@x.org": "550 unknown", "b@x.org": "450 busy"}, "250 OK", "down", "450 busy"),
+        ({"a@x.org": "550 no", "b@x.org": f"550 {PASSWORD}"}, "250 OK", "refused", "550 …"),
+    ],
+)
+def test_the_replies_of_a_mail_server_decide_on_the_result(
+    plain, opened, replies, reply, result, error
+):
+    box, port = plain
+    box.refusals, box.reply = replies, reply
+    fields = to_plain(port, recipients=("a@x.org", "b@x.org"))
+    shown = None if error is None else f"127.0.0.1:{port}: {error}"
+    try:
+        assert opened("email", **fields).send(MESSAGE)[:2] == (result, shown)
+    finally:
+        box.refusals, box.reply = {}, "250 OK"
+
+
+def greeting(text: str) -> Sender:
+    return raw(text.encode(), then="hold")
+
+
+@pytest.fixture
+def mail_liar() -> Iterator[tuple[Provider, list[Sender]]]:
+    """A server that greets each client in a way of its own before it hears anything."""
+    answers: list[Sender] = []
+
+    class Greeting(Provider):
+        def _read(self, *_: object) -> Any:
+            return object()
+
+        def _answer(self, *_: object) -> Sender:
+            return answers[0]
+
+    with Greeting() as running:
+        yield running, answers
+
+
+@pytest.mark.parametrize(
+    ("answer", "result", "error"),
+    [
+        (greeting("554 no service\r\n"), "refused", "554 no service"),
+        (greeting("421 busy\r\n"), "down", "421 busy"),
+        (greeting("HTTP/1.1 400 Bad\r\n"), "down", "-1 /1.1 400 Bad"),
+        (raw(b""), "down", "Connection unexpectedly closed"),
+        (endless(b"220-slow\r\n", pause=0.02), "down", "not accepted within 0.4 s"),
+        (endless(b"2", pause=0.02), "down", "not accepted within 0.4 s"),
+        (silence(), "down", "not accepted within 0.4 s"),
+    ],
+)
+def test_a_mail_server_that_misbehaves_ends_the_attempt(mail_liar, opened, answer, result, error):
+    server, answers = mail_liar
+    answers.append(answer)
+    outcome = opened("email", timeout=0.4, **to_plain(server.port)).send(MESSAGE)
+    assert outcome[:2] == (result, f"127.0.0.1:{server.port}: {error}")
+
+
+@pytest.mark.parametrize("security", ["starttls", "tls"])
+def test_mail_without_tls_is_not_sent(plain, opened, security):
+    box, port = plain
+    box.mails.clear()
+    delivery = opened("email", timeout=1.0, **mail_to("127.0.0.1", port, security=security))
+    assert delivery.send(MESSAGE).result == "down"
+    assert not box.mails
+
+
+def test_an_abort_ends_a_mail_in_flight(mail_liar, opened):
+    server, answers = mail_liar
+    answers.append(silence())
+    delivery = opened("email", **to_plain(server.port))
+    outcome = deliver_in_thread(delivery)
+    wait_until(lambda: server.connections == 1)
+    delivery.abort()
+    assert outcome() == Outcome("down", f"127.0.0.1:{server.port}: stopped")
+
+
+# Commands ---------------------------------------------------------------------------------------
+
+
+def script(lines: str) -> tuple[str, ...]:
+    return sys.executable, "-I", "-S", "-c", lines
+
+
+def test_a_command_gets_the_message_as_its_input_and_no_secret(opened, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", "canary")
+    code = (
+        "import os, sys, pathlib; pathlib.Path(sys.argv[1]).write_bytes(sys.stdin.buffer.read());"
+        "pathlib.Path(sys.argv[2]).write_text(str(dict(os.environ))); print('x' * 200_000)"
+    )
+    arguments = str(tmp_path / "in put;x"), str(tmp_path / "environment")
+    body = BODY + b" " * 300_000
+    delivery = opened("command", command=(*script(code), *arguments))
+    assert delivery.send(MESSAGE._replace(body=body)) == Outcome("sent")
+    assert Path(arguments[0]).read_bytes() == body
+    assert "NFTSYNC_" not in Path(arguments[1]).read_text()
+
+
+def test_the_end_of_a_command_decides_on_the_result(opened):
+    for command, outcome in (
+        (("true",), Outcome("sent")),
+        (("false",), Outcome("refused", "the command failed with exit code 1")),
+        (("sh", "-c", "kill -9 $$"), Outcome("refused", "the command failed with exit code -9")),
+    ):
+        large = MESSAGE._replace(body=bytes(300_000))  # more than a pipe holds
+        assert opened("command", command=command).send(large) == outcome
+    for command in (("/no/such/program",), ("a\0b",)):
+        outcome = opened("command", command=command).send(MESSAGE)
+        assert (outcome.result, outcome.error[:26]) == ("down", "the command cannot be run:")
+
+
+def test_a_command_that_takes_too_long_is_ended(opened):
+    delivery = opened("command", command=("sleep", "600"), timeout=0.3)
+    assert delivery.send(MESSAGE) == Outcome("down", "the command took more than 0.3 s")
+
+
+def has_open(file: Path) -> bool:
+    """Whether any process has a file open."""
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if link.readlink() == file:
+                return True
+    return False
+
+
+def test_an_abort_kills_a_command_in_flight_with_its_children(opened, tmp_path: Path):
+    output = tmp_path / "output"
+    command = ("sh", "-c", 'sleep 600 > "$0" & wait', str(output))
+    delivery = opened("command", command=command)
+    outcome = deliver_in_thread(delivery)
+    wait_until(lambda: has_open(output))
+    delivery.abort()
+    assert outcome() == Outcome("down", "stopped")
+    wait_until(lambda: not has_open(output))
+    output.unlink()
+    assert delivery.send(MESSAGE) == Outcome("down", "stopped")
+    assert not output.exists()

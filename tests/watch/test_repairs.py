@@ -1,0 +1,154 @@
+"""Faults that once cost a message, its order, its time or its reason."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nftsync.alerts import WatchRule
+from nftsync.store import outbox
+from nftsync.store.mirror import Mirror
+from nftsync.times import format_time, now, shifted
+from nftsync.watch import planner as planning
+from nftsync.watch.delivery import Outcome
+from nftsync.watch.sender import MessageSender
+from nftsync.watch.texts import Outgoing
+from tests.kit.database import token_id, wallet_id
+from tests.kit.serve_process import query
+from tests.kit.worlds import PATIENCE
+from tests.watch.test_outbox import row_of, store
+
+A, B = 1, 2
+HOUR = timedelta(hours=1)
+
+
+class Answering:
+    """A channel whose destination gives one answer."""
+
+    def __init__(self, answer: Callable[[], Outcome]) -> None:
+        self.answer = answer
+        self.aborted = threading.Event()
+        self.is_closed = False
+
+    def send(self, _: Outgoing) -> Outcome:
+        return self.answer()
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def send_all(database: Path, answer: Callable[[], Outcome]) -> None:
+    """Make one attempt for each due message."""
+    with Mirror(database) as mirror:
+        sender = MessageSender(mirror, "ops", Answering(answer), lambda _kind, _reason: [])
+        try:
+            while sender.step(5):
+                """It makes its attempts."""
+        finally:
+            sender.close()
+
+
+def test_a_message_that_some_recipients_refused_keeps_their_reason(tmp_path: Path) -> None:
+    database = tmp_path / "nftsync.db"
+    store(database, ("ops", "msg_0", "wallet 1"))
+    send_all(database, lambda: Outcome("sent", "mail: 550 no such user"))
+    row = row_of(database, "msg_0")
+    assert (row["state"], row["last_error"]) == ("done", "mail: 550 no such user")
+
+
+def test_a_day_that_a_destination_asks_to_wait_is_waited_after_a_restart(tmp_path: Path) -> None:
+    database = tmp_path / "nftsync.db"
+    store(database, ("ops", "msg_0", "wallet 1"))
+    send_all(database, lambda: Outcome("down", "HTTP 429", 86_400.0))
+    later = shifted(now(), timedelta(hours=20))
+    with Mirror(database) as mirror:
+        assert outbox.due_messages(mirror.connection, "ops", later, 8) == []
+        later = shifted(now(), timedelta(hours=25))
+        assert outbox.due_messages(mirror.connection, "ops", later, 8) == [1]
+
+
+def test_a_sender_whose_attempts_break_releases_its_messages(tmp_path: Path) -> None:
+    """The defect ends its thread, whose owner ends `serve`; another process can send at once."""
+    database = tmp_path / "nftsync.db"
+    store(database, *(("ops", f"msg_{n}", f"wallet {n}") for n in range(2)))
+    is_first = threading.Lock()
+    channel = Answering(lambda: Outcome("sent"))
+
+    def breaks() -> Outcome:
+        if not is_first.acquire(blocking=False):
+            channel.aborted.wait(PATIENCE)
+        raise LookupError("a defect")
+
+    channel.answer = breaks
+    with Mirror(database) as mirror:
+        sender = MessageSender(mirror, "ops", channel, lambda _kind, _reason: [])
+        with pytest.raises(LookupError):
+            sender.step(PATIENCE)
+        sender.close()
+    assert channel.is_closed
+    assert query(database, "SELECT DISTINCT state, attempts FROM messages") == [("pending", 0)]
+    assert query(database, "SELECT * FROM leases") == []
+
+
+def test_a_clock_that_was_ahead_silences_no_rule(watched: Any, monkeypatch: Any) -> None:
+    watched.read({A: {}})
+    rule = WatchRule(name="moves", on=["received"], to=["ops"], digest=timedelta(seconds=60))
+    with Mirror(watched.database, write_gap=0.0) as mirror:
+        planner = planning.Planner(mirror, [rule], [])
+        year = datetime.now(UTC) + timedelta(days=365)
+
+        class Ahead(datetime):
+            @classmethod
+            def now(cls, _: Any = None) -> datetime:
+                return year
+
+        with monkeypatch.context() as patched:
+            patched.setattr(planning, "datetime", Ahead)
+            watched.apply(mirror, {A: {1: "1"}})
+            ahead = format_time(year)
+            watched.run("UPDATE balance_change_rows SET observed_at = ?", ahead)
+            assert planner.plan(planner.newest()) == 0
+        monkeypatch.setattr("time.monotonic", lambda: float("inf"))
+        assert planner.plan(planner.newest()) == 1
+
+
+def test_a_digest_s_command_lists_transfers_whose_other_side_was_read_earlier(
+    watched: Any, command: Any
+) -> None:
+    tokens = dict.fromkeys(range(12), "1")
+    watched.configure(watched.rule("moves", on=["received"], wallets=[wallet_id(B)]))
+    watched.read({A: tokens, B: {}})
+    watched.watch()
+    watched.read({A: {}}, {B: tokens})
+    (digest,) = watched.watch()
+    words = digest["command"].removeprefix("nftsync ").split()
+    listed = command(*words, "--json").json
+    assert {one["token_id"] for one in listed} == {token_id(n) for n in range(12)}
+
+
+def test_a_digest_shows_whole_events_if_the_clock_went_back(watched: Any) -> None:
+    watched.configure(watched.rule("moves", on=["received"]))
+    watched.read({A: {}})
+    watched.watch()
+    watched.read({A: dict.fromkeys(range(12), "1")})
+    watched.run(
+        "UPDATE balance_change_rows SET observed_at = ?1 WHERE change_id ="
+        " (SELECT max(change_id) FROM balance_change_rows)",
+        shifted(now(), -HOUR),
+    )
+    (digest,) = watched.watch()
+    assert all(one.get("token_id") for one in digest["data"])
+
+
+def test_all_stopped_destinations_are_in_the_status(watched: Any, command: Any) -> None:
+    watched.read({A: {}})
+    watched.run("INSERT INTO stopped_destinations VALUES ('a1', '2026', 'x'), ('b2', '2026', 'x')")
+    command("status").says("nftsync watch send a1").says("nftsync watch send b2")

@@ -1,0 +1,407 @@
+"""Changes that rules report, in messages and digests."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Collection
+from contextlib import closing
+from datetime import UTC, datetime, time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nftsync.alerts import Quiet, WatchRule
+from nftsync.store.hidden import Hidden, hide
+from nftsync.store.mirror import Mirror
+from nftsync.times import now
+from nftsync.watch.planner import Planner, Position
+from tests.kit.database import begun, token_id, wallet_id
+from tests.watch.conftest import Watched, types
+
+A, B, C = 1, 2, 3
+EMOJI = "\U0001f600" * 100_000
+
+
+def of(messages: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    """Return each message's type and some of its data."""
+    return [(message["type"], *map(message["data"].get, names)) for message in messages]
+
+
+def by_rule(messages: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the types of each rule's messages, sorted, without their first word."""
+    found: dict[str, list[str]] = {}
+    for message in messages:
+        found.setdefault(message["rule"], []).append(message["type"].partition(".")[2])
+    return {rule: sorted(kinds) for rule, kinds in found.items()}
+
+
+def test_each_kind_reports_its_changes_with_the_data_of_transfers(watched, command):
+    kinds = ("transfer", "received", "sent", "amount", "metadata")
+    watched.configure(
+        "".join(watched.rule(kind, on=[kind]) for kind in kinds)
+        + watched.rule("movements", on=["sent", "received"])
+        + watched.rule("first", on=["received"], baseline=True)
+    )
+    watched.read({A: {1: "1", 2: "5"}})
+    assert watched.watch() == []  # rules start now
+    watched.read({B: {9: "1"}, C: {}})
+    initial = watched.watch()
+    assert [message["rule"] for message in initial] == ["first"]
+    assert of(initial, "wallet_id", "token_id", "old_amount", "new_amount") == [
+        ("holding.received", wallet_id(B), token_id(9), None, "1")
+    ]
+    watched.content[9] = {"name": "Renamed"}
+    watched.read({A: {2: "3"}, B: {1: "1", 9: "1"}, C: {7: "4"}})
+    messages = watched.watch()
+    assert by_rule(messages) == {
+        "transfer": ["transfer"],
+        "received": ["received", "transfer"],
+        "sent": ["sent", "transfer"],
+        "amount": ["amount"],
+        "metadata": ["metadata"],
+        "movements": ["received", "sent", "transfer"],
+        "first": ["received", "transfer"],
+    }
+    listed = command("transfers", "--json").json
+    told = [message["data"] for message in messages if message["rule"] == "movements"]
+    assert sorted(told, key=json.dumps) == sorted(listed, key=json.dumps)
+    (amount,) = [message["data"] for message in messages if message["rule"] == "amount"]
+    assert (amount["old_amount"], amount["new_amount"]) == ("5", "3")
+    (renamed,) = [message["data"] for message in messages if message["rule"] == "metadata"]
+    assert (renamed["before"], renamed["after"]) == ({"name": "Token 9"}, {"name": "Renamed"})
+    assert watched.watch() == []
+    assert len(set(watched.states("message_id"))) == len(watched.states())
+    assert set(watched.states()) == {"done"}
+
+
+def test_a_movement_is_no_changed_amount_as_well(watched):
+    watched.configure(watched.rule("both", on=["sent", "received", "amount"]))
+    watched.read({A: {1: "5", 2: "1.5"}, B: {1: "1"}})
+    watched.watch()
+    watched.read({A: {1: "4", 2: "2.5"}, B: {1: "2"}})
+    assert of(watched.watch(), "token_id") == [
+        ("holding.transfer", token_id(1)),
+        ("holding.amount", token_id(2)),
+    ]
+
+
+def test_filters_are_wallets_groups_collections_and_amounts(watched):
+    watched.content = {
+        token: {"contract_address": f"0x{token % 2}{'aB' * 19}c"} for token in range(1, 9)
+    }
+    watched.read({A: {1: "9", 2: "9", 3: "1"}, B: {4: "1"}, C: {}})
+    watched.run("UPDATE wallets SET label = 'Vault', wallet_group = 'house' WHERE wallet_no = 1")
+    watched.run("UPDATE wallets SET wallet_group = 'house' WHERE wallet_no = 2")
+    watched.run("UPDATE wallets SET wallet_group = 'shop' WHERE wallet_no = 3")
+    both = ["sent", "received"]
+    odd, even = (f"0X{number}{'AB' * 19}C" for number in (1, 0))
+    watched.configure(
+        watched.rule("vault", on=both, wallets=["Vault"])
+        + watched.rule("shop", on=both, groups=["shop"])
+        + watched.rule("nobody", on=both, groups=["shop"], wallets=["Vault"])
+        + watched.rule("transfers", on=["transfer"], groups=["shop"])
+        + watched.rule("odd", on=both, contracts=[odd.lower()])
+        + watched.rule("collections", on=both, collections=[even.lower(), odd.lower()])
+        + watched.rule("large", on=both, min_amount=5)
+        + watched.rule("amounts", on=["amount"], min_amount=5)
+    )
+    watched.watch()
+    watched.read({A: {1: "4", 2: "8"}, B: {3: "1"}, C: {1: "5"}})
+    found: dict[str, list[tuple[str, str]]] = {}
+    for message in watched.watch():
+        data = message["data"]
+        found.setdefault(message["rule"], []).append((message["type"][8:], data["token_id"]))
+    one, two, three, four = map(token_id, range(1, 5))
+    everything = [("sent", two), ("sent", four), ("transfer", one), ("transfer", three)]
+    assert {rule: sorted(told) for rule, told in found.items()} == {
+        "vault": [("sent", two), ("transfer", one), ("transfer", three)],
+        "shop": [("transfer", one)],
+        "transfers": [("transfer", one)],
+        "odd": [("transfer", one), ("transfer", three)],
+        "collections": everything,
+        "large": [("transfer", one)],
+        "amounts": [("amount", one)],
+    }
+
+
+def test_hidden_tokens_and_initial_holdings_are_reported_on_request_only(watched):
+    on = ["sent", "received", "amount", "metadata"]
+    watched.configure(
+        watched.rule("plain", on=on)
+        + watched.rule("hidden", on=on, hidden=True)
+        + watched.rule("first", on=["received"], baseline=True)
+        + watched.rule("all", on=["received"], baseline=True, hidden=True)
+    )
+    watched.read({A: {1: "1", 2: "1", 4: "1"}})
+    with Mirror(watched.database) as mirror, mirror.transaction() as transaction:
+        hide(transaction.connection, [Hidden(None, token_id(1))], None, now())
+    assert watched.watch() == []
+    watched.content[1] = {"name": "Free money"}
+    watched.read({A: {}, B: {1: "1"}, C: {3: "1"}})
+    assert by_rule(watched.watch()) == {
+        "plain": ["sent", "sent"],
+        "hidden": ["metadata", "sent", "sent", "sent"],
+        "first": ["received"],
+        "all": ["received", "received"],
+    }
+
+
+def test_the_other_side_of_a_transfer_may_be_read_later(watched, command):
+    """First one side is known; then a message has both, as `transfers` has."""
+    watched.configure(watched.rule("moves", on=["sent", "received"]))
+    watched.read({A: {1: "1"}, B: {}})
+    watched.watch()
+    watched.read({A: {}})
+    sides = ("from_wallet_id", "to_wallet_id")
+    assert of(watched.watch(), *sides) == [("holding.sent", wallet_id(A), None)]
+    watched.read({B: {1: "1"}})
+    (message,) = watched.watch()
+    assert of([message], *sides) == [("holding.transfer", wallet_id(A), wallet_id(B))]
+    assert [message["data"]] == command("transfers", "--json").json
+
+
+def test_a_transfer_is_one_message_when_its_sides_are_processed_one_by_one(watched):
+    """As in `serve`, where the second side is often stored before the first is reported."""
+    rule = WatchRule(name="moves", on=["sent", "received"], to=["ops"])
+    watched.read({A: {1: "1"}, B: {}})
+    with Mirror(watched.database, write_gap=0.0) as mirror:
+        planner = Planner(mirror, [rule], [])
+        watched.apply(mirror, {A: {}})
+        first = planner.newest()
+        watched.apply(mirror, {B: {1: "1"}})
+        for until in (first, planner.newest()):
+            planner.plan(until)
+    assert types(watched.messages()) == ["holding.transfer"]
+
+
+def test_digests_count_a_transfer_once_when_its_sides_are_processed_one_by_one(watched):
+    rule = WatchRule(name="moves", on=["sent", "received"], to=["ops"])
+    tokens = range(1, 9)
+    watched.read({A: dict.fromkeys(tokens, "1"), B: {}, C: {20: "1"}})
+    with Mirror(watched.database, write_gap=0.0) as mirror:
+        planner = Planner(mirror, [rule], [])
+        watched.apply(mirror, {C: {}})
+        watched.apply(mirror, {A: {}})
+        first = planner.newest()
+        watched.apply(mirror, {B: dict.fromkeys(tokens, "1")})
+        assert [planner.plan(until) for until in (first, planner.newest())] == [1, 1]
+    alone, digest = watched.messages()
+    assert of([alone], "from_wallet_id", "to_wallet_id") == [("holding.sent", wallet_id(C), None)]
+    assert digest["counts"] == {"holding.transfer": len(tokens)}
+
+
+def test_up_to_five_messages_come_alone_and_more_as_a_digest(watched, command):
+    watched.configure(watched.rule("moves", on=["received"]))
+    watched.read({A: {}})
+    watched.watch()
+    watched.read({A: dict.fromkeys(range(5), "1")})
+    assert types(watched.watch()) == ["holding.received"] * 5
+    watched.content = {token: {"name": f"{EMOJI}{token}"} for token in range(11, 21)}
+    watched.read({A: dict.fromkeys(range(11), "1")})
+    (six,) = watched.watch()
+    assert (six["type"], six["total"], six["counts"]) == ("digest", 6, {"holding.received": 6})
+    assert len(six["data"]) == 6
+    assert {one["type"] for one in six["data"]} == {"holding.received"}
+    watched.read({A: dict.fromkeys(range(30), "1")})
+    (many,) = watched.watch()
+    assert (many["total"], len(many["data"])) == (19, 10)
+    assert max(watched.run("SELECT length(body) FROM messages"))[0] < 20_000
+    assert all(len(one["name"]) <= 120 for one in many["data"])
+    # The digest's command lists its events.
+    words = many["command"].removeprefix("nftsync ").split()
+    listed = command(*words, "--json").json
+    assert {one["token_id"] for one in many["data"]} < {one["token_id"] for one in listed}
+    assert len(listed) == 19
+
+
+def test_a_single_message_is_short_whatever_the_metadata_is(watched):
+    watched.configure(watched.rule("names", on=["metadata"]))
+    watched.content[1] = {"name": EMOJI}
+    watched.read({A: {1: "1"}})
+    watched.watch()
+    deep = {str(number): [{"name": "\U0001f600" * 200}] for number in range(50)}
+    watched.content[1] = {"name": "\u202e", "extra": json.dumps({"metadata": deep})}
+    watched.read({A: {1: "1"}})
+    assert types(watched.watch()) == ["token.metadata"]
+    assert max(watched.run("SELECT length(body) FROM messages"))[0] < 20_000
+
+
+def test_a_hundred_thousand_changes_are_one_digest_per_rule_and_destination(watched):
+    count = 100_000
+    watched.read({A: {}})
+    watched.configure(
+        watched.rule("moves", on=["received"])
+        + '[destinations.more]\nkind = "command"\ncommand = ["true"]\n'
+        + watched.rule("both", on=["received", "amount"], to=["ops", "more"])
+    )
+    watched.watch()
+    numbers = f"WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < {count})"
+    at = now()
+    watched.run(
+        "INSERT INTO tokens (token_no, token_id, first_seen_at, updated_at, sequence,"
+        f" changed_sequence) {numbers} SELECT x, 'token ' || x, ?1, ?1, 1, 1 FROM n",
+        at,
+    )
+    watched.run(
+        "INSERT INTO balance_change_rows (wallet_no, token_no, new_amount, observed_at, baseline)"
+        f" {numbers} SELECT 1, x, '1', ?, 0 FROM n",
+        at,
+    )
+    digests = watched.watch()
+    assert [(one["type"], one["total"], len(one["data"])) for one in digests] == [
+        ("digest", count, 10)
+    ] * 3
+
+
+def test_new_rules_start_now_or_where_they_are_told_to(watched):
+    watched.read({A: {}}, {A: {1: "1"}})
+    watched.configure(watched.rule("new", on=["received"]))
+    assert watched.watch() == []
+    watched.configure(watched.rule("old", on=["received"]) + watched.rule("new", on=["received"]))
+    assert by_rule(watched.watch("--since", "1d")) == {"old": ["received"]}
+    assert watched.watch("--since", "1d") == []
+
+
+def at_utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("hours", "moment", "until"),
+    [
+        ("22:00-07:00 UTC", "2026-01-31T21:59:59", None),
+        ("22:00-07:00 UTC", "2026-01-31T22:00", "2026-02-01T07:00"),
+        ("22:00-07:00 UTC", "2026-02-01T00:00", "2026-02-01T07:00"),
+        ("22:00-07:00 UTC", "2026-02-01T06:59:59", "2026-02-01T07:00"),
+        ("22:00-07:00 UTC", "2026-02-01T07:00", None),
+        ("12:00-13:00 UTC", "2026-01-31T11:59", None),
+        ("12:00-13:00 UTC", "2026-01-31T12:30", "2026-01-31T13:00"),
+        ("12:00-13:00 UTC", "2026-01-31T13:00", None),
+        ("12:00-00:00 UTC", "2026-01-31T23:59", "2026-02-01T00:00"),
+        ("22:00-07:00 Asia/Kolkata", "2026-01-31T16:30", "2026-02-01T01:30"),
+        # Summer time begins on 29 March and ends on 25 October.
+        ("22:00-07:00 Europe/Berlin", "2026-03-28T22:00", "2026-03-29T05:00"),
+        ("22:00-07:00 Europe/Berlin", "2026-10-24T21:00", "2026-10-25T06:00"),
+        ("01:00-02:30 Europe/Berlin", "2026-03-29T00:30", "2026-03-29T01:30"),
+        ("01:00-02:30 Europe/Berlin", "2026-03-29T01:10", None),  # 03:10, as 02:30 is left out
+        ("01:00-02:30 Europe/Berlin", "2026-10-25T00:15", "2026-10-25T00:30"),
+        ("01:00-02:30 Europe/Berlin", "2026-10-25T00:45", None),
+        ("01:00-02:30 Europe/Berlin", "2026-10-25T01:15", "2026-10-25T01:30"),
+    ],
+)
+def test_quiet_hours_end_on_the_clock_of_their_zone(hours, moment, until):
+    span, _, zone = hours.partition(" ")
+    start, end = map(time.fromisoformat, span.split("-"))
+    assert Quiet(start, end, zone).until(at_utc(moment)) == (until and at_utc(until))
+
+
+# A property --------------------------------------------------------------------------------------
+
+#: Moves of one NFT between three wallets and unknown ones, reads of wallets, and runs of `watch`.
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from([A, B, C, None]), st.sampled_from([A, B, C, None])),
+        st.frozensets(st.sampled_from([A, B, C]), min_size=1, max_size=2),
+        st.just("watch"),
+    ),
+    max_size=25,
+)
+MOVES = WatchRule(name="moves", on=["sent", "received"], to=["ops"])
+
+
+class Play:
+    """Reads of what wallets hold, planned by the rule `moves`."""
+
+    def __init__(self, watched: Watched, mirror: Mirror) -> None:
+        self.watched = watched
+        self.mirror = mirror
+        self.held = Counter({A: 2, B: 1, C: 0})
+        self.before: Position | None = None
+        self.read({A, B, C})
+        self.plan(mirror)
+
+    def read(self, wallets: Collection[int]) -> None:
+        reads = {
+            wallet: {1: str(self.held[wallet])} if self.held[wallet] else {} for wallet in wallets
+        }
+        self.watched.apply(self.mirror, reads)
+
+    def move(self, sender: int | None, receiver: int | None) -> None:
+        if sender is None or self.held[sender]:
+            self.held.update({receiver: 1})
+            self.held.subtract({sender: 1})
+
+    def plan(self, mirror: Mirror, until: Position | None = None) -> None:
+        planner = Planner(mirror, [MOVES], [])
+        planner.plan(until or planner.newest(), wait=False)
+
+    def unplanned(self) -> int:
+        ((count,),) = self.watched.run(
+            "SELECT count(*) FROM balance_change_rows WHERE change_id >"
+            " (SELECT change_id FROM watch_cursors)"
+        )
+        return int(count)
+
+    def run(self, steps: list[Any], *, late: bool) -> None:
+        """Take steps; with `late`, plan without the newest reads, as `serve` does for seconds."""
+        before = Planner(self.mirror, [MOVES], []).newest()
+        for step in steps:
+            if isinstance(step, frozenset):
+                # More than five messages would be a digest.
+                if self.unplanned() > 3:
+                    self.plan(self.mirror)
+                before = Planner(self.mirror, [MOVES], []).newest()
+                self.read(step)
+            elif step == "watch":
+                self.plan(self.mirror, before if late else None)
+            else:
+                self.move(*step)
+
+    def reported_and_changed(self) -> tuple[Counter[Any], Counter[Any]]:
+        """Count gains and losses per wallet, in messages and in the change feed.
+
+        A message about a transfer whose first side had its own message counts for the second side.
+        """
+        changed: Counter[Any] = Counter()
+        at: dict[tuple[str, str], str] = {}
+        for wallet, old, new, observed in self.watched.run(
+            "SELECT wallet_id, old_amount, new_amount, observed_at FROM balance_changes"
+            " WHERE NOT baseline"
+        ):
+            way = "to" if int(old or 0) < int(new or 0) else "from"
+            changed[way, wallet] += 1
+            at[wallet, observed] = way
+        reported: Counter[Any] = Counter()
+        for message in self.watched.messages():
+            data, moment = message["data"], message["timestamp"]
+            for way in ("from", "to"):
+                wallet = data[f"{way}_wallet_id"]
+                is_late = moment > data["observed_at"]
+                if wallet and not (is_late and at.get((wallet, moment)) != way):
+                    reported[way, wallet] += 1
+        return reported, changed
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS, late=st.booleans())
+def test_each_movement_is_reported_once_and_the_same_after_a_restore(watched, steps, late):
+    begun(watched.database)
+    with Mirror(watched.database, write_gap=0.0) as mirror:
+        play = Play(watched, mirror)
+        play.run(steps, late=late)
+        copy = watched.database.with_name("copy.db")
+        with closing(sqlite3.connect(begun(copy))) as target:
+            mirror.connection.backup(target)
+        with Mirror(copy, write_gap=0.0) as restored:
+            play.plan(restored)
+            query = "SELECT message_id, body FROM messages ORDER BY message_no"
+            again = restored.connection.execute(query).fetchall()
+        play.plan(mirror)
+        assert mirror.connection.execute(query).fetchall() == again
+    reported, changed = play.reported_and_changed()
+    assert not changed - reported
+    assert late or reported == changed

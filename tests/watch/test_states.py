@@ -1,0 +1,243 @@
+"""States that begin and end: which last, and that each beginning and end is reported once."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from nftsync.alerts import STATE_KINDS, Quiet, WatchRule
+from nftsync.store.mirror import Mirror
+from nftsync.times import now, shifted
+from nftsync.watch.planner import Planner
+from tests.kit.database import wallet_id
+from tests.kit.inbox import Inbox
+from tests.watch.conftest import Watched, types
+
+A, B = 1, 2
+HOUR = timedelta(hours=1)
+
+
+def ago(hours: float) -> str:
+    return shifted(now(), -hours * HOUR)
+
+
+def make_stale(watched: Watched) -> None:
+    watched.run("UPDATE wallets SET synced_at = ? WHERE wallet_no = 1", ago(30))
+
+
+def told(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return each message's type and state."""
+    return [(message["type"], message["data"]["state"]) for message in messages]
+
+
+SYNC = """
+    INSERT INTO sync_runs (kind, status, started_at, finished_at, reads_all)
+    VALUES ('sync', '{}', '2026', '2026', 1)
+"""
+REMOVAL = """
+    INSERT INTO removal_rows (wallet_no, token_no, old_amount, emptied, held, observed_at, read_at)
+    VALUES (1, 1, '1', 0, 1, '2026-01-01T00:00:00.000000Z', '2026')
+"""
+#: By kind: statements that begin the state, and those that end it.
+CAUSES = {
+    "sync_failed": (
+        SYNC.format("failed"),
+        SYNC.format("partial"),
+    ),
+    "removals_held": (
+        REMOVAL,
+        "DELETE FROM removal_rows",
+    ),
+    "webhook_dead": (
+        "UPDATE webhooks SET state = 'dead'",
+        "UPDATE webhooks SET state = 'done'",
+    ),
+    "replay_paused": (
+        "UPDATE webhooks SET state = 'pending'",
+        "UPDATE webhooks SET state = 'done'",
+    ),
+    "clock_ahead": (
+        "UPDATE wallet_state_rows SET observed_at = '2999-01-01T00:00:00.000000Z'",
+        "UPDATE wallet_state_rows SET observed_at = '2026-01-01T00:00:00.000000Z'",
+    ),
+    "wallet_stale": (
+        "UPDATE wallets SET synced_at = '2026-01-01T00:00:00.000000Z' WHERE wallet_no = 1",
+        "UPDATE wallets SET synced_at = '2999-01-01T00:00:00.000000Z' WHERE wallet_no = 1",
+    ),
+    "wallet_failed": (
+        "UPDATE wallets SET status = 'failed', error = 'HTTP 500' WHERE wallet_no = 1",
+        "UPDATE wallets SET tracked = 0 WHERE wallet_no = 1",
+    ),
+}
+
+
+def test_each_state_begins_once_and_ends_once(watched, command):
+    watched.configure("".join(watched.rule(kind, on=[kind]) for kind in CAUSES))
+    watched.read({A: {1: "1"}, B: {}})
+    inbox = Inbox(watched.database)
+    inbox.fill(1)
+    inbox.settle(0, "done")
+    assert watched.watch() == []
+    for kind, (begin, end) in CAUSES.items():
+        name = kind.replace("_", ".")
+        watched.run(begin)
+        (shown,) = command("watch", "test", kind, "--json").json
+        assert (shown["type"], shown["data"]["state"]) == (name, "began")
+        (began,) = watched.watch()
+        assert (began["rule"], *told([began])) == (kind, (name, "began"))
+        assert began["data"]["since"] <= began["timestamp"]
+        assert watched.watch() == []
+        watched.run(end)
+        (ended,) = watched.watch()
+        assert (ended["rule"], *told([ended])) == (kind, (name, "ended"))
+        assert ended["data"] == {**began["data"], "state": "ended"}
+        assert watched.watch() == []
+        assert command("watch", "test", kind).says("No events.").out == ""
+    assert set(CAUSES) == {*STATE_KINDS} - {"disk_low"}
+    assert len(set(watched.states("message_id"))) == 2 * len(CAUSES)
+
+
+def test_a_disk_without_space_is_low(small_disk, watched, command):
+    small = Watched(small_disk / "nftsync.db", command)
+    watched.configure(watched.rule("disk", on=["disk_low"]))
+    (message,) = small.watch("-d", small.database)
+    assert told([message]) == [("disk.low", "began")]
+    assert message["data"]["free_bytes"] < 3 * 2**20
+    assert watched.watch() == []
+
+
+def test_states_of_wallets_are_of_the_rule_s_wallets_each_by_itself(watched):
+    watched.read({A: {}, B: {}})
+    watched.run("UPDATE wallets SET wallet_group = 'house', label = 'Vault' WHERE wallet_no = 1")
+    on = ["wallet_stale", "wallet_failed"]
+    watched.configure(
+        watched.rule("house", on=on, groups=["house"]) + watched.rule("all", on=on, max_age="1h")
+    )
+    watched.run("UPDATE wallets SET synced_at = ?", ago(2))
+    names = [(one["rule"], one["data"]["wallet_id"]) for one in watched.watch()]
+    assert names == [("all", wallet_id(A)), ("all", wallet_id(B))]
+    watched.read({A: {}, B: {}}, outcome="failed", error="HTTP 500\nno")
+    houses, *others = watched.watch()
+    assert (houses["rule"], houses["data"]["wallet_label"]) == ("house", "Vault")
+    assert told(others) == [("wallet.failed", "began")] * 2
+    watched.read({A: {}})
+    assert [(one["rule"], one["data"]["wallet_id"], *told([one])) for one in watched.watch()] == [
+        ("house", wallet_id(A), ("wallet.failed", "ended")),
+        ("all", wallet_id(A), ("wallet.stale", "ended")),
+        ("all", wallet_id(A), ("wallet.failed", "ended")),
+    ]
+
+
+def test_a_state_that_lasts_is_repeated_on_request(watched):
+    watched.read({A: {}})
+    watched.configure(
+        watched.rule("again", on=["wallet_stale"], repeat="1h")
+        + watched.rule("once", on=["wallet_stale"])
+    )
+    make_stale(watched)
+    assert told(watched.watch()) == [("wallet.stale", "began")] * 2
+    assert watched.watch() == []
+    for _ in range(2):
+        watched.run("UPDATE watch_states SET reported_at = ?", ago(1.1))
+        assert [(one["rule"], *told([one])) for one in watched.watch()] == [
+            ("again", ("wallet.stale", "lasts"))
+        ]
+        assert watched.watch() == []
+    watched.run("UPDATE watch_states SET reported_at = ?", ago(1.1))
+    watched.read({A: {}})
+    assert told(watched.watch()) == [("wallet.stale", "ended")] * 2
+    assert len(set(watched.states("message_id"))) == 6
+
+
+def quiet(begins: float, ends: float) -> str:
+    """Return quiet hours, given in hours from now."""
+    present = datetime.now(UTC)
+    return "-".join((present + hours * HOUR).strftime("%H:%M") for hours in (begins, ends))
+
+
+def test_quiet_hours_delay_but_lose_nothing(watched):
+    """Neither a change nor a state, even one that begins and ends meanwhile."""
+    watched.read({A: {}})
+    on = ["received", "wallet_stale"]
+    watched.configure(watched.rule("night", on=on, quiet=quiet(-1, 1)))
+    assert watched.watch() == []
+    make_stale(watched)
+    assert watched.watch() == []
+    watched.read({A: {1: "1"}})
+    assert watched.watch() == []
+    watched.configure(watched.rule("night", on=on))
+    messages = watched.watch()
+    assert types(messages) == ["wallet.stale", "holding.received", "wallet.stale"]
+    assert [message["data"].get("state") for message in messages] == ["began", None, "ended"]
+    assert watched.watch() == []
+
+
+def test_quiet_hours_end_with_one_digest(watched):
+    watched.read({A: {}})
+    watched.configure(watched.rule("night", on=["wallet_stale"], quiet=quiet(-1, 1)))
+    make_stale(watched)
+    watched.watch()
+    watched.read({A: {}})
+    watched.watch()
+    watched.run("UPDATE watch_states SET began_at = ?", ago(1))
+    watched.configure(watched.rule("night", on=["wallet_stale"], quiet=quiet(-2, -0.02)))
+    (digest,) = watched.watch()
+    assert (digest["type"], digest["counts"]) == ("digest", {"wallet.stale": 2})
+    assert [event["state"] for event in digest["data"]] == ["began", "ended"]
+
+
+def test_a_planner_that_keeps_running_sees_states_while_it_waits(watched):
+    """As in `serve`: in quiet hours, and until a digest is due."""
+    present = datetime.now(UTC)
+    hours = [(present + sign * HOUR).time().replace(microsecond=0) for sign in (-1, 1)]
+    to, on = ["ops"], ["received", "wallet_stale"]
+    night = WatchRule(name="night", on=on, to=to, quiet=Quiet(*hours, "UTC"))
+    digest = WatchRule(name="digest", on=on, to=to, digest=HOUR)
+    watched.read({A: {}})
+    with Mirror(watched.database, write_gap=0.0) as mirror:
+        planner = Planner(mirror, [night, digest], [])
+        for _ in range(2):
+            for cause in (lambda: make_stale(watched), lambda: watched.read({A: {}})):
+                cause()
+                assert planner.plan(planner.newest()) == 0
+        # No longer quiet, and the hour is over.
+        rules = [WatchRule(name=name, on=on, to=to) for name in ("night", "digest")]
+        planner = Planner(mirror, rules, [])
+        assert planner.plan(planner.newest()) == 8
+        assert planner.plan(planner.newest()) == 0
+    assert told(watched.messages()) == [("wallet.stale", "began"), ("wallet.stale", "ended")] * 4
+
+
+def test_a_digest_waits_for_its_time_from_the_first_change_on(watched):
+    watched.read({A: {}})
+    rule = WatchRule(name="moves", on=["received"], to=["ops"], digest=HOUR)
+    with Mirror(watched.database, write_gap=0.0) as mirror:
+        planner = Planner(mirror, [rule], [])
+        watched.apply(mirror, {A: {1: "1"}})
+        assert planner.plan(planner.newest()) == 0
+        watched.run("UPDATE balance_change_rows SET observed_at = ?", ago(1))
+        watched.apply(mirror, {A: {1: "1", 2: "1"}})
+        planner = Planner(mirror, [rule], [])  # after a restart
+        assert planner.plan(planner.newest()) in {1, 2}
+        assert planner.plan(planner.newest()) == 0
+
+
+def test_a_rule_whose_group_has_gone_is_logged_once_and_the_others_go_on(watched, caplog):
+    watched.read({A: {}})
+    watched.run("UPDATE wallets SET wallet_group = 'house'")
+    rules = [
+        WatchRule(name="house", on=["received"], to=["ops"], groups=["house"]),
+        WatchRule(name="all", on=["received"], to=["ops"]),
+    ]
+    with Mirror(watched.database, write_gap=0.0) as mirror, caplog.at_level(logging.ERROR):
+        planner = Planner(mirror, rules, [])
+        watched.run("UPDATE wallets SET wallet_group = NULL")
+        for token in (1, 2):
+            watched.apply(mirror, {A: dict.fromkeys(range(token), "1")})
+            assert planner.plan(planner.newest()) == 1
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert "house" in line
+        watched.run("UPDATE wallets SET wallet_group = 'house'")
+        assert planner.plan(planner.newest()) == 2  # nothing is lost
+    assert [one["rule"] for one in watched.messages()] == ["all", "all", "house", "house"]
