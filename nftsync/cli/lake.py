@@ -53,15 +53,21 @@ _TABLE = (
     TableColumn("size", "size"),
 )
 
-_BUCKETS = click.IntRange(1, 65_536)
+_buckets_option = click.option(
+    "--buckets",
+    type=click.IntRange(1, 65_536),
+    metavar="N",
+    help="Number of buckets (partitions by wallet) of a new lake. You can't change it later. "
+    "Default: one per 1,000 wallets, at least 4 and at most 64",
+)
 _cluster_options = options.combined(
     options.text("--scheduler", "ADDRESS", "Address of a Dask scheduler: tcp://HOST:PORT."),
     click.option(
         "--workers",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Number of local worker processes, if you don't set --scheduler. Default: one per "
-        "processor",
+        help="Number of local worker processes, if you don't set --scheduler. Default: one for up "
+        "to 500 wallets, otherwise one per processor",
     ),
 )
 _takeover_option = options.duration(
@@ -92,13 +98,7 @@ def lake() -> None:
 @click.argument("url", metavar="LAKE")
 @options.with_settings("wallets_file", *options.PROVIDER)
 @_cluster_options
-@click.option(
-    "--buckets",
-    type=_BUCKETS,
-    metavar="N",
-    help="Number of buckets (partitions by wallet) of a new lake. You can't change it later. "
-    "Default: 64",
-)
+@_buckets_option
 @_takeover_option
 @options.run
 def sync(
@@ -236,21 +236,16 @@ def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bo
 @lake.command("import")
 @click.argument("database", metavar="DB", type=click.Path(path_type=Path))
 @click.argument("url", metavar="LAKE")
-@options.shown(
-    "--buckets",
-    _BUCKETS,
-    64,
-    "Number of buckets (partitions by wallet) of the new lake. You can't change it later.",
-    metavar="N",
-)
+@_buckets_option
 @_takeover_option
-def import_(database: Path, url: str, *, buckets: int, takeover_after: timedelta) -> None:
+def import_(database: Path, url: str, *, buckets: int | None, takeover_after: timedelta) -> None:
     """Copy a database, with its history, into a new lake."""
     from nftsync.lake.copies import import_database
 
     seconds = takeover_after.total_seconds()
     run = import_database(database, url, buckets=buckets, takeover_after=seconds)
-    say(f"Imported {database} into {url} as run {run.run_id}. Continue with `nftsync lake sync`.")
+    where = f"{url} ({counted(run.buckets, 'bucket')})"
+    say(f"Imported {database} into {where} as run {run.run_id}. Continue with `nftsync lake sync`.")
 
 
 @lake.command("export")

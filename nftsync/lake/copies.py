@@ -14,7 +14,7 @@ from nftsync.lake.folder import private_files
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
-from nftsync.lake.rows import TABLES, from_database, to_mirror
+from nftsync.lake.rows import TABLES, default_buckets, from_database, to_mirror
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Commit, Lake, Versions, WriteConflict, added_in
 from nftsync.store import database as store
@@ -32,6 +32,7 @@ _EXPORTED = [name for name in TABLES if name not in {"known_tokens", "contracts"
 _SUMS = Counts.__struct_fields__
 _RUN = ("run_id", "kind", "status", "started_at", "finished_at", "wallets_total", "error")
 _COLUMNS = (*_RUN, *_SUMS)
+_WALLETS = "SELECT count(*) FROM wallets"
 _GREATEST = {
     "greatest_sequence": "SELECT greatest_sequence FROM mirror_state",
     "greatest_change": "SELECT max(change_id) FROM balance_change_rows",
@@ -41,7 +42,7 @@ _GREATEST = {
 
 
 def import_database(
-    database: Path, lake: str, *, buckets: int = 64, takeover_after: float = 60.0
+    database: Path, lake: str, *, buckets: int | None = None, takeover_after: float = 60.0
 ) -> LakeRun:
     """Copy a database, as it is at one moment, into a new lake.
 
@@ -52,6 +53,8 @@ def import_database(
     with reading(database) as connection, explained(lake), private_files():
         create_tables(tables)
         ledger = Ledger(tables)
+        if buckets is None:
+            buckets = default_buckets(connection.execute(_WALLETS).fetchone()[0])
         run = ledger.begin_import(_history(connection, buckets), buckets, takeover_after)
         with ledger.heartbeat(run, takeover_after):
             versions = _copy(connection, tables, ledger, run)

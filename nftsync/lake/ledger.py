@@ -22,7 +22,9 @@ from deltalake.exceptions import CommitFailedError
 from nftsync.errors import InputError, StoreError, SyncRunning
 from nftsync.lake.ledger_table import GREATEST, LakeRun, LedgerTable
 from nftsync.lake.reasons import STORE_ERRORS
+from nftsync.lake.rows import default_buckets
 from nftsync.lake.storage import Lake, Versions
+from nftsync.text import counted
 from nftsync.threads import start_thread
 from nftsync.times import now
 
@@ -112,6 +114,7 @@ class Ledger:
         timeout: float,
         kind: str = "sync",
         *,
+        wallets: int | None = None,
         provider: str = "",
         resume: bool = False,
         interrupted: threading.Event | None = None,
@@ -120,15 +123,17 @@ class Ledger:
 
         Args:
             plan: the digest of the request.
-            buckets: number for a new lake; None: 64, or an existing lake's number.
+            buckets: number for a new lake; None: the default, or an existing lake's number.
             timeout: the takeover timeout in seconds.
             kind: `sync`, `approval` or `compact`.
+            wallets: the number of wallets to read; None: unknown.
             provider: the provider's normalized address.
             resume: resume an interrupted run with the same plan; its `attempt` is then above 0.
             interrupted: ends the wait for another driver.
 
         Raises:
-            InputError: another number of buckets, or the interrupted run read another provider.
+            InputError: no wallets, another number of buckets, or the interrupted run read another
+                provider.
         """
         dead = self._find_dead_driver(timeout, interrupted)
         staged = self._lake.newest_staged()
@@ -149,20 +154,29 @@ class Ledger:
                 last.status, last.driver, last.finished_at = "running", self._driver, None
                 last.beat, last.attempt = last.beat + 1, last.attempt + 1
                 return last
+            if kind == "sync" and (last, buckets, wallets) == (None, None, None):
+                # A failed run would fix the number of buckets.
+                raise InputError("no wallets to read: set --wallets-file")
             run = LakeRun(
                 # A restored ledger may lack runs whose staged rows still exist.
                 run_id=max(staged, 0 if last is None else last.run_id) + 1,
                 kind=kind,
                 started_at=now(),
                 driver=self._driver,
-                buckets=(buckets or 64) if last is None else last.buckets,
+                buckets=last.buckets if last else buckets or default_buckets(wallets or 0),
                 plan=plan,
                 provider=provider,
             )
             _start(run, runs)
             return run
 
-        return self._change(change)
+        run = self._change(change)
+        if buckets is None and wallets is not None and (run.run_id, run.attempt) == (1, 0):
+            _log.warning(
+                "New lake with %s. You can't change this later; --buckets sets another number.",
+                counted(run.buckets, "bucket"),
+            )
+        return run
 
     def begin_import(self, history: Sequence[LakeRun], buckets: int, timeout: float) -> LakeRun:
         """Start the import of a database with the runs `history`.

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.mirror import Mirror
+from nftsync.store.schema import empty_store
 
 if TYPE_CHECKING:
     from nftsync.lake.storage import Lake, Versions
@@ -47,14 +48,14 @@ class Table(NamedTuple):
     Attributes:
         columns: Arrow types by column, without the bucket.
         select: a query for these columns in a mirror.
-        inserts: statements that insert a row into a mirror, with its columns as parameters.
+        insert: a statement that inserts a row into a mirror, with its first columns as parameters.
         key: the column of the wallet's or token's id, which selects the bucket; empty: bucket 0.
         log: runs only add rows.
     """
 
     columns: Mapping[str, pa.DataType]
     select: str
-    inserts: tuple[str, ...]
+    insert: str
     key: str
     log: bool = False
 
@@ -64,18 +65,23 @@ def bucket_of(key: str, buckets: int) -> int:
     return zlib.crc32(key.encode()) % buckets
 
 
+def default_buckets(wallets: int) -> int:
+    """Return the number of buckets of a new lake, with room to grow."""
+    return min(64, max(4, wallets // 1_000))
+
+
 def _texts(*names: str) -> dict[str, pa.DataType]:
     return dict.fromkeys(names, _TEXT)
 
 
 def _insert(table: str, columns: Iterable[str], **values: str) -> str:
     names = [*values, *columns]
-    taken = ", ".join([*values.values(), *(f":{name}" for name in columns)])
+    taken = ", ".join([*values.values(), *("?" for _ in columns)])
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({taken})"
 
 
-_WALLET_NO = "(SELECT wallet_no FROM wallets WHERE wallet_id = :wallet_id)"
-_TOKEN_NO = "(SELECT token_no FROM tokens WHERE token_id = :token_id)"  # noqa: S105 - a query
+_WALLET_NO = "(SELECT wallet_no FROM wallets WHERE wallet_id = ?)"
+_TOKEN_NO = "(SELECT token_no FROM tokens WHERE token_id = ?)"  # noqa: S105 - a query
 
 _WALLET = {
     **_texts("wallet_id", "label", "wallet_group"),
@@ -142,7 +148,7 @@ _TOKENS = Table(
     {**_TOKEN, **_SOURCES},
     f"SELECT {_of('t', _TOKEN)}, {_of('s', _SOURCES)}"
     " FROM tokens t LEFT JOIN token_sources s USING (token_no)",
-    (_insert("tokens", _TOKEN), KEEP_SOURCES),
+    _insert("tokens", _TOKEN),
     "token_id",
 )
 
@@ -150,14 +156,14 @@ _STATES = Table(
     {"wallet_id": _TEXT, **_STATE},
     f"SELECT w.wallet_id, {_of('s', _STATE)}"
     " FROM wallet_state_rows s JOIN wallets w USING (wallet_no)",
-    (_insert("wallet_state_rows", _STATE, wallet_no=_WALLET_NO),),
+    _insert("wallet_state_rows", _STATE, wallet_no=_WALLET_NO),
     "wallet_id",
 )
 
 
 def _whole_table(table: str, columns: Mapping[str, pa.DataType], key: str = "") -> Table:
     query = f"SELECT {', '.join(columns)} FROM {table}"
-    return Table(columns, query, (_insert(table, columns),), key)
+    return Table(columns, query, _insert(table, columns), key)
 
 
 def _of_wallets(
@@ -171,7 +177,7 @@ def _of_wallets(
         {"wallet_id": _TEXT, "token_id": _TEXT, **columns},
         f"SELECT {wallet_id} AS wallet_id, t.token_id, {_of('r', columns)} FROM {table} r"
         " LEFT JOIN wallets w USING (wallet_no) JOIN tokens t USING (token_no)",
-        (_insert(table, columns, wallet_no=wallet_no, token_no=_TOKEN_NO),),
+        _insert(table, columns, wallet_no=wallet_no, token_no=_TOKEN_NO),
         "wallet_id",
     )
 
@@ -212,7 +218,7 @@ TABLES: dict[str, Table] = {
         {"token_id": _TEXT, **_TOKEN_CHANGE},
         f"SELECT t.token_id, {_of('c', _TOKEN_CHANGE)}"
         " FROM token_change_rows c JOIN tokens t USING (token_no)",
-        (_insert("token_change_rows", _TOKEN_CHANGE, token_no=_TOKEN_NO),),
+        _insert("token_change_rows", _TOKEN_CHANGE, token_no=_TOKEN_NO),
         "token_id",
         log=True,
     ),
@@ -288,9 +294,13 @@ def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.Re
                 some.column(name).to_pylist() if name in batch.schema.names else [None] * len(some)
                 for name in (STORED_NAMES.get(x, x) for x in names)
             ]
-            rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-            for statement in table.inserts:
-                connection.executemany(statement, rows)
+            taken = columns[: table.insert.count("?")]
+            connection.executemany(table.insert, zip(*taken, strict=True))
+            if "list_sequence" in names:
+                place = names.index("list_sequence")
+                rows = (row for row in zip(*columns, strict=True) if row[place] is not None)
+                sources = (dict(zip(names, row, strict=True)) for row in rows)
+                connection.executemany(KEEP_SOURCES, sources)
 
 
 def chosen(batch: pa.RecordBatch, ids: pa.Array, *, others: bool = False) -> pa.RecordBatch:
@@ -320,12 +330,13 @@ def mirror_of(
     """
     with TemporaryDirectory(prefix="nftsync-", dir=_scratch()) as folder:
         path = Path(folder, "bucket.db")
-        with Mirror(path) as mirror:  # creates the database
+        path.write_bytes(empty_store())
+        with Mirror(path) as mirror:
             connection = mirror.connection
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("BEGIN")
             for name in names:
-                if name in versions:
+                if versions.get(name):  # version 0 has no rows
                     own = bucket if TABLES[name].key else 0
                     where = f"{BUCKET} = {own} AND {(only or {}).get(name, 'true')}"
                     to_mirror(connection, name, lake.batches(name, versions[name], where))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
 import msgspec
 
+from nftsync.errors import StoreError
 from nftsync.lake.cluster import connected
 from nftsync.lake.driver import Driver
 from nftsync.lake.folder import private_files
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
-from nftsync.lake.reasons import explained
+from nftsync.lake.reasons import STORE_ERRORS, explained
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Lake
 from nftsync.pull.api import client_config, removal_limits
@@ -28,6 +29,8 @@ from nftsync.terminal import interruptible
 from nftsync.threads import Failures
 
 _PORTS = {"http": ":80", "https": ":443"}
+#: Most wallets that one worker reads as fast as several, because each takes seconds to start.
+_FEW_WALLETS = 500
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,9 @@ class ClusterOptions:
 
     Attributes:
         scheduler: the address of a Dask scheduler; None: start workers on this machine.
-        workers: the number of workers to start; None: one per processor.
-        buckets: the number of buckets of a new lake; None: 64.
+        workers: the number of workers to start; None: one for few wallets, or else one per
+            processor.
+        buckets: the number of buckets of a new lake; None: by the number of wallets.
         takeover_after: the takeover timeout in seconds.
     """
 
@@ -84,6 +88,7 @@ def sync_lake(
     begin = partial(
         Ledger.begin,
         plan=_digest(request),
+        wallets=None if request.wallets is None else len(request.wallets),
         buckets=options.buckets,
         provider=_normalized(config.base_url),
         resume=resume,
@@ -118,18 +123,30 @@ def _driving(
         explained(lake),
         private_files(),
         interruptible() as interrupted,
-        # Connect first: a wrong address must not start a run.
-        connected(options.scheduler, options.workers, interrupted) as client,
+        ExitStack() as stack,
     ):
         tables = Lake(lake)
+        ledger, workers = Ledger(tables), options.workers
+        if options.scheduler is None and workers is None:
+            workers = 1 if _wallets_of(ledger, request) <= _FEW_WALLETS else None
+        # Connect first: a wrong address must not start a run.
+        client = stack.enter_context(connected(options.scheduler, workers, interrupted))
         create_tables(tables)
-        ledger = Ledger(tables)
         run = begin(ledger, timeout=options.takeover_after, interrupted=interrupted)
         failures = Failures()
         with ledger.heartbeat(run, options.takeover_after, failures.of("the heartbeat")) as lost:
             yield Driver(
                 tables, ledger, run, client, request, lost, failures, interrupted, progress
             )
+
+
+def _wallets_of(ledger: Ledger, request: SyncRequest) -> int:
+    """Return the number of wallets to read, or the most of any earlier run."""
+    if request.wallets is not None:
+        return len(request.wallets)
+    with suppress(StoreError, *STORE_ERRORS):  # a new or damaged lake
+        return max((run.wallets_total for run in ledger.runs()), default=0)
+    return 0
 
 
 def _digest(request: SyncRequest) -> str:

@@ -82,12 +82,17 @@ def create_tables(lake: Lake) -> None:
         new = False
     except TableNotFoundError:
         new = True
-    for name, table in TABLES.items():
-        schema = schema_of(name)
-        if table.log:
-            schema = schema.append(pa.field(ADDED_IN, pa.int64()))
-        lake.create(name, schema, [BUCKET])
-    lake.create("staged", STAGED, ["run_id", "step"])
+
+    def create(name: str) -> None:
+        if name == "staged":
+            lake.create(name, STAGED, ["run_id", "step"])
+        else:
+            added = [pa.field(ADDED_IN, pa.int64())] if TABLES[name].log else []
+            lake.create(name, pa.schema([*schema_of(name), *added]), [BUCKET])
+
+    names = (*TABLES, "staged")
+    with ThreadPoolExecutor(len(names)) as threads:
+        list(threads.map(create, names))
     if new:
         _check_conditional_puts(lake)
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from waitress.server import create_server
 
 Environment = dict[str, Any]
 
 
 def main(log: Path) -> None:
-    moto = DomainDispatcherApplication(create_backend_app)
+    moto = create_backend_app("s3")  # the dispatcher looks through all modules on each request
     with log.open("a", buffering=1) as seen:
 
         def app(environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:

@@ -211,7 +211,7 @@ def test_in_a_lake_s_database_nothing_is_under_way(
     assert command("lake", "import", database, lake, "--buckets", 2).code == 0
     back = tmp_path / "back.db"
     assert command("lake", "export", lake, back).code == 0
-    assert under_way(back) == [("leases", 0), ("webhooks", 0), ("runs", 0)]
+    assert under_way(back) == [("leases", 0), ("webhooks", 0), ("messages", 0), ("runs", 0)]
     proved = command("verify", "--sample", 0, "-d", back)
     assert (proved.code, proved.out[:4]) == (0, "All "), proved.said
 

@@ -174,6 +174,16 @@ def test_a_signal_ends_the_start_of_workers(lake: Path, provider: Provider) -> N
     wait_until(lambda: not processes_of(process.pid))
 
 
+def test_few_wallets_have_one_worker(lake: Path, provider: Provider) -> None:
+    provider.always(lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
+    process = sync(lake, url=provider.url)
+    wait_until(provider.requests)
+    commands = [Path(f"/proc/{x}/cmdline").read_text() for x in processes_of(process.pid)]
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == 130
+    assert len([words for words in commands if "spawn_main" in words]) == 1, commands
+
+
 def test_a_signal_ends_a_run_that_cannot_reach_its_worker_or_scheduler(
     lake: Path, provider: Provider, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import nftsync
 from nftsync.lake.ledger import Ledger
-from nftsync.lake.rows import bucket_of
+from nftsync.lake.rows import bucket_of, default_buckets
 from nftsync.lake.storage import Lake
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.sandbox.generator import generate
@@ -323,6 +323,27 @@ def test_the_rate_limit_and_a_not_now_hold_for_all_workers_together(
     refused = next(seen.at for seen in again if seen.path == first)
     # What is on its way to the other worker takes a moment.
     assert not [seen for seen in again if refused + 1.5 < seen.at < refused + 4]
+
+
+def test_a_new_lake_has_a_bucket_per_thousand_wallets_and_the_sync_says_so(
+    world: SandboxServer,
+    lake: Path,
+    cluster: Cluster,
+    command: Callable[..., Outcome],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sizes = {0: 4, 4_999: 4, 5_000: 5, 63_999: 63, 10_000_000: 64}
+    assert {wallets: default_buckets(wallets) for wallets in sizes} == sizes
+    (tmp_path / "wallets.txt").write_text("\n".join(world.world.wallets()[:2]))
+    words = ("lake", "sync", lake, "--base-url", world.url, "--scheduler", cluster.address)
+    refused(command(*words), 2, "no wallets to read: set --wallets-file")
+    for _ in range(2):
+        assert command(*words, "--wallets-file", tmp_path / "wallets.txt").code == 0
+    assert [run.buckets for run in Ledger(Lake(str(lake))).runs()] == [4, 4]
+    assert [line for line in caplog.messages if "bucket" in line] == [
+        "New lake with 4 buckets. You can't change this later; --buckets sets another number."
+    ]
 
 
 def test_what_cannot_work_is_said_in_one_line(
