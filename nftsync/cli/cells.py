@@ -41,16 +41,19 @@ def cut_middle(text: str, width: int) -> str:
         return text
     last = text.rpartition(" ")[2]
     number = length(last) if any(character.isdigit() for character in last) else 0
-    tail = _end(text, min(max(2 * (width - 1) // 5, number), width - 4)).lstrip()
+    tail = _end(text, min(max(2 * (width - 1) // 5, number), width - 4))
     head = set_cell_size(text, width - 1 - length(tail)).rstrip(f" {_JOINER}")
     return f"{head}…{tail}"
 
 
 def _end(text: str, width: int) -> str:
-    """Return the end of a text, without a mark whose letter is cut off."""
+    """Return the end of a text, without spaces before it or a mark whose letter is cut off."""
     end = text[-4 * width :]
     while end and (
-        length(end) > width or unicodedata.category(end[0])[0] == "M" or end[0] == _JOINER
+        length(end) > width
+        or unicodedata.category(end[0])[0] == "M"
+        or end[0] == _JOINER
+        or end[0].isspace()
     ):
         end = end[1:]
     return end

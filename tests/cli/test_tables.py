@@ -12,7 +12,7 @@ from itertools import chain
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -80,6 +80,7 @@ NAMES = st.text("abc äß漢🪁e\u0301حد", min_size=1, max_size=60)
 
 
 @given(NAMES, st.integers(1, 999_999), st.integers(14, 40))
+@example("aaaaa漢漢漢 \u0301", 1, 14)
 def test_a_name_is_cut_in_its_middle_and_keeps_its_number(name, number, width):
     whole = f"{name} #{number}"
     shown = cut_middle(whole, width)
