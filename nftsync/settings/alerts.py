@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import time
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -33,6 +32,7 @@ from nftsync.settings.values import (
     _converted,
     _duration,
     _entries,
+    _hint,
     _path,
     _plain,
     _read_secret,
@@ -115,8 +115,7 @@ def _kinds_of_rule(raw: RawValue) -> list[str]:
     kinds: list[str] = _converted(raw, list[str], "a list of kinds")
     for kind in kinds:
         if kind not in _RULE_KINDS:
-            near = get_close_matches(kind, _RULE_KINDS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"kinds: {', '.join(_RULE_KINDS)}"
+            hint = _hint(kind, _RULE_KINDS, f"kinds: {', '.join(_RULE_KINDS)}")
             raise InvalidValue(f"has the unknown kind {kind!r}; {hint}", show=False)
     return kinds
 
@@ -239,8 +238,7 @@ def open_destination_settings(
 
 def _check_destination(name: str, destinations: Mapping[str, object], where: str) -> None:
     if name not in destinations:
-        near = get_close_matches(name, destinations, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"add a table [destinations.{name}]"
+        hint = _hint(name, destinations, f"add a table [destinations.{name}]")
         raise SettingsError(f"{where} names the unknown destination {name!r}; {hint}")
 
 

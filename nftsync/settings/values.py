@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -57,9 +57,14 @@ def refuse_unknown(table: Mapping[str, object], keys: Mapping[str, object], wher
     """Raise a SettingsError for the first key that is not in `keys`."""
     for key in table:
         if key not in keys:
-            near = get_close_matches(key.replace("-", "_").lower(), keys, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}"
+            hint = _hint(key.replace("-", "_").lower(), keys, f"known keys: {', '.join(keys)}")
             raise SettingsError(f"unknown key {key!r} in {where}; {hint}")
+
+
+def _hint(name: str, names: Iterable[str], otherwise: str) -> str:
+    """Return a question with the nearest of some names, or else another text."""
+    near = get_close_matches(name, list(names), n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def _plain(kind: Any, must: str) -> Reader:

@@ -17,7 +17,7 @@ from nftsync.times import shifted
 #: `refused`: uses up an attempt. `down`: the destination is unreachable; uses up none.
 Result: TypeAlias = Literal["sent", "refused", "down"]
 
-_SECOND, _HOUR = 1, 3_600
+_HOUR = 3_600
 #: Seconds between attempts. If the last attempt is refused, the message is dead.
 RETRIES = (5, 300, 1_800, *(hours * _HOUR for hours in (2, 5, 10, 14, 20, 24)))
 
@@ -25,7 +25,7 @@ RETRIES = (5, 300, 1_800, *(hours * _HOUR for hours in (2, 5, 10, 14, 20, 24)))
 _LONGEST_WAIT = timedelta(hours=30)
 
 #: A key that conflicts with every key.
-_ANY = "*"
+ANY_KEY = "*"
 _UNSENT = "state IN ('pending', 'failed', 'running')"
 
 
@@ -56,6 +56,11 @@ class Settled(NamedTuple):
     result: Result
     error: str | None = None
     due_at: str | None = None
+
+
+def database_id(connection: sqlite3.Connection) -> str:
+    """Return the id that a database shares with its copies."""
+    return str(connection.execute("SELECT database_id FROM mirror_state").fetchone()[0])
 
 
 def add(connection: sqlite3.Connection, messages: Sequence[Message], at: str) -> None:
@@ -110,11 +115,11 @@ def _free(rows: sqlite3.Cursor, count: int) -> tuple[list[int], int]:
     for number, stored, is_due in rows:
         searched += 1
         keys = msgspec.json.decode(stored)
-        is_free = not (_ANY in keys and blocked) and blocked.isdisjoint(keys)
+        is_free = not (ANY_KEY in keys and blocked) and blocked.isdisjoint(keys)
         if is_due and is_free:
             chosen.append(number)
         blocked.update(keys)
-        if _ANY in blocked or len(chosen) == count:
+        if ANY_KEY in blocked or len(chosen) == count:
             break
     rows.close()
     return chosen, searched

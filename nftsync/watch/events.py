@@ -10,14 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from nftsync.store.outbox import Message
+from nftsync.store.outbox import ANY_KEY, Message
 from nftsync.text import cut_line
 
 #: More than `SINGLE` events become one digest, which shows at most `SHOWN`.
 SINGLE, SHOWN = 5, 10
 #: A digest with more keys is in order with all messages of its destination.
 _MOST_KEYS = 1_000
-_ANY = "*"
 #: Limits of a body, in bytes (Standard Webhooks 1.0), and of its texts, in characters.
 _LARGEST_BODY, _LONGEST_TEXT = 20_000, 120
 
@@ -92,7 +91,7 @@ class Events:
             }
             while len(encoded := msgspec.json.encode(body)) > _LARGEST_BODY:
                 body["data"].pop()
-            keys = sorted(self._keys) if len(self._keys) <= _MOST_KEYS else [_ANY]
+            keys = sorted(self._keys) if len(self._keys) <= _MOST_KEYS else [ANY_KEY]
             yield f"{first.identity} to {last.identity}, {total}", encoded, keys
 
 

@@ -17,7 +17,7 @@ from nftsync.columnar.source import reading
 from nftsync.errors import InputError
 from nftsync.store.history import first_row
 from nftsync.store.mirror import Mirror
-from nftsync.store.outbox import Message, add
+from nftsync.store.outbox import Message, add, database_id
 from nftsync.times import now
 from nftsync.watch.events import SINGLE, messages_of
 from nftsync.watch.rules import Position, Scope, changes_of
@@ -91,7 +91,7 @@ class Planner:
         self._wait_until: dict[str, float] = {}  # monotonic, as the clock may go back
         self._problems: dict[str, str] = {}
         connection = mirror.connection
-        (self._database_id,) = connection.execute("SELECT database_id FROM mirror_state").fetchone()
+        self._database_id = database_id(connection)
         start = newest(connection) if since is None else position_at(connection, since)
         names = [rule.name for rule in self._rules] + [one.name for one in self._forwards]
         with mirror.transaction() as transaction:

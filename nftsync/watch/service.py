@@ -23,7 +23,7 @@ from nftsync.settings import Settings
 from nftsync.settings.alerts import open_destination_settings
 from nftsync.store.database import FilesInUse, explained
 from nftsync.store.mirror import Mirror
-from nftsync.store.outbox import Message, restart_destination, stopped_destinations
+from nftsync.store.outbox import Message, database_id, restart_destination, stopped_destinations
 from nftsync.times import now
 from nftsync.watch.delivery import Outcome, open_delivery
 from nftsync.watch.events import Body, Events, message_id, messages_of
@@ -147,7 +147,7 @@ def _restarting(database: Path, stopped: threading.Event, work: Callable[[Mirror
 
 @contextmanager
 def _sender(mirror: Mirror, config: WatchConfig, name: str) -> Iterator[MessageSender]:
-    (database_id,) = mirror.connection.execute("SELECT database_id FROM mirror_state").fetchone()
+    shared_id = database_id(mirror.connection)
 
     def others(kind: str, reason: str) -> list[Message]:
         at = now()
@@ -156,7 +156,7 @@ def _sender(mirror: Mirror, config: WatchConfig, name: str) -> Iterator[MessageS
         identity = f"{name} {kind} {at[:10]}"  # at most one a day
         receivers = [other for other in config.destinations if other != name]
         return messages_of(
-            database_id, _REPORTS, receivers, [(identity, body, [f"destination {name}"])]
+            shared_id, _REPORTS, receivers, [(identity, body, [f"destination {name}"])]
         )
 
     def headers(rule: str, body: bytes) -> dict[str, str]:
