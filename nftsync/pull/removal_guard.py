@@ -13,16 +13,15 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from tempfile import SpooledTemporaryFile, gettempdir
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from nftsync.exact_sum import exact, is_zero
 from nftsync.movements import Movement, explain_losses
+from nftsync.pull.read_file import Place, ReadFile
 from nftsync.pull.reads import Read, Subject, subject_of, weight
 from nftsync.records import Applied, Effort, OnRemovals, Removals
-from nftsync.store.database import explained
 from nftsync.store.history import Change, FirstRead, LastDay, Part, Rename
 from nftsync.store.mirror import Transaction
 from nftsync.times import now
@@ -303,29 +302,22 @@ def _note_movements(
             into.setdefault((change.token, kind), []).append(movement)
 
 
-#: Bytes of waiting reads in memory; beyond that, they go to an unnamed file.
-_MAX_MEMORY = 16 * 1024 * 1024
-
-
-_decoder: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
-
-
 class _WaitingRead(NamedTuple):
-    """A read's place in the file, in bytes, and its removals."""
+    """A read's place in the file, and its removals."""
 
-    start: int
-    length: int
+    place: Place
     removals: Removals
 
 
 class RemovalGuard:
     """Reads that wait for a joint decision; for one thread. Without limits, no read waits."""
 
-    def __init__(self, limits: RemovalLimits | None) -> None:
+    def __init__(self, limits: RemovalLimits | None, *, deferred: bool = False) -> None:
+        """Start without reads; with `deferred`, the caller decides after the run."""
         self.limits = limits
-        self._file = SpooledTemporaryFile(_MAX_MEMORY)  # noqa: SIM115 - `close` closes it
+        self.deferred = deferred
+        self._file = ReadFile()
         self._waiting: dict[Subject, _WaitingRead] = {}
-        self._end = 0
         self._since = 0.0
         self.decision = Decision()
         self._last_day = LastDay()
@@ -348,20 +340,22 @@ class RemovalGuard:
         how: OnRemovals = "apply" if self.limits is None else "stage"
         all_applied = transaction.apply(reads, run_id=run_id, removals=how)
         for applied in all_applied:
-            if applied.result != "staged" or applied.removals is None:
-                continue
-            if not self._waiting:
-                self._since = time.monotonic()
-            # `apply` has counted the requests.
-            packed = msgspec.msgpack.encode(msgspec.structs.replace(applied.read, effort=Effort()))
-            with explained(gettempdir()):
-                self._file.seek(self._end)
-                self._file.write(packed)
-                self._file.flush()
-            subject = subject_of(applied.read)
-            self._waiting[subject] = _WaitingRead(self._end, len(packed), applied.removals)
-            self._end += len(packed)
+            if applied.result == "staged" and applied.removals is not None:
+                # `apply` has counted the requests.
+                read = msgspec.structs.replace(applied.read, effort=Effort())
+                self.add(read, applied.removals)
         return all_applied
+
+    def add(self, read: Read, removals: Removals) -> None:
+        """Let a read with removals wait."""
+        if not self._waiting:
+            self._since = time.monotonic()
+        self._waiting[subject_of(read)] = _WaitingRead(self._file.add(read), removals)
+
+    def waiting(self) -> Iterator[tuple[Read, Removals]]:
+        """Yield the waiting reads, and their removals."""
+        for waiting in self._waiting.values():
+            yield self._file.read(waiting.place), waiting.removals
 
     def decide(self, connection: sqlite3.Connection) -> None:
         """Decide on all waiting reads; call it outside a transaction, as it may take a second."""
@@ -374,8 +368,7 @@ class RemovalGuard:
         released: dict[OnRemovals, list[Read]] = {"apply": [], "hold": []}
         while self._waiting and entries > 0:
             waiting = self._waiting.pop(next(iter(self._waiting)))
-            self._file.seek(waiting.start)
-            read = _decoder.decode(self._file.read(waiting.length))
+            read = self._file.read(waiting.place)
             released["hold" if self.decision.holds(waiting.removals) else "apply"].append(read)
             entries -= weight(read)
         if not self._waiting:
@@ -389,8 +382,7 @@ class RemovalGuard:
     def forget(self) -> None:
         """Drop all waiting reads."""
         self._waiting.clear()
-        self._file.truncate(0)
-        self._end = 0
+        self._file.clear()
 
     def close(self) -> None:
         """Drop all waiting reads, and close the file."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from nftsync.errors import InputError, RunInterrupted, SettingsError
 from nftsync.provider.config import ClientConfig
@@ -52,8 +52,6 @@ from nftsync.times import format_time, now
 
 if TYPE_CHECKING:
     from nftsync.provider.client import Access
-
-_Row = TypeVar("_Row")
 
 #: From this many tasks on, a reading process is worth its start, a fifth of a second.
 _WORTH_A_PROCESS = 500
@@ -144,22 +142,19 @@ def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
 
 def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
     """Register and track any number of wallets, in short transactions."""
-    _in_batches(mirror, wallets, lambda connection, step: register(connection, step, now()))
+    for start in range(0, len(wallets), _REGISTERED_AT_ONCE):
+        with mirror.transaction() as transaction:
+            some = wallets[start : start + _REGISTERED_AT_ONCE]
+            register(transaction.connection, some, transaction.observed_at)
 
 
 def name_collections(mirror: Mirror, names: Mapping[str, str]) -> None:
     """Replace the names from the collections file, in short transactions."""
-    _in_batches(mirror, names_that_differ(mirror.connection, names), store_file_names)
-
-
-def _in_batches(
-    mirror: Mirror,
-    rows: Sequence[_Row],
-    store: Callable[[sqlite3.Connection, Sequence[_Row]], object],
-) -> None:
-    for start in range(0, len(rows), _REGISTERED_AT_ONCE):
+    differing = names_that_differ(mirror.connection, names)
+    for start in range(0, len(differing), _REGISTERED_AT_ONCE):
         with mirror.transaction() as transaction:
-            store(transaction.connection, rows[start : start + _REGISTERED_AT_ONCE])
+            some = differing[start : start + _REGISTERED_AT_ONCE]
+            store_file_names(transaction.connection, some)
 
 
 def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:
@@ -317,10 +312,9 @@ class SyncRun:
                 self._feed(self._to_repeat)
             while not self._stopping and self._release():
                 self._feed()
-        if self._unfinished and not self._stopping:
-            raise RunInterrupted(
-                f"{len(self._unfinished):,} {kind} were not read; run again with --resume"
-            )
+        unread = self._unfinished.keys() - set(self._guard.subjects)
+        if unread and not self._stopping:
+            raise RunInterrupted(f"{len(unread):,} {kind} were not read; run again with --resume")
 
     def _without_read_wallets(
         self, tasks: Iterator[Task], planned: int, advance: Callable[[int], object]
@@ -357,7 +351,7 @@ class SyncRun:
 
     def _release(self) -> bool:
         """Decide on the waiting reads, and apply them; return whether there were any."""
-        if not self._guard:
+        if not self._guard or self._guard.deferred:
             return False
         self._guard.decide(self._mirror.connection)
         release, run_id = self._guard.release, self._run.run_id

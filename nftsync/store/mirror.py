@@ -164,6 +164,7 @@ class Mirror:
         write_gap: float = WRITE_GAP_SECONDS,
         busy_seconds: float = BUSY_SECONDS,
         searchable: bool = True,
+        at: str | None = None,
     ) -> None:
         """Open, create or migrate the database.
 
@@ -171,6 +172,7 @@ class Mirror:
             write_gap: seconds between two transactions, for other writers.
             busy_seconds: maximum wait for other writers.
             searchable: maintain the full-text index and the table of contracts.
+            at: the time of all stored changes; None: of each transaction.
         """
         self.path = path
         self.connection = open_store(path)
@@ -182,6 +184,7 @@ class Mirror:
         self._write_gap = write_gap
         self._busy_seconds = busy_seconds
         self._searchable = searchable
+        self._at = at
         self._free_at = 0.0
         self._was_full = False
         self.lock_seconds = 0.0
@@ -202,7 +205,8 @@ class Mirror:
         """Run a block in one write transaction, which an exception rolls back.
 
         Args:
-            at: the time of the stored changes; None means now. A later stored time replaces it.
+            at: the time of the stored changes; None: the mirror's, or now. A later stored time
+                replaces it.
 
         Raises:
             StoreError: the database is not writable or was moved; the block was rolled back.
@@ -216,7 +220,9 @@ class Mirror:
             began = time.monotonic()
             try:
                 with self.connection:
-                    yield Transaction(self.connection, at or now(), searchable=self._searchable)
+                    yield Transaction(
+                        self.connection, at or self._at or now(), searchable=self._searchable
+                    )
                 self._was_full = False
             except sqlite3.Error as error:
                 self._was_full = kind_of(error) == sqlite3.SQLITE_FULL

@@ -393,7 +393,7 @@ BREAKS = [
     Break(
         _RUN,
         "a run that lost reads is ok",
-        "if self._unfinished and not self._stopping:",
+        "if unread and not self._stopping:",
         "if False:",
     ),
     Break(
