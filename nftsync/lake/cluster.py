@@ -12,7 +12,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -82,6 +82,7 @@ def completed(shared: ClientConfig, required: Sequence[str]) -> ClientConfig:
 
 
 _T = TypeVar("_T")
+_A = TypeVar("_A")
 _log = logging.getLogger(__name__)
 #: Seconds for a scheduler to accept a client, to reach all workers, and to clean up.
 _CONNECT_SECONDS = 7.0
@@ -401,16 +402,23 @@ _MOST_KILLED = 3
 
 
 def each_bucket(
-    client: Client, task: Callable[[int], _T], buckets: Iterable[int], check: Callable[[], object]
+    client: Client,
+    task: Callable[[int, _A], _T],
+    arguments: Mapping[int, _A],
+    check: Callable[[], object],
 ) -> Iterator[tuple[int, _T]]:
-    """Run a task for each bucket; yield each bucket and its result as tasks finish.
+    """Run a task for each bucket and its argument; yield buckets and results as tasks finish.
 
     Errors of a task are raised here. `check` is called every 0.3 s; its error ends all tasks.
 
     Raises:
         RunInterrupted: workers repeatedly die during a task.
     """
-    tasks = {client.submit(task, bucket, pure=False): bucket for bucket in buckets}
+
+    def submit(bucket: int) -> Future[_T]:
+        return client.submit(task, bucket, arguments[bucket], pure=False)
+
+    tasks = {submit(bucket): bucket for bucket in arguments}
     killed = 0
     while tasks:
         check()
@@ -426,6 +434,6 @@ def each_bucket(
                 killed += 1
                 if killed > _MOST_KILLED:
                     raise RunInterrupted(f"workers died at bucket {bucket}: {error}") from error
-                tasks[client.submit(task, bucket, pure=False)] = bucket
+                tasks[submit(bucket)] = bucket
             else:
                 yield bucket, result

@@ -6,6 +6,7 @@ change of the ledger then pins the new versions and expires old runs. Only then 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -17,14 +18,13 @@ from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES
 from nftsync.lake.setup import repair_lake
-from nftsync.lake.storage import Commit, Lake, WriteConflict
+from nftsync.lake.staged import EARLIER_STEPS
+from nftsync.lake.storage import Lake, WriteConflict
 from nftsync.terminal import progress_bar
 from nftsync.times import now, shifted
 
 #: Attempts per table in case of write conflicts.
 _MOST_ATTEMPTS = 5
-#: The attempt number of a compaction's writes, which no run uses.
-_ATTEMPT = -1
 
 
 class Compacted(msgspec.Struct, kw_only=True):
@@ -78,10 +78,9 @@ class _Compacting(NamedTuple):
         last = pinned[-1]
         since = shifted(now(), -keep)
         kept_runs = [run for run in pinned if run is last or (run.finished_at or "") > since]
-        names = [*TABLES, "staged"]
         before = self._files(pinned)
-        with progress_bar("Compacting", 2 * len(names), unit="steps", shown=progress) as bar:
-            versions = dict(last.versions or {})
+        versions = dict(last.versions or {})
+        with progress_bar("Compacting", 2 * len(versions), unit="steps", shown=progress) as bar:
             for name in versions:
                 versions[name] = self._rewrite(name, versions[name])
                 bar.update(1)
@@ -89,17 +88,16 @@ class _Compacting(NamedTuple):
             self.lake.sync_to_disk(last.versions or {}, versions)
             self.ledger.repin(self.run, last.run_id, versions, {run.run_id for run in kept_runs})
             last.versions = versions
-            self.lake.drop_staged(last.run_id)
-            bar.update(len(names) - len(versions))
-            for name in names:
+            for name in versions:
                 self.ledger.check(self.run)
                 self.lake.vacuum(name, {(run.versions or {}).get(name) for run in kept_runs})
                 bar.update(1)
+        self.lake.drop(EARLIER_STEPS)
         self.lake.vacuum("runs", (), hours=1)  # readers may still have its newest versions open
         after = self._files(kept_runs)
         return Compacted(
             lake=self.lake.url,
-            tables=len(names) + 1,
+            tables=len(versions) + 1,
             files_before=len(before),
             files_after=len(after),
             bytes_freed=max(0, sum(before.values()) - sum(after.values())),
@@ -109,23 +107,18 @@ class _Compacting(NamedTuple):
 
     def _rewrite(self, name: str, pinned: int) -> int:
         """Merge a table's files; return the version with the same rows as the pinned one."""
-        commit = Commit(self.run.run_id, "compact", 0, _ATTEMPT, {})
         for _ in range(_MOST_ATTEMPTS):
             self.ledger.check(self.run)
             base = self.lake.restore(name, pinned)
-            version = self.lake.optimize(name, commit)
-            if version == base:
-                return pinned
-            if not self.lake.written_only_by(self.run.run_id, _ATTEMPT, name, base, version):
-                continue  # a late worker of a run has written
-            if self.lake.count(name, {name: version}) == self.lake.count(name, {name: pinned}):
-                return version
+            with suppress(WriteConflict):
+                version = self.lake.optimize(name, base)
+                return pinned if version == base else version
         raise WriteConflict(f"other writers keep changing {name}. Run the command again")
 
     def _files(self, runs: list[LakeRun]) -> dict[str, int]:
         """Return the files of pinned and newest versions, with their sizes."""
         files: dict[str, int] = {}
-        for name in (*TABLES, "staged"):
+        for name in TABLES:
             for version in {(run.versions or {}).get(name) for run in runs} | {None}:
-                files |= self.lake.files(name, version)
+                files |= self.lake.data_files(name, version)
         return files

@@ -16,7 +16,7 @@ from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES, default_buckets, from_database, to_mirror
 from nftsync.lake.setup import create_tables
-from nftsync.lake.storage import Commit, Lake, Versions, WriteConflict, added_in
+from nftsync.lake.storage import Lake, Versions
 from nftsync.store import database as store
 from nftsync.store.database import named_rows
 from nftsync.store.history import last_observed
@@ -68,19 +68,11 @@ def import_database(
 
 
 def _copy(connection: sqlite3.Connection, tables: Lake, ledger: Ledger, run: LakeRun) -> Versions:
-    commit = Commit(run.run_id, "import", 0, run.attempt, {})
     versions = {}
     with progress_bar("Importing", len(TABLES), unit="tables") as bar:
-        for name, table in TABLES.items():
+        for name in TABLES:
             ledger.check(run)
-            batches = from_database(connection, name, run.buckets)
-            if table.log:
-                batches = added_in(run.run_id, batches)
-            before = tables.restore(name, tables.table(name).version())
-            tables.write(name, "true", batches, commit)
-            versions[name] = tables.table(name).version()
-            if not tables.written_only_by(run.run_id, run.attempt, name, before, versions[name]):
-                raise WriteConflict(f"another import is writing {name}. Run the command again")
+            versions[name] = tables.overwrite(name, from_database(connection, name, run.buckets))
             bar.update(1)
     return versions
 
@@ -138,8 +130,8 @@ def _fill(mirror: Mirror, lake: Lake, run: LakeRun, runs: list[LakeRun]) -> None
 
 
 def put_runs(connection: sqlite3.Connection, runs: Iterable[LakeRun]) -> None:
-    """Insert a lake's runs into a mirror without runs, except imports."""
-    own = [run for run in runs if run.kind != "import"]
+    """Insert a lake's syncs and replays into a mirror without runs."""
+    own = [run for run in runs if run.kind in {"sync", "replay"}]
     rows = [{**msgspec.structs.asdict(x), **msgspec.structs.asdict(x.counts)} for x in own]
     connection.executemany(
         f"INSERT INTO sync_runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})",

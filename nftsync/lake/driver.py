@@ -1,4 +1,4 @@
-"""Driver of a run: distributes the steps to workers, and pins the written versions.
+"""Driver of a run: distributes the steps to workers, and commits and pins the results.
 
 Nothing that a step writes is visible before the run is pinned. So a run can stop at any point;
 another driver resumes it, or starts a new run from the last pinned versions.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import CancelledError
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -21,17 +20,26 @@ import msgspec
 from distributed import Client
 
 from nftsync.errors import InputError, RunInterrupted, SyncRunning
-from nftsync.lake.applying import ApplyReport, apply_bucket
 from nftsync.lake.cluster import each_bucket, rate_limit_of_worker, shared_part, shared_rate_limit
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
-from nftsync.lake.merging import NAMES, MergeReport, merge_tokens, name_contracts, propagate_tokens
+from nftsync.lake.merging import (
+    ALL_BUCKETS,
+    Corrections,
+    MergeReport,
+    Shown,
+    correct_bucket,
+    merge_tokens,
+    name_contracts,
+)
 from nftsync.lake.past import LakeHistory
-from nftsync.lake.reading import ReadReport, read_bucket, read_held
+from nftsync.lake.publishing import PublishReport, publish_bucket
 from nftsync.lake.reasons import explained
-from nftsync.lake.rows import TABLES, bucket_of
-from nftsync.lake.run_spec import ALL_BUCKETS, RunSpec, StepReport, damage_explained
-from nftsync.lake.storage import Lake, Versions, WriteConflict
+from nftsync.lake.rows import BUCKET, TABLES, bucket_of
+from nftsync.lake.run_spec import RunSpec
+from nftsync.lake.staged import STEPS
+from nftsync.lake.storage import DataFile, Lake, Versions, WriteConflict
+from nftsync.lake.syncing import SyncReport, plan_name, stage_held, staged_reports, sync_bucket
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.removal_guard import Decision, decide
 from nftsync.pull.result import Failure, Resumed, SyncResult
@@ -43,13 +51,12 @@ from nftsync.threads import Failures
 from nftsync.times import now
 
 _T = TypeVar("_T")
-#: Attempts at writing in case of write conflicts.
+_A = TypeVar("_A")
+#: Attempts at committing in case of write conflicts.
 _MOST_ATTEMPTS = 5
-_LINES_AT_ONCE = 500
-
-
-def _handed_to(reports: Iterable[StepReport]) -> set[int]:
-    return {bucket for report in reports for bucket in report.handed_to}
+#: Tokens that one task merges, if there are enough buckets.
+_TOKENS_PER_TASK = 25_000
+_FEWEST_PARTS = 4
 
 
 class _Interrupted(Exception):
@@ -59,16 +66,22 @@ class _Interrupted(Exception):
 # What workers do ----------------------------------------------------------------------------------
 
 
-def _run_task(function: Callable[[RunSpec, int], _T], spec: RunSpec, bucket: int) -> _T:
+def _run_task(
+    function: Callable[[RunSpec, int, _A], _T], spec: RunSpec, bucket: int, argument: _A
+) -> _T:
     """Run a task on a worker, with store errors explained."""
     with explained(spec.url):
-        return function(spec, bucket)
+        return function(spec, bucket, argument)
 
 
-def _read(spec: RunSpec, bucket: int) -> ReadReport:
+def _sync(spec: RunSpec, bucket: int, _: None) -> SyncReport:
     limit = rate_limit_of_worker(spec.driver)
     with limit.worker_named():
-        return read_bucket(spec, bucket, limit.access(), limit.stopped, limit.rule)
+        return sync_bucket(spec, bucket, limit.access(), limit.stopped, limit.rule)
+
+
+def _stage_held(spec: RunSpec, bucket: int, wallets: list[str] | None) -> SyncReport:
+    return stage_held(wallets, spec, bucket)
 
 
 @dataclass
@@ -85,6 +98,7 @@ class Driver:
     _interrupted: threading.Event
     _progress: bool | None
     _began: float = field(default_factory=time.monotonic)
+    _greatest: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._resumed = self._run.attempt > 0
@@ -102,28 +116,32 @@ class Driver:
         with shared_rate_limit(
             self._client, spec.driver, spec.url, config, self._interrupted, on_failure
         ):
-            return self._end_after(self._read_and_write, spec)
+            return self._end_after(self._sync, spec)
 
-    def _read_and_write(self, spec: RunSpec) -> SyncResult:
-        self._hand_out_plan(spec)
-        reports = self._read_all(spec)
-        reasons = [report.reason for report in reports if report.reason is not None]
+    def _sync(self, spec: RunSpec) -> SyncResult:
+        self._stage_plan(spec)
+        reports = self._sync_all(spec)
+        reasons = [report.reason for report in reports.values() if report.reason is not None]
         if reasons:
-            return self._end(reports, error=reasons[0])
-        if not sum(report.wallets for report in reports):
-            self._end(reports, error="no wallets to read")
+            return self._end(reports.values(), error=reasons[0])
+        if not sum(report.wallets for report in reports.values()):
+            self._end(reports.values(), error="no wallets to read")
             raise InputError("no wallets to read: set --wallets-file")
-        return self._write_all(spec, reports)
+        return self._publish(spec, reports)
 
     def approve(self, wallets: list[str] | None) -> SyncResult:
         """Apply some wallets' removals held for review; None: all."""
 
         def apply_held(spec: RunSpec) -> SyncResult:
-            function = partial(read_held, wallets)
-            reports = self._each_bucket(function, spec, range(spec.buckets), "removals")
-            return self._write_all(spec, reports)
+            buckets = dict.fromkeys(self._buckets_held(), wallets)
+            return self._publish(spec, self._each(_stage_held, spec, buckets, "removals"))
 
-        return self._end_after(apply_held, self._run_spec(approval=True, limits=None))
+        return self._end_after(apply_held, self._run_spec(limits=None))
+
+    def _buckets_held(self) -> set[int]:
+        version = self._run.start.get("removals")
+        rows = self._lake.rows("removals", version, "held <> 0", (BUCKET,)) if version else ()
+        return {bucket for (bucket,) in rows}
 
     def _run_spec(self, **own: Any) -> RunSpec:
         run = self._run
@@ -131,9 +149,13 @@ class Driver:
             url=self._lake.root,  # workers may be in another folder
             driver=run.driver or "",
             run_id=run.run_id,
+            folder=run.folder,
             buckets=run.buckets,
             start=run.start or dict.fromkeys(TABLES, 0),
             greatest_sequence=run.greatest_sequence,
+            greatest_change=run.greatest_change,
+            greatest_state=run.greatest_state,
+            not_before=run.not_before,
             approved_at=run.approved_at,
             **own,
         )
@@ -148,123 +170,150 @@ class Driver:
             remedy = resume if self._run.kind == "sync" else "Run the command again"
             raise RunInterrupted(f"lost the connection to the Dask scheduler. {remedy}") from error
 
-    def _hand_out_plan(self, spec: RunSpec) -> None:
-        if self._request.wallets is None:
-            return
+    def _stage_plan(self, spec: RunSpec) -> None:
+        """Stage the wallets to read; a driver before may have been cut off while it did so."""
         by_bucket: dict[int, list[WalletLine]] = {}
-        for line in self._request.wallets:
+        for line in self._request.wallets or ():
             by_bucket.setdefault(bucket_of(line.wallet_id, spec.buckets), []).append(line)
-        lines_of_buckets = (
-            (bucket, 0, msgspec.msgpack.encode(lines[start : start + _LINES_AT_ONCE]))
-            for bucket, lines in by_bucket.items()
-            for start in range(0, len(lines), _LINES_AT_ONCE)
-        )
-        # Each driver stages the plan again: the last driver's may be incomplete.
-        commit = spec.commit("plan", 0)._replace(attempt=self._run.attempt)
-        with damage_explained(self._lake, spec.run_id) if self._resumed else nullcontext():
-            self._lake.stage(lines_of_buckets, commit)
+        for bucket, lines in by_bucket.items():
+            spec.staged.write(plan_name(bucket), [msgspec.msgpack.encode(lines)])
 
-    def _read_all(self, spec: RunSpec) -> list[ReadReport]:
+    def _sync_all(self, spec: RunSpec) -> dict[int, SyncReport]:
         planned = len(self._request.wallets or ()) or self._lake.count("wallets", spec.start)
+        reports = {}
+        if self._resumed:
+            reports = staged_reports(self._lake, spec.staged, spec.run_id)
         with progress_bar("wallets", planned, unit="wallets", shown=self._progress) as bar:
-            return self._each_bucket(
-                _read,
-                spec,
-                range(spec.buckets),
-                on_result=lambda report: bar.update(report.wallets),
+            bar.update(sum(report.wallets for report in reports.values()))
+            left = dict.fromkeys(x for x in range(spec.buckets) if x not in reports)
+            return reports | self._each(
+                _sync, spec, left, on_result=lambda report: bar.update(report.wallets)
             )
 
-    def _write_all(self, spec: RunSpec, reports: list[ReadReport]) -> SyncResult:
-        run, attempts = self._run, 0
-        spec = msgspec.structs.replace(spec, config=None, decision=self._decide(spec, reports))
-        while True:
-            spec = self._with_numbers(spec, reports)
-            try:
-                read = [bucket for bucket, report in enumerate(reports) if report.wallets]
-                applied = self._each_bucket(apply_bucket, spec, read, "balances")
-                merged = self._each_bucket(merge_tokens, spec, _handed_to(applied), "tokens")
-                targets = _handed_to(merged)
-                if ALL_BUCKETS in targets:
-                    targets |= set(range(spec.buckets))
-                current = msgspec.structs.replace(spec, base=self._lake.versions())
-                self._each_bucket(propagate_tokens, current, targets - {ALL_BUCKETS, NAMES})
-                if NAMES in targets or self._request.collections is not None:
-                    name_contracts(spec, self._request.collections)
-                run.versions = self._written_versions(spec.base)
-            except WriteConflict:
-                if (attempts := attempts + 1) == _MOST_ATTEMPTS:
-                    raise
-                run.attempt += 1
-                continue
-            return self._pin(reports, applied, merged)
+    def _publish(self, spec: RunSpec, reports: dict[int, SyncReport]) -> SyncResult:
+        spec = self._settled(spec, reports)
+        mirrors = {bucket: report.file for bucket, report in reports.items() if report.file}
+        published = self._each(publish_bucket, spec, mirrors, "balances")
+        merged = self._each(merge_tokens, spec, self._shown(published), "tokens")
+        files = [file for report in published.values() for file in report.files]
+        files += [file for report in merged.values() for file in report.files]
+        targets = {target for report in merged.values() for target in report.targets}
+        if ALL_BUCKETS in targets:
+            targets = set(range(spec.buckets))
+        staged = [report.corrections for report in merged.values() if report.corrections]
+        corrections = {bucket: Corrections(staged) for bucket in targets}
+        for file in files:
+            if file.bucket in corrections and file.table in {"wallets", "known_tokens", "balances"}:
+                corrections[file.bucket].written[file.table] = file
+        for corrected in self._each(correct_bucket, spec, corrections).values():
+            files += corrected
+        contracts = {address for report in merged.values() for address in report.contracts}
+        versions = self._commit_all(spec, files, contracts)
+        return self._pin(versions, reports, published.values(), merged.values())
 
-    def _decide(self, spec: RunSpec, reports: list[ReadReport]) -> Decision:
-        if spec.limits is None:
-            return Decision()
-        inputs = [report.guard_input for report in reports]
-        runs = {run.run_id: run.started_at for run in self._ledger.runs()}
-        past = LakeHistory(self._lake, self._run, inputs, runs)
-        return decide(spec.limits, past, past.waiting)
-
-    def _with_numbers(self, spec: RunSpec, reports: list[ReadReport]) -> RunSpec:
-        """Return the spec for writing: with base versions, and the first numbers of each bucket."""
+    def _settled(self, spec: RunSpec, reports: dict[int, SyncReport]) -> RunSpec:
+        """Return the spec for publishing: with decision, time, and each bucket's numbers."""
         run = self._run
-        if run.applied_at is None:
-            run.applied_at = max(now(), run.not_before)
+        decision = self._decide(spec, reports)
+        run.applied_at = max(now(), run.not_before)
         self._ledger.save(run)  # raises if another driver has taken over
-        base = {name: self._lake.restore(name, run.start.get(name, 0)) for name in TABLES}
-        base["staged"] = self._lake.versions()["staged"]
-        upper = (report.changes for report in reports)
-        *first_change, changes = accumulate(upper, initial=run.greatest_change + 1)
-        upper = (report.states for report in reports)
-        *first_state, states = accumulate(upper, initial=run.greatest_state + 1)
-        tokens = sum(report.changes for report in reports)
-        first = run.greatest_token_change + 1
-        self._greatest = changes, states, first + tokens * spec.buckets
+        changes = {bucket: report.changes for bucket, report in reports.items()}
+        first_change, self._greatest["greatest_change"] = _numbered(run.greatest_change, changes)
+        states = {bucket: report.states for bucket, report in reports.items()}
+        first_state, self._greatest["greatest_state"] = _numbered(run.greatest_state, states)
+        entries = sum(report.entries for report in reports.values())
         return msgspec.structs.replace(
             spec,
-            attempt=run.attempt,
-            base=base,
+            config=None,
+            decision=decision,
             applied_at=run.applied_at,
             first_change=first_change,
             first_state=first_state,
-            first_token_change=[first + tokens * k for k in range(spec.buckets)],
+            parts=min(spec.buckets, max(_FEWEST_PARTS, entries // _TOKENS_PER_TASK)),
         )
 
-    def _written_versions(self, base: Versions) -> Versions:
-        """Return the versions that this run wrote.
+    def _decide(self, spec: RunSpec, reports: dict[int, SyncReport]) -> Decision:
+        if spec.limits is None:
+            return Decision()
+        inputs = [report.guard_input for report in reports.values()]
+        runs = {run.run_id: run.started_at for run in self._ledger.runs()}
+        groups = {x.wallet_id: x.group for x in self._request.wallets or () if x.group}
+        past = LakeHistory(self._lake, self._run, inputs, runs, groups)
+        return decide(spec.limits, past, past.waiting)
 
-        Raises:
-            WriteConflict: a worker of another run or attempt also wrote.
-        """
-        by, results = (self._run.run_id, self._run.attempt), self._lake.versions()
-        for name in TABLES:
-            if not self._lake.written_only_by(*by, name, base[name], results[name]):
-                raise WriteConflict(f"{name}: written by a worker of another run or attempt")
-        return {name: results[name] for name in TABLES}
+    def _shown(self, published: dict[int, PublishReport]) -> dict[int, Shown]:
+        """Return the tokens that each part of the merge gets."""
+        rows: dict[int, int] = {}
+        shown: dict[int, Shown] = {}
+        for bucket, report in published.items():
+            for part, place in report.shown.items():
+                shown.setdefault(part, Shown(0, {})).parts[bucket] = place
+                # A row may change a token twice.
+                rows[part] = rows.get(part, 0) + 2 * report.rows[part]
+        first, greatest = _numbered(self._run.greatest_token_change, rows)
+        self._greatest["greatest_token_change"] = greatest
+        for part, number in first.items():
+            shown[part].first_change = number
+        return shown
 
-    def _each_bucket(
+    def _commit_all(
+        self, spec: RunSpec, files: Iterable[DataFile], contracts: set[str]
+    ) -> Versions:
+        """Commit data files to their tables; return the versions to pin."""
+        by_table: dict[str, dict[tuple[int, str], DataFile]] = {}
+        for file in files:
+            # A later file of a bucket replaces an earlier one, except in a log.
+            key = file.bucket, file.path if TABLES[file.table].log else ""
+            if file.path or not TABLES[file.table].log:
+                by_table.setdefault(file.table, {})[key] = file
+        versions = {name: spec.start.get(name, 0) for name in TABLES}
+
+        def commit(name: str) -> None:
+            some = list(by_table[name].values())
+            versions[name] = self._committed(name, versions[name], some)
+
+        with ThreadPoolExecutor(len(TABLES)) as threads:
+            list(threads.map(commit, by_table))
+        names = self._request.collections
+        if contracts or names is not None:
+            named = name_contracts(self._lake, versions, contracts, names)
+            if named is not None:
+                versions["contracts"] = self._committed("contracts", versions["contracts"], [named])
+        return versions
+
+    def _committed(self, name: str, start: int, files: list[DataFile]) -> int:
+        """Commit data files to a table, also if workers of an earlier version write there."""
+        for left in reversed(range(_MOST_ATTEMPTS)):
+            self._check()
+            try:
+                return self._lake.commit(name, start, files, replace=not TABLES[name].log)
+            except WriteConflict:
+                self._ledger.check(self._run)
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _each(
         self,
-        function: Callable[[RunSpec, int], _T],
+        function: Callable[[RunSpec, int, _A], _T],
         spec: RunSpec,
-        buckets: Iterable[int],
+        arguments: Mapping[int, _A],
         label: str | None = None,
         on_result: Callable[[_T], object] | None = None,
-    ) -> list[_T]:
+    ) -> dict[int, _T]:
         """Run a step in buckets, with a bar if labeled; return the results in bucket order."""
-        places = sorted(buckets)
         with progress_bar(
-            label or "", len(places), unit="buckets", shown=self._progress if label else False
+            label or "", len(arguments), unit="buckets", shown=self._progress if label else False
         ) as bar:
             results = {}
             for bucket, result in each_bucket(
-                self._client, partial(_run_task, function, spec), places, self._check
+                self._client, partial(_run_task, function, spec), arguments, self._check
             ):
                 results[bucket] = result
                 bar.update(1)
                 if on_result is not None:
                     on_result(result)
-        return [results[bucket] for bucket in places]
+        return {bucket: results[bucket] for bucket in sorted(results)}
 
     def _check(self) -> None:
         self._failures.raise_first()
@@ -276,29 +325,38 @@ class Driver:
     # The end -------------------------------------------------------------------------------------
 
     def _pin(
-        self, reports: list[ReadReport], applied: list[ApplyReport], merged: list[MergeReport]
+        self,
+        versions: Versions,
+        reports: dict[int, SyncReport],
+        published: Collection[PublishReport],
+        merged: Collection[MergeReport],
     ) -> SyncResult:
         run = self._run
-        run.greatest_sequence = max(report.greatest_sequence for report in reports)
-        run.greatest_change, run.greatest_state, run.greatest_token_change = self._greatest
+        self._lake.sync_to_disk(run.start, versions)
+        # From here on, the ledger's row is a finished run.
+        run.versions = versions
+        sequences = (report.greatest_sequence for report in reports.values())
+        self._greatest["greatest_sequence"] = max(run.greatest_sequence, *sequences, 0)
+        for name, number in self._greatest.items():
+            setattr(run, name, number)
         if self._request.allow_removals:
             run.approved_at = run.applied_at or ""
         counts = run.counts
         counts.tokens_added = sum(report.added for report in merged)
         counts.tokens_changed = sum(report.changed for report in merged)
-        for report in applied:
+        for report in published:
             counts.balances_added += report.counts.balances_added
             counts.balances_changed += report.counts.balances_changed
             counts.balances_removed += report.counts.balances_removed
-        held_wallets = (wallet for report in applied for wallet in report.held_wallets)
+        held_wallets = (wallet for report in published for wallet in report.held_wallets)
         failures = [Failure(wallet, HELD_BACK, status="incomplete") for wallet in held_wallets]
         first = set().union(*(report.shown_by for report in merged))
-        changed = sum(x.changed + len(first.intersection(x.showed)) for x in applied)
-        return self._end(reports, held_failures=failures, changed=changed)
+        changed = sum(x.changed + len(first.intersection(x.showed)) for x in published)
+        return self._end(reports.values(), held_failures=failures, changed=changed)
 
     def _end(
         self,
-        reports: list[ReadReport],
+        reports: Collection[SyncReport],
         *,
         error: str | None = None,
         interrupted: bool = False,
@@ -326,14 +384,12 @@ class Driver:
         )
         run.status, run.error, run.finished_at = result.status, error, now()
         run.wallets_total = total
-        if run.versions is not None:
-            self._lake.sync_to_disk(run.start, run.versions)
         self._ledger.save(run)
         if not interrupted:
-            self._lake.drop_staged(run.run_id)
+            self._lake.drop(STEPS)
         return result
 
-    def _taken_over(self, reports: list[ReadReport]) -> Resumed:
+    def _taken_over(self, reports: Collection[SyncReport]) -> Resumed:
         """Summarize the reads of earlier drivers of this run."""
         before = [x for x in reports if x.wallets and x.driver != self._run.driver]
         wallets = sum(report.wallets - len(report.failures) for report in before)
@@ -342,3 +398,9 @@ class Driver:
         oldest = min(report.read_at for report in before)
         age = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
         return Resumed(wallets, oldest, max(0.0, round(age, 3)))
+
+
+def _numbered(greatest: int, counts: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """Return the first number of each key, and the greatest of all, for upper bounds by key."""
+    *first, after = accumulate(counts.values(), initial=greatest + 1)
+    return dict(zip(counts, first, strict=True)), after - 1

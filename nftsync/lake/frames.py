@@ -88,7 +88,11 @@ class Pinned:
             ids = pa.array([row[0] for row in tokens], pa.string())
             batches = self.lake.batches("token_changes", version, "true")
             with mirror.transaction():
-                to_mirror(mirror.connection, "token_changes", (chosen(x, ids) for x in batches))
+                to_mirror(
+                    mirror.connection,
+                    "token_changes",
+                    (chosen(x, "token_id", ids) for x in batches),
+                )
 
 
 def pinned(lake: LakeAddress, run: int | None = None) -> Pinned:

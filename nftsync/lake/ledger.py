@@ -136,7 +136,6 @@ class Ledger:
                 provider.
         """
         dead = self._find_dead_driver(timeout, interrupted)
-        staged = self._lake.newest_staged()
 
         def change(runs: list[LakeRun]) -> LakeRun:
             last = _newest(runs)
@@ -158,11 +157,11 @@ class Ledger:
                 # A failed run would fix the number of buckets.
                 raise InputError("no wallets to read: set --wallets-file")
             run = LakeRun(
-                # A restored ledger may lack runs whose staged rows still exist.
-                run_id=max(staged, 0 if last is None else last.run_id) + 1,
+                run_id=1 if last is None else last.run_id + 1,
                 kind=kind,
                 started_at=now(),
                 driver=self._driver,
+                folder=f"run-{uuid4().hex}",
                 buckets=last.buckets if last else buckets or default_buckets(wallets or 0),
                 plan=plan,
                 provider=provider,
@@ -255,7 +254,11 @@ class Ledger:
             _log.warning(
                 "Run %d has other wallets or removal settings: starting a new run.", last.run_id
             )
-        return last.plan == plan
+        elif not last.folder:
+            _log.warning(
+                "Run %d was started by an earlier version: starting a new run.", last.run_id
+            )
+        return last.plan == plan and bool(last.folder)
 
     def _find_dead_driver(
         self, timeout: float, interrupted: threading.Event | None = None

@@ -30,12 +30,12 @@ class LakeRun(msgspec.Struct, kw_only=True):
 
     Attributes:
         driver: the random name of its driver.
+        folder: the folder of its staged files.
         beat: the number of heartbeats.
         plan: the SHA-256 of the request; empty: all tracked wallets.
         provider: the provider's normalized address; empty: unknown.
         start: the version of each table that the run starts from.
-        attempt: incremented when writing restarts. A driver that takes over also starts a new
-            attempt, because workers of the last driver may still write.
+        attempt: the number of drivers that have taken it over.
         applied_at: the time of all its changes.
         not_before: the time of the previous run's changes.
         approved_at: when earlier removals were approved; empty: never.
@@ -53,6 +53,7 @@ class LakeRun(msgspec.Struct, kw_only=True):
     counts: Counts = msgspec.field(default_factory=Counts)
     error: str | None = None
     driver: str | None = None
+    folder: str = ""
     beat: int = 0
     buckets: int
     plan: str = ""
@@ -88,7 +89,8 @@ _SCHEMA = pa.schema(
         **dict.fromkeys(("error", "driver"), pa.string()),
         **dict.fromkeys(("beat", "buckets"), pa.int64()),
         **dict.fromkeys(
-            ("plan", "provider", *_JSON, "applied_at", "not_before", "approved_at"), pa.string()
+            ("plan", "provider", "folder", *_JSON, "applied_at", "not_before", "approved_at"),
+            pa.string(),
         ),
         **dict.fromkeys(("attempt", *(STORED_NAMES.get(x, x) for x in GREATEST)), pa.int64()),
     }

@@ -1,4 +1,4 @@
-"""Last steps of a run: merge tokens, update copies of them in other buckets, name contracts.
+"""Last steps of a run: merge tokens, correct copies of them in other buckets, name contracts.
 
 A token has one row in `tokens`, in the bucket of its id. The newest read of any bucket sets its
 content. If another bucket has other content, that bucket's copy is corrected, and its wallets that
@@ -8,27 +8,33 @@ hold the token get a full read next time.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from heapq import nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from nftsync.lake.applying import Seen, renumber
 from nftsync.lake.rows import (
     BUCKET,
     KEEP_SOURCES,
     TABLES,
+    bucket_of,
     chosen,
+    filled,
     from_mirror,
     mirror_of,
+    rows_of,
     schema_of,
+    temporary_mirror,
     to_mirror,
 )
-from nftsync.lake.run_spec import ALL_BUCKETS, REPORT, RunSpec, StepReport, hand_over, report_of
+from nftsync.lake.staged import StagedPart
+from nftsync.lake.storage import DataFile
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.contracts import (
     SAMPLE,
@@ -42,10 +48,11 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.tokens import TokenBatch, compose, listed_fields
 
 if TYPE_CHECKING:
-    from nftsync.lake.storage import Lake
+    from nftsync.lake.run_spec import RunSpec
+    from nftsync.lake.storage import Lake, Versions
 
-#: Target of contract names.
-NAMES = -2
+#: Target of corrections for all buckets.
+ALL_BUCKETS = -1
 _AT_ONCE = 1_000
 
 _pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
@@ -59,62 +66,131 @@ _SEQUENCES = {_COLUMNS.index(name) for name in ("sequence", "changed_sequence")}
 _Row: TypeAlias = tuple[Any, ...]
 
 
-class MergeReport(StepReport, kw_only=True):
-    """Result of merging a bucket of tokens.
+class Shown(msgspec.Struct):
+    """Tokens that buckets showed to one part of the merge.
 
     Attributes:
+        first_change: the first number of the part's token changes.
+        parts: the staged rows of each bucket.
+    """
+
+    first_change: int
+    parts: dict[int, StagedPart]
+
+
+class MergeReport(msgspec.Struct, kw_only=True):
+    """Result of merging a part of the tokens.
+
+    Attributes:
+        files: the data files.
         added: the number of new tokens.
         changed: the number of changed tokens.
         shown_by: bucket and sequence number of the reads that first showed the changes.
+        contracts: the addresses of contracts whose names new and changed tokens suggest.
+        corrections: the staged file with corrections of buckets; empty: none.
+        targets: the buckets to correct.
     """
 
+    files: list[DataFile] = []
     added: int = 0
     changed: int = 0
     shown_by: set[tuple[int, int]] = msgspec.field(default_factory=set)
+    contracts: list[str] = []
+    corrections: str = ""
+    targets: set[int] = msgspec.field(default_factory=set)
 
 
-def merge_tokens(spec: RunSpec, bucket: int) -> MergeReport:
-    """Merge the staged reads of a bucket's tokens into their rows, unless that is done."""
-    lake, commit = spec.lake, spec.commit("merge", bucket)
-    if (done := report_of(lake, commit, MergeReport)) is not None:
-        return done
-    with mirror_of(lake, {}, bucket, ()) as mirror:
+def merge_tokens(spec: RunSpec, part: int, shown: Shown) -> MergeReport:
+    """Merge the tokens that buckets showed into the rows of `tokens`.
+
+    A new token that one bucket showed has that bucket's row.
+    """
+    rows = _rows_shown(spec, shown)
+    ids = rows.column("token_id").combine_chunks()
+    counts = pc.value_counts(ids)
+    often = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    here = [bucket for bucket in range(spec.buckets) if spec.part_of(bucket) == part]
+    stored = [chosen(batch, "token_id", ids) for batch in _stored(spec, here)]
+    merged_ids = pa.chunked_array([often, *(batch.column("token_id") for batch in stored)])
+    to_merge = pc.is_in(ids, value_set=merged_ids.combine_chunks())
+    with temporary_mirror(partial(filled, lambda _: None)) as mirror:
         connection = mirror.connection
-        ids = pa.array(_take_in_seen(spec, bucket, mirror), pa.string())
-        version, here = spec.start["tokens"], f"{BUCKET} = {bucket}"
+        _take_in_seen(connection, rows.filter(to_merge))
         with mirror.transaction(spec.applied_at):
-            some = (chosen(x, ids) for x in lake.batches("tokens", version, here))
-            to_mirror(connection, "tokens", some)
+            to_mirror(connection, "tokens", stored)
         before = connection.total_changes
         report = _merge(spec, mirror)
+        tables = [rows.filter(pc.invert(to_merge)).select(_STORED_COLUMNS)]
+        report.added += tables[0].num_rows
         if connection.total_changes > before:
-            rest = (chosen(x, ids, others=True) for x in lake.batches("tokens", version, here))
-            lake.replace("tokens", chain(rest, from_mirror(connection, "tokens", bucket)), commit)
+            tables.append(_table(from_mirror(connection, "tokens", 0)).select(_STORED_COLUMNS))
+        report.files = list(_token_files(spec, pa.concat_tables(tables)))
         if report.changed:
-            first = spec.first_token_change[bucket]
-            renumber(connection, "token_change_rows", "change_id", first, 0)
-            lake.append("token_changes", from_mirror(connection, "token_changes", bucket), commit)
-        messages = chain(_corrections(connection), _names(connection, spec.applied_at))
-        return hand_over(lake, commit, messages, report)
+            changes = _table(from_mirror(connection, "token_changes", 0))
+            number = changes.schema.get_field_index("change_id")
+            own = pc.add(changes.column(number), shown.first_change - 1)
+            changes = changes.set_column(number, changes.schema.field(number), own)
+            for bucket, batches in _by_bucket(spec, changes):
+                report.files.append(spec.lake.write_file("token_changes", bucket, batches))
+        named = pc.unique(tables[0].column("contract_address")).drop_null().to_pylist()
+        report.contracts = [*named, *_names(connection, spec.applied_at)]
+        if corrections := list(_corrections(connection)):
+            report.corrections = f"corrections-{uuid4().hex}"
+            spec.staged.write(report.corrections, [_pack(corrections)])
+            report.targets = {target for target, _ in corrections}
+        return report
 
 
-def _take_in_seen(spec: RunSpec, bucket: int, mirror: Mirror) -> list[str]:
-    """Load staged tokens into a table `seen`; return their ids."""
-    connection = mirror.connection
+def _rows_shown(spec: RunSpec, shown: Shown) -> pa.Table:
+    """Return the shown rows of all buckets, each with its bucket."""
+    tables = []
+    for bucket, part in shown.parts.items():
+        table = pa.ipc.open_stream(spec.staged.read_part(part)).read_all()
+        source = pa.array([bucket] * table.num_rows, pa.int64())
+        tables.append(table.append_column("source", source))
+    return pa.concat_tables(tables)
+
+
+def _stored(spec: RunSpec, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
+    """Yield the stored tokens of some buckets."""
+    if version := spec.start.get("tokens"):
+        where = f"{BUCKET} IN ({', '.join(map(str, buckets))})"
+        yield from spec.lake.batches("tokens", version, where)
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(list(batches))
+
+
+def _token_files(spec: RunSpec, tokens: pa.Table) -> Iterator[DataFile]:
+    """Write new and merged tokens into data files, with the other tokens of their buckets."""
+    ids = tokens.column("token_id").combine_chunks()
+    for bucket, batches in _by_bucket(spec, tokens):
+        stored = _stored(spec, [bucket])
+        others = (chosen(batch, "token_id", ids, others=True) for batch in stored)
+        yield spec.lake.write_file("tokens", bucket, chain(others, batches))
+
+
+def _by_bucket(spec: RunSpec, rows: pa.Table) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+    ids = rows.column("token_id").to_pylist()
+    buckets = pa.array([bucket_of(token, spec.buckets) for token in ids], pa.int64())
+    for bucket in pc.unique(buckets).to_pylist():
+        yield bucket, rows.filter(pc.equal(buckets, bucket)).to_batches()
+
+
+def _take_in_seen(connection: sqlite3.Connection, rows: pa.Table) -> None:
+    """Load shown tokens into a table `seen`."""
     connection.execute(
         "CREATE TEMP TABLE seen (token_id TEXT, first INTEGER, sequence INTEGER, source INTEGER,"
         " row BLOB)"
     )
-    for source, number, packed in spec.lake.staged(spec.run_id, "apply", target=bucket):
-        if number != REPORT:
-            connection.executemany(
-                "INSERT INTO seen VALUES (?, ?, ?, ?, ?)",
-                [
-                    (row[0], min(row[_CHANGED], sequence), sequence, source, _pack(row))
-                    for row, sequence in _unpack(packed, type=list[Seen])
-                ],
-            )
-    return [row[0] for row in connection.execute("SELECT DISTINCT token_id FROM seen")]
+    connection.executemany(
+        "INSERT INTO seen VALUES (?, ?, ?, ?, ?)",
+        (
+            (row[0], min(row[_CHANGED], sequence), sequence, source, _pack(row))
+            for *row, sequence, source in rows_of(rows, rows.schema.names)
+        ),
+    )
 
 
 def _merge(spec: RunSpec, mirror: Mirror) -> MergeReport:
@@ -162,20 +238,19 @@ def _read_of(spec: RunSpec, row: Sequence[Any], sequence: int) -> WalletRead:
     )
 
 
-def _corrections(connection: sqlite3.Connection) -> Iterator[tuple[int, int, bytes]]:
+def _corrections(connection: sqlite3.Connection) -> Iterator[tuple[int, _Row]]:
     """Yield token rows that differ from a bucket's copy, for that bucket or all."""
     select = TABLES["tokens"].select
-    changed = f"{select} WHERE t.token_no IN (SELECT token_no FROM token_change_rows)"
-    for row in connection.execute(changed):
-        yield ALL_BUCKETS, 0, _pack(row)
-    beside = select.replace(
-        " FROM tokens t", ", seen.source, seen.row FROM temp.seen JOIN tokens t USING (token_id)"
-    )
-    for *row, source, packed in connection.execute(
-        f"{beside} WHERE t.token_no NOT IN (SELECT token_no FROM token_change_rows)"
-    ):
-        if _differ(row, _unpack(packed)):
-            yield source, 0, _pack(row)
+    changed = "SELECT token_no FROM token_change_rows"
+    for row in connection.execute(f"{select} WHERE t.token_no IN ({changed})"):
+        yield ALL_BUCKETS, row
+    copies: dict[str, list[tuple[int, _Row]]] = {}
+    for token_id, source, packed in connection.execute("SELECT token_id, source, row FROM seen"):
+        copies.setdefault(token_id, []).append((source, _unpack(packed)))
+    for row in connection.execute(f"{select} WHERE t.token_no NOT IN ({changed})"):
+        for source, copy in copies.get(row[0], ()):
+            if _differ(row, copy):
+                yield source, row
 
 
 def _differ(row: Sequence[Any], copy: Sequence[Any]) -> bool:
@@ -192,40 +267,72 @@ _NAMED = """
 """
 
 
-def _names(connection: sqlite3.Connection, at: str) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the addresses of contracts whose names new and changed tokens suggest."""
-    addresses = [row[0] for row in connection.execute(_NAMED, (at,)) if row[0] is not None]
-    if addresses:
-        yield NAMES, 0, _pack(addresses)
+def _names(connection: sqlite3.Connection, at: str) -> list[str]:
+    """Return the addresses of contracts whose names new and changed tokens suggest."""
+    return [row[0] for row in connection.execute(_NAMED, (at,)) if row[0] is not None]
 
 
-def propagate_tokens(spec: RunSpec, bucket: int) -> None:
+# Copies in other buckets --------------------------------------------------------------------------
+
+
+class Corrections(msgspec.Struct):
+    """Corrections for a bucket.
+
+    Attributes:
+        staged: the staged files of corrections.
+        written: the data files that this run wrote for the bucket, by table.
+    """
+
+    staged: list[str]
+    written: dict[str, DataFile] = {}
+
+
+def correct_bucket(spec: RunSpec, bucket: int, corrections: Corrections) -> list[DataFile]:
     """Correct a bucket's copies of tokens that differ from the merged rows."""
-    lake, commit = spec.lake, spec.commit("spread", bucket)
-    version, here = spec.base["known_tokens"], f"{BUCKET} = {bucket}"
-    known_ids = {row[0] for row in lake.rows("known_tokens", version, here, ("token_id",))}
-    corrections: dict[str, _Row] = {}
-    for target in (ALL_BUCKETS, bucket):
-        for _, number, packed in lake.staged(spec.run_id, "merge", target=target):
-            if number != REPORT and (row := _unpack(packed))[0] in known_ids:
-                corrections[row[0]] = tuple(row)
-    if not corrections:
-        return
-    ids = pa.array(corrections, pa.string())
-    wrong: dict[str, _Row] = {}
-    for rows in lake.batches("known_tokens", version, here, _STORED_COLUMNS):
-        batch = chosen(rows, ids)
-        for copy in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if _differ(corrections[copy[0]], copy):
+    lake = spec.lake
+
+    def current(name: str) -> Iterator[pa.RecordBatch]:
+        if name in corrections.written:
+            yield from lake.read_file(corrections.written[name])
+        elif version := spec.start.get(name):
+            yield from lake.batches(name, version, f"{BUCKET} = {bucket}")
+
+    merged = _merged_rows(spec, bucket, corrections)
+    ids, wrong = pa.array(merged, pa.string()), {}
+    for batch in current("known_tokens"):
+        for copy in rows_of(chosen(batch, "token_id", ids), _STORED_COLUMNS):
+            if _differ(merged[copy[0]], copy):
                 wrong[copy[0]] = copy
     if not wrong:
-        return
-    with mirror_of(lake, spec.base, bucket, ("wallets", "known_tokens", "balances")) as mirror:
+        return []
+    some = pa.array(wrong, pa.string())
+
+    def fill(connection: sqlite3.Connection) -> None:
+        to_mirror(connection, "wallets", current("wallets"))
+        for name in ("known_tokens", "balances"):
+            rows = (chosen(batch, "token_id", some) for batch in current(name))
+            to_mirror(connection, name, rows)
+
+    with temporary_mirror(partial(filled, fill)) as mirror:
+        connection = mirror.connection
         with mirror.transaction():
             for token_id, copy in wrong.items():
-                _correct(mirror.connection, corrections[token_id], copy)
-        lake.replace("known_tokens", from_mirror(mirror.connection, "known_tokens", bucket), commit)
-        lake.replace("wallets", from_mirror(mirror.connection, "wallets", bucket), commit)
+                _correct(connection, merged[token_id], copy)
+        right = (chosen(x, "token_id", some, others=True) for x in current("known_tokens"))
+        corrected = from_mirror(connection, "known_tokens", bucket)
+        return [
+            lake.write_file("known_tokens", bucket, chain(right, corrected)),
+            lake.write_file("wallets", bucket, from_mirror(connection, "wallets", bucket)),
+        ]
+
+
+def _merged_rows(spec: RunSpec, bucket: int, corrections: Corrections) -> dict[str, _Row]:
+    return {
+        row[0]: tuple(row)
+        for name in corrections.staged
+        for target, row in _unpack(spec.staged.read(name))
+        if target in {ALL_BUCKETS, bucket}
+    }
 
 
 def _correct(connection: sqlite3.Connection, row: _Row, copy: _Row) -> None:
@@ -246,42 +353,48 @@ def _correct(connection: sqlite3.Connection, row: _Row, copy: _Row) -> None:
         )
 
 
-def name_contracts(spec: RunSpec, names: Mapping[str, str] | None) -> None:
-    """Guess the names of contracts with new and changed tokens.
+# Names of contracts ------------------------------------------------------------------------------
 
-    `names` are the names in the collections file; None: no file.
+
+def name_contracts(
+    lake: Lake, versions: Versions, contracts: Collection[str], names: Mapping[str, str] | None
+) -> DataFile | None:
+    """Guess the names of contracts; return the data file of all contracts if any name changed.
+
+    `contracts` are addresses; `names` the names in the collections file, None: no file.
     """
-    lake, commit = spec.lake, spec.commit("name", 0)
-    guesses = list(_guesses(lake, spec.run_id))
-    with mirror_of(lake, spec.start, 0, ("contracts",)) as mirror:
+    guesses = list(_guesses(lake, versions, contracts)) if contracts else []
+    with mirror_of(lake, versions, 0, ("contracts",)) as mirror:
         connection = mirror.connection
         before = connection.total_changes
         with mirror.transaction():
             store_guesses(connection, guesses)
             if names is not None:
                 store_file_names(connection, names_that_differ(connection, names))
-        if connection.total_changes > before:
-            lake.replace("contracts", from_mirror(connection, "contracts", 0), commit)
+        if connection.total_changes == before:
+            return None
+        return lake.write_file("contracts", 0, from_mirror(connection, "contracts", 0))
 
 
-def _guesses(lake: Lake, run_id: int) -> Iterator[tuple[str, str, str | None]]:
-    """Yield contracts with new or changed tokens, their addresses and guessed names.
+def _guesses(
+    lake: Lake, versions: Versions, contracts: Collection[str]
+) -> Iterator[tuple[str, str, str | None]]:
+    """Yield contracts, their addresses and guessed names.
 
     The sample has the tokens with the first ids, because a lake's rows have no order.
     """
     key_of = lru_cache(100_000)(contract_key)
-    spelled: dict[str, str] = {}
-    samples: dict[str, list[list[Any]]] = {}
-    for _, _, packed in lake.staged(run_id, "merge", target=NAMES):
-        for address in _unpack(packed):
-            spelled[key_of(address)] = address
-            samples[key_of(address)] = []
-    rows = lake.rows("tokens", None, "true", ("contract_address", "token_id", "name"))
-    for address, *token in rows:
-        if address is not None and (key := key_of(address)) in samples:
-            spelled[key] = min(spelled[key], address)
-            samples[key].append(token)
-            if len(samples[key]) == 2 * SAMPLE:
-                samples[key] = nsmallest(SAMPLE, samples[key])
+    spelled = {key_of(address): address for address in contracts}
+    samples: dict[str, list[list[Any]]] = {key: [] for key in spelled}
+    lower = pa.array({key.lower() for key in spelled}, pa.string())
+    columns = ("contract_address", "token_id", "name")
+    for batch in lake.batches("tokens", versions["tokens"], "true", columns):
+        among = pc.is_in(pc.utf8_lower(batch.column("contract_address")), value_set=lower)
+        for address, *token in rows_of(batch.filter(among), columns):
+            if (key := key_of(address)) in samples:
+                spelled[key] = min(spelled[key], address)
+                samples[key].append(token)
+                if len(samples[key]) == 2 * SAMPLE:
+                    samples[key] = nsmallest(SAMPLE, samples[key])
     for key, address in spelled.items():
         yield key, address, guess_name([name for _, name in nsmallest(SAMPLE, samples[key])])

@@ -9,13 +9,15 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from nftsync.exact_sum import is_zero
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.storage import Lake
 from nftsync.records import CONTENT_COLUMNS, METADATA, Removals
 from nftsync.store.database import over_keys
-from nftsync.store.history import DAY, Change, FirstRead, Part, Rename, changes_since, count_listed
+from nftsync.store.history import DAY, Change, FirstRead, Part, Rename, changes_since
 from nftsync.times import now, shifted
 
 _METADATA = set(CONTENT_COLUMNS[METADATA])
@@ -29,34 +31,29 @@ class GuardInput(msgspec.Struct, kw_only=True):
         changes: other changes of this run.
         first_reads: holdings that first reads showed.
         last_reads: the time of the previous read of each wallet with changes or removals.
-        listed: the number of balances of tracked wallets, by group.
     """
 
     waiting: list[Removals] = []
     changes: list[Change] = []
     first_reads: list[Change] = []
     last_reads: dict[str, str | None] = {}
-    listed: list[tuple[str | None, int]] = []
-
-
-def last_numbers(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return a bucket's greatest change number and state number."""
-    change, state = connection.execute(
-        "SELECT (SELECT coalesce(max(change_id), 0) FROM balance_change_rows),"
-        " (SELECT coalesce(max(state_id), 0) FROM wallet_state_rows)"
-    ).fetchone()
-    return int(change), int(state)
 
 
 def guard_input(
-    connection: sqlite3.Connection, last: tuple[int, int], waiting: list[Removals]
+    connection: sqlite3.Connection,
+    last: tuple[int, int],
+    waiting: list[Removals],
+    *,
+    first_run: bool,
 ) -> GuardInput:
     """Return a bucket's report after its reads.
 
-    `last` is the result of `last_numbers` before the reads; `waiting` has their removals.
+    `last` has the last change number and state number before this run; `waiting` has the removals
+    of the reads. A first run has nothing to compare with.
     """
+    if first_run:
+        return GuardInput(waiting=waiting)
     changes = changes_since(connection, last[0] + 1)
-    first_reads = changes_since(connection, last[0] + 1, baseline=True)
     wallets = {change.wallet for change in changes} | {read.wallet_id for read in waiting}
     last_reads = over_keys(
         connection,
@@ -66,38 +63,49 @@ def guard_input(
         wallets,
         last[1],
     )
-    listed = count_listed(connection, last[0] + 1)
     return GuardInput(
         waiting=waiting,
         changes=[change._replace(at="") for change in changes],
-        first_reads=first_reads,
+        first_reads=changes_since(connection, last[0] + 1, baseline=True),
         last_reads=dict(last_reads),
-        listed=[(part.group, count) for part, count in listed.items()],
     )
+
+
+def _is_held(amount: str | None) -> bool:
+    return amount is not None and not is_zero(amount)
+
+
+def _counted(column: pa.Array) -> Iterator[tuple[str, int]]:
+    counts = pc.value_counts(column)
+    yield from zip(*(counts.field(x).to_pylist() for x in ("values", "counts")), strict=True)
 
 
 class LakeHistory:
     """A lake's changes of the last 24 hours, and the pending removals of all buckets."""
 
     def __init__(
-        self, lake: Lake, run: LakeRun, buckets: Iterable[GuardInput], runs: dict[int, str]
+        self,
+        lake: Lake,
+        run: LakeRun,
+        buckets: Iterable[GuardInput],
+        runs: dict[int, str],
+        groups: Mapping[str, str],
     ) -> None:
         """Combine the buckets' reports; other rows are read when needed.
 
-        `runs` has the start time of each run.
+        `runs` has the start time of each run, and `groups` the groups that this run sets.
         """
         self._lake = lake
         self._run = run
         self.at = now()
         self._since = max(shifted(self.at, -DAY), run.approved_at)
         self._runs = runs
-        self._listed: Counter[str | None] = Counter()
+        self._set_groups = groups
         self._last_reads: dict[str, str | None] = {}
         self._new: list[Change] = []
         self._new_first_reads: list[Change] = []
         self.waiting: list[Removals] = []
         for report in buckets:
-            self._listed.update(dict(report.listed))
             self._new += report.changes
             self._new_first_reads += report.first_reads
             self._last_reads |= report.last_reads
@@ -105,9 +113,12 @@ class LakeHistory:
         self._changes: list[Change] | None = None
 
     def _rows(self, name: str, where: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-        if name in self._run.start:
-            where = f"observed_at > '{self._since}' AND {where}" if name != "wallets" else where
+        if self._run.start.get(name):
             yield from self._lake.rows(name, self._run.start[name], where, columns)
+
+    @property
+    def _recent(self) -> str:
+        return f"observed_at > '{self._since}'"
 
     def count_losses(self) -> tuple[int, int]:
         """Count all changes, which include the losses, and their wallets."""
@@ -118,7 +129,9 @@ class LakeHistory:
         """Return all changes except first reads, oldest first."""
         if self._changes is None:
             columns = "change_id", "wallet_id", "token_id", "old_amount", "new_amount"
-            rows = self._rows("balance_changes", "baseline = 0", *columns, "observed_at")
+            rows = self._rows(
+                "balance_changes", f"{self._recent} AND baseline = 0", *columns, "observed_at"
+            )
             self._changes = [
                 Change(wallet, self._groups.get(wallet), token, *amounts)
                 for _, wallet, token, *amounts in sorted(rows)
@@ -131,7 +144,7 @@ class LakeHistory:
         first = min(self._runs, default=0)
         columns = "wallet_id", "token_id", "new_amount", "run_id"
         for wallet, token, amount, run in self._rows(
-            "balance_changes", f"baseline = 1 AND run_id > {first}", *columns
+            "balance_changes", f"{self._recent} AND baseline = 1 AND run_id > {first}", *columns
         ):
             if run in self._runs and token in tokens:
                 yield FirstRead(wallet, token, amount, self._runs[run])
@@ -159,28 +172,45 @@ class LakeHistory:
 
     @cached_property
     def _groups(self) -> dict[str, str | None]:
-        return dict(self._rows("wallets", "true", "wallet_id", "wallet_group"))
+        rows = self._rows("wallets", "true", "wallet_id", "wallet_group")
+        return {wallet: self._set_groups.get(wallet, group) for wallet, group in rows}
+
+    @cached_property
+    def _listed(self) -> Counter[str | None]:
+        """The number of holdings of tracked wallets by group, with this run's changes."""
+        untracked = {row[0] for row in self._rows("wallets", "tracked = 0", "wallet_id")}
+        listed: Counter[str | None] = Counter()
+        if version := self._run.start.get("balances"):
+            columns = ["wallet_id"]
+            for batch in self._lake.batches("balances", version, "held_since IS NOT NULL", columns):
+                for wallet, count in _counted(batch.column("wallet_id")):
+                    if wallet not in untracked:
+                        listed[self._groups.get(wallet)] += count
+        for change in (*self._new, *self._new_first_reads):
+            if change.wallet not in untracked:
+                listed[change.group] += _is_held(change.after) - _is_held(change.before)
+        return listed
 
     @cached_property
     def _new_wallets(self) -> dict[str, tuple[str | None, int]]:
         first_reads = [
             (wallet, self._groups.get(wallet), amount)
             for wallet, amount in self._rows(
-                "balance_changes", "baseline = 1", "wallet_id", "new_amount"
+                "balance_changes", f"{self._recent} AND baseline = 1", "wallet_id", "new_amount"
             )
         ]
         first_reads += [(x.wallet, x.group, x.after) for x in self._new_first_reads]
         wallets: dict[str, tuple[str | None, int]] = {}
         for wallet, group, amount in first_reads:
             _, count = wallets.get(wallet, (group, 0))
-            wallets[wallet] = group, count + (amount is not None and not is_zero(amount))
+            wallets[wallet] = group, count + _is_held(amount)
         return wallets
 
     def emptied(self) -> set[str]:
         """Return the tokens whose metadata became empty."""
         before: dict[str, dict[str, Any]] = {}
         after: dict[str, dict[str, Any]] = {}
-        rows = self._rows("token_changes", "true", "change_id", "token_id", "before", "after")
+        rows = self._rows("token_changes", self._recent, "change_id", "token_id", "before", "after")
         for _, token, old, new in sorted(rows):
             old, new = msgspec.json.decode(old), msgspec.json.decode(new)
             before[token] = old | before.get(token, {})

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.mirror import Mirror
-from nftsync.store.schema import empty_store
+from nftsync.store.schema import empty_store, open_store
 
 if TYPE_CHECKING:
     from nftsync.lake.storage import Lake, Versions
@@ -144,10 +145,10 @@ KEEP_SOURCES = (
     " :detail_sequence, :detail_fields FROM tokens"
     " WHERE token_id = :token_id AND :list_sequence IS NOT NULL"
 )
+_TOKEN_COLUMNS = f"{_of('t', _TOKEN)}, {_of('s', _SOURCES)}"
 _TOKENS = Table(
     {**_TOKEN, **_SOURCES},
-    f"SELECT {_of('t', _TOKEN)}, {_of('s', _SOURCES)}"
-    " FROM tokens t LEFT JOIN token_sources s USING (token_no)",
+    f"SELECT {_TOKEN_COLUMNS} FROM tokens t LEFT JOIN token_sources s USING (token_no)",
     _insert("tokens", _TOKEN),
     "token_id",
 )
@@ -237,16 +238,29 @@ def schema_of(name: str) -> pa.Schema:
     return pa.schema({BUCKET: pa.int32(), **{STORED_NAMES.get(x, x): of for x, of in columns}})
 
 
+#: Tokens that reads showed, with the greatest sequence number of these reads.
+SHOWN = pa.schema([*list(schema_of("tokens"))[1:], pa.field("shown_by", pa.int64())])
+#: The rows of `SHOWN` in a mirror; `temp.shown` has the tokens and numbers.
+SHOWN_ROWS = (
+    f"SELECT {_TOKEN_COLUMNS}, shown.sequence FROM temp.shown"
+    " JOIN tokens t USING (token_id) LEFT JOIN token_sources s USING (token_no)"
+)
+
+
 def from_mirror(connection: sqlite3.Connection, name: str, bucket: int) -> Iterator[pa.RecordBatch]:
     """Yield batches of a mirror's rows for a lake's table."""
-    return _batches(connection, name, f"SELECT {bucket}, * FROM ({TABLES[name].select})")
+    return batches_of(
+        connection, schema_of(name), f"SELECT {bucket}, * FROM ({TABLES[name].select})"
+    )
 
 
-def _batches(connection: sqlite3.Connection, name: str, query: str) -> Iterator[pa.RecordBatch]:
-    schema = schema_of(name)
+def batches_of(
+    connection: sqlite3.Connection, schema: pa.Schema, query: str, parameters: Sequence[Any] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a query's rows."""
     cursor = connection.cursor()
     cursor.row_factory = None
-    cursor.execute(query)
+    cursor.execute(query, parameters)
     while rows := cursor.fetchmany(_CHUNK):
         columns = zip(*rows, strict=True)
         arrays = [pa.array(x, of.type) for x, of in zip(columns, schema, strict=True)]
@@ -276,7 +290,7 @@ def from_database(
     else:
         bucket = f"bucket_of({table.key})" if table.key else "0"
         query = f"SELECT {bucket}, * FROM ({table.select})"
-    return _batches(connection, name, query)
+    return batches_of(connection, schema_of(name), query)
 
 
 def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.RecordBatch]) -> None:
@@ -286,31 +300,37 @@ def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.Re
     """
     table = TABLES[name]
     names = list(table.columns)
+    stored = [STORED_NAMES.get(x, x) for x in names]
     for batch in batches:
         for start in range(0, batch.num_rows, _CHUNK):
             some = batch.slice(start, _CHUNK)
-            # Earlier releases wrote fewer columns.
-            columns = [
-                some.column(name).to_pylist() if name in batch.schema.names else [None] * len(some)
-                for name in (STORED_NAMES.get(x, x) for x in names)
-            ]
-            taken = columns[: table.insert.count("?")]
-            connection.executemany(table.insert, zip(*taken, strict=True))
+            connection.executemany(table.insert, rows_of(some, stored[: table.insert.count("?")]))
             if "list_sequence" in names:
                 place = names.index("list_sequence")
-                rows = (row for row in zip(*columns, strict=True) if row[place] is not None)
+                rows = (row for row in rows_of(some, stored) if row[place] is not None)
                 sources = (dict(zip(names, row, strict=True)) for row in rows)
                 connection.executemany(KEEP_SOURCES, sources)
 
 
-def chosen(batch: pa.RecordBatch, ids: pa.Array, *, others: bool = False) -> pa.RecordBatch:
-    """Return a batch's rows of some tokens, or of all others."""
-    among = pc.is_in(batch.column("token_id"), value_set=ids)
+def rows_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Return columns of a batch as rows."""
+    columns = conformed(batch, names).columns
+    return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def conformed(batch: pa.RecordBatch | pa.Table, names: Sequence[str]) -> Any:
+    """Return columns of a batch; earlier releases wrote fewer, which are null."""
+    for name in set(names) - set(batch.schema.names):
+        batch = batch.append_column(name, pa.nulls(batch.num_rows))
+    return batch.select(names)
+
+
+def chosen(
+    batch: pa.RecordBatch, column: str, ids: pa.Array, *, others: bool = False
+) -> pa.RecordBatch:
+    """Return a batch's rows with some ids, or all other rows."""
+    among = pc.is_in(batch.column(column), value_set=ids)
     return batch.filter(pc.invert(among) if others else among)
-
-
-#: Tables that a mirror needs to apply reads.
-BALANCES = ("wallets", "known_tokens", "balances", "removals", "present_states")
 
 
 @contextmanager
@@ -321,32 +341,59 @@ def mirror_of(
     names: Iterable[str],
     *,
     only: Mapping[str, str] | None = None,
-    greatest_sequence: int = 0,
 ) -> Iterator[Mirror]:
     """Copy a bucket, and whole tables without a key, into a temporary mirror for a block.
 
     Give `names` in the order of `TABLES`; a table without a version stays empty. `only` has
-    conditions in SQL by table. New reads get numbers above `greatest_sequence`.
+    conditions in SQL by table.
     """
-    with TemporaryDirectory(prefix="nftsync-", dir=_scratch()) as folder:
-        path = Path(folder, "bucket.db")
-        path.write_bytes(empty_store())
-        with Mirror(path) as mirror:
-            connection = mirror.connection
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute("BEGIN")
-            for name in names:
-                if versions.get(name):  # version 0 has no rows
-                    own = bucket if TABLES[name].key else 0
-                    where = f"{BUCKET} = {own} AND {(only or {}).get(name, 'true')}"
-                    to_mirror(connection, name, lake.batches(name, versions[name], where))
-            connection.execute("COMMIT")
-            connection.execute(
-                "UPDATE mirror_state SET greatest_sequence = ?", (greatest_sequence,)
-            )
-        with Mirror(path, write_gap=0.0, searchable=False) as mirror:
-            mirror.connection.execute("PRAGMA synchronous = OFF")  # temporary
+
+    def fill(connection: sqlite3.Connection) -> None:
+        for name in names:
+            if versions.get(name):  # version 0 has no rows
+                own = bucket if TABLES[name].key else 0
+                where = f"{BUCKET} = {own} AND {(only or {}).get(name, 'true')}"
+                to_mirror(connection, name, lake.batches(name, versions[name], where))
+
+    with temporary_mirror(partial(filled, fill)) as mirror:
+        yield mirror
+
+
+def filled(fill: Callable[[sqlite3.Connection], object], path: Path) -> None:
+    """Create a database, and fill it in one transaction."""
+    path.write_bytes(empty_store())
+    with closing(open_store(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")  # temporary
+        connection.execute("BEGIN")
+        fill(connection)
+        connection.execute("COMMIT")
+
+
+@contextmanager
+def temporary_mirror(create: Callable[[Path], object], at: str | None = None) -> Iterator[Mirror]:
+    """Open a temporary mirror for a block.
+
+    `create` writes its file; all changes get the time `at`, by default the current one.
+    """
+    with temporary_path() as path:
+        create(path)
+        with opened(path, at) as mirror:
             yield mirror
+
+
+@contextmanager
+def temporary_path() -> Iterator[Path]:
+    """Yield the path of a new temporary database for a block."""
+    with TemporaryDirectory(prefix="nftsync-", dir=_scratch()) as folder:
+        yield Path(folder, "bucket.db")
+
+
+@contextmanager
+def opened(path: Path, at: str | None) -> Iterator[Mirror]:
+    """Open a temporary database as a mirror for a block; `at` as in `temporary_mirror`."""
+    with Mirror(path, write_gap=0.0, searchable=False, at=at) as mirror:
+        mirror.connection.execute("PRAGMA synchronous = OFF")
+        yield mirror
 
 
 def _scratch() -> str | None:

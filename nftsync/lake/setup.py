@@ -7,17 +7,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
-import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from nftsync.errors import StoreError
 from nftsync.lake.folder import TableLog, is_folder, locked, make_folder
 from nftsync.lake.ledger_table import LedgerTable
 from nftsync.lake.rows import BUCKET, TABLES, schema_of
-from nftsync.lake.storage import ADDED_IN, STAGED, Lake, Versions
+from nftsync.lake.staged import STEPS
+from nftsync.lake.storage import ONE_VERSION, Lake, Versions
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ def repair_lake(lake: Lake) -> None:
         return
     with locked(root):
         pinned = _repair_ledger(lake, TableLog(root / "runs"))
-        for name in (*TABLES, "staged"):
+        for name in TABLES:
             log = TableLog(root / name)
             floor = pinned[name] if name in pinned else log.newest_checkpoint()
             log.mend(floor)
@@ -66,35 +65,28 @@ def _repair_ledger(lake: Lake, log: TableLog) -> Versions:
     return pinned[-1] if pinned else {}
 
 
-#: Threads that commit at once in a new lake.
-_RIVALS = 4
-#: Seconds for all threads to start.
-_TOGETHER = 10.0
-
-
 def create_tables(lake: Lake) -> None:
     """Create a lake's missing tables, and repair damage by a power cut."""
     if is_folder(lake.root):
-        make_folder(Path(lake.root))
+        make_folder(Path(lake.root, STEPS))  # before workers, which may have another umask
         repair_lake(lake)
     try:
         lake.open_first("runs")
         new = False
     except TableNotFoundError:
         new = True
-
-    def create(name: str) -> None:
-        if name == "staged":
-            lake.create(name, STAGED, ["run_id", "step"])
-        else:
-            added = [pa.field(ADDED_IN, pa.int64())] if TABLES[name].log else []
-            lake.create(name, pa.schema([*schema_of(name), *added]), [BUCKET])
-
-    names = (*TABLES, "staged")
-    with ThreadPoolExecutor(len(names)) as threads:
-        list(threads.map(create, names))
+    with ThreadPoolExecutor(len(TABLES)) as threads:
+        list(threads.map(lambda name: lake.create(name, schema_of(name), [BUCKET]), TABLES))
     if new:
         _check_conditional_puts(lake)
+
+
+#: A table that syncs do not write.
+_CHECKED = "resources"
+#: Threads that commit at once in a new lake.
+_RIVALS = 4
+#: Seconds for all threads to start.
+_TOGETHER = 10.0
 
 
 def _check_conditional_puts(lake: Lake) -> None:
@@ -102,24 +94,22 @@ def _check_conditional_puts(lake: Lake) -> None:
 
     A store that ignores the condition would lose commits silently.
     """
-    rivals = {f"rival/{uuid4().hex}": lake.open("staged") for _ in range(_RIVALS)}
+    rivals = [lake.open(_CHECKED) for _ in range(_RIVALS)]
     together = threading.Barrier(_RIVALS, timeout=_TOGETHER)
 
-    def write(name: str) -> None:
+    def commits(table: DeltaTable) -> bool:
         with suppress(threading.BrokenBarrierError):  # a thread did not start in time
             together.wait()
-        write_deltalake(
-            rivals[name],
-            STAGED.empty_table(),
-            mode="append",
-            commit_properties=CommitProperties(app_transactions=[Transaction(name, 1)]),
-        )
+        with suppress(CommitFailedError):
+            table.create_write_transaction(
+                [], "append", table.schema(), [BUCKET], commit_properties=ONE_VERSION
+            )
+            return True
+        return False
 
     with ThreadPoolExecutor(_RIVALS) as threads:
-        list(threads.map(write, rivals))
-    newest = lake.table("staged")
-    if any(newest.transaction_version(name) is None for name in rivals):
-        raise StoreError(
-            f"{lake.url}: the store lets one writer overwrite another writer's commit. A lake"
-            " needs a store with conditional puts (If-None-Match)"
-        )
+        if sum(threads.map(commits, rivals)) > 1:
+            raise StoreError(
+                f"{lake.url}: the store lets one writer overwrite another writer's commit. A lake"
+                " needs a store with conditional puts (If-None-Match)"
+            )

@@ -143,5 +143,5 @@ def status_of(lake: LakeAddress) -> LakeStatus:
 def _sizes(pin: Pinned) -> Iterator[TableSize]:
     lake = pin.lake
     for name, version in pin.versions.items():
-        rows, files = lake.count(name, pin.versions), lake.files(name, version)
+        rows, files = lake.count(name, pin.versions), lake.data_files(name, version)
         yield TableSize(name, version, rows, len(files), sum(files.values()))

@@ -1,44 +1,45 @@
-"""Delta tables of a lake: a write takes effect once, or raises a write conflict.
+"""Delta tables and files of a lake. Workers write files; only drivers commit them to tables.
 
-Each write names its transaction (run, step, bucket, attempt) and starts from a recorded version.
-Delta refuses it if another writer has committed since. It is then skipped if a worker has made the
-same write; otherwise, it raises a write conflict.
+A commit starts from a recorded version, and the store refuses it if another driver has committed
+since. So data files of stopped workers and drivers stay invisible, and `lake compact` deletes them.
 """
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import (
     CommitProperties,
     DeltaTable,
     Field,
     QueryBuilder,
     Schema,
-    Transaction,
     WriterProperties,
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+from pyarrow.fs import PyFileSystem
 
 from nftsync.errors import InputError, NftsyncError
 from nftsync.lake.folder import is_folder, sync_table
 from nftsync.lake.reasons import ADDRESSES, checked_address
-from nftsync.lake.rows import BUCKET, TABLES, schema_of
+from nftsync.lake.rows import BUCKET, conformed, schema_of
 
-#: Column of a log: the run that added the row.
-ADDED_IN = "added_in"
-#: Key of the transaction's id in a commit's metadata.
-_MADE_BY = "nftsync"
 #: Versions by table name.
 Versions: TypeAlias = dict[str, int]
 
@@ -48,14 +49,12 @@ _CONFIGURATION = {
     "delta.checkpointInterval": "10",
     # Limits the size of checkpoints; deletes no files.
     "delta.deletedFileRetentionDuration": "interval 7 days",
-    # Limits the size of checkpoints; runs are not resumed after 30 days.
-    "delta.setTransactionRetentionDuration": "interval 30 days",
 }
 _WRITER = WriterProperties(compression="ZSTD", max_row_group_size=100_000)
-#: Small row groups, as each bucket reads only its own rows.
-_STAGED_WRITER = WriterProperties(compression="ZSTD", max_row_group_size=100)
-#: Commits of other buckets that one write may have to check.
-_MOST_COMMITS = 100_000
+#: Bytes of rows in memory until a data file gets them, as a row group.
+_ROW_GROUP = 32 << 20
+#: A commit of the next version or none: a retry would follow another driver's version.
+ONE_VERSION = CommitProperties(max_commit_retries=0)
 #: Limit of a write's duration, in hours.
 _LONGEST_WRITE = 24
 _READER = {
@@ -65,83 +64,53 @@ _READER = {
 }
 #: Timeouts of the first request to an address; Delta's own are minutes.
 _FIRST = {"connect_timeout": "5s", "timeout": "10s", "max_retries": "3", "retry_timeout": "10s"}
-#: Commits searched for the newest run with staged rows.
-_COMMITS_SEARCHED = 10
-#: Rows per batch; values may be large.
-_STAGED_AT_ONCE = 500
 
 
 class WriteConflict(NftsyncError):
     """A commit refused because another writer committed first."""
 
 
-class Commit(NamedTuple):
-    """Identity of a write, and the versions that it starts from.
+class DataFile(msgspec.Struct, frozen=True):
+    """A bucket's rows of a table in a data file that no version contains yet.
 
     Attributes:
-        attempt: the run's attempt at writing.
-        base: the version of each table that writes start from; the newest for other tables.
+        path: its path in the table's folder; empty: no file, for no rows.
+        bytes: its size.
     """
 
-    run_id: int
-    step: str
+    table: str
     bucket: int
-    attempt: int
-    base: Versions
+    path: str = ""
+    rows: int = 0
+    bytes: int = 0
 
-    @property
-    def name(self) -> str:
-        """The transaction's id."""
-        return f"{self.run_id}/{self.step}/{self.bucket}/{self.attempt}"
-
-    def properties(self) -> CommitProperties:
-        """Return the metadata that Delta records with the commit."""
-        return CommitProperties(
-            max_commit_retries=_MOST_COMMITS,
-            app_transactions=[Transaction(self.name, 1, int(time.time() * 1000))],
-            custom_metadata={_MADE_BY: self.name},
+    def action(self) -> AddAction:
+        """Return the action that adds the file to a version."""
+        return AddAction(
+            path=self.path,
+            size=self.bytes,
+            partition_values={BUCKET: str(self.bucket)},
+            modification_time=int(time.time() * 1000),
+            data_change=True,
+            stats=msgspec.json.encode({"numRecords": self.rows}).decode(),
         )
-
-
-#: Packed rows that a step hands from one bucket to another.
-STAGED = pa.schema(
-    {
-        "run_id": pa.int64(),
-        "step": pa.string(),
-        "source": pa.int32(),
-        "target": pa.int32(),
-        "number": pa.int32(),
-        "data": pa.binary(),
-    }
-)
-
-
-def _threaded(batches: Iterable[pa.RecordBatch], errors: list[Exception]) -> Iterator[Any]:
-    """Yield batches from another thread: Delta cannot read in a thread that writes.
-
-    `errors` receives the original error, because Delta replaces it.
-    """
-    rest = iter(batches)
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            while (batch := thread.submit(next, rest, None).result()) is not None:
-                yield batch
-        except Exception as error:
-            errors.append(error)
-            raise
-
-
-def added_in(run_id: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add the column of the run to rows for a log."""
-    field = pa.field(ADDED_IN, pa.int64())
-    for batch in batches:
-        yield batch.append_column(field, pa.array([run_id] * batch.num_rows, pa.int64()))
 
 
 def _missing_columns(name: str, table: DeltaTable) -> list[Field]:
     names = {field.name for field in table.schema().fields}
     wanted = Schema.from_arrow(schema_of(name)).fields
     return [field for field in wanted if field.name not in names]
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    group: list[pa.RecordBatch] = []
+    for batch in batches:
+        group.append(conformed(batch, schema.names).cast(schema))
+        if sum(some.nbytes for some in group) > _ROW_GROUP:
+            yield pa.Table.from_batches(group, schema)
+            group = []
+    if group:
+        yield pa.Table.from_batches(group, schema)
 
 
 class Lake:
@@ -201,9 +170,12 @@ class Lake:
         except DeltaError:  # another process has just created it
             return self.open(name)
 
-    def versions(self) -> Versions:
-        """Return the newest version of each table."""
-        return {name: self.table(name).version() for name in (*TABLES, "staged")}
+    @cached_property
+    def files(self) -> PyFileSystem:
+        """All files of the lake, with Delta's credentials, retries and timeouts."""
+        return PyFileSystem(DeltaStorageHandler(self.root))
+
+    # Rows ----------------------------------------------------------------------------------------
 
     def batches(
         self, name: str, version: int | None, where: str, columns: Sequence[str] = ()
@@ -231,47 +203,75 @@ class Lake:
         """Count a table's rows."""
         return self.table(name, versions[name]).count() if name in versions else 0
 
-    def write(
-        self, name: str, where: str, batches: Iterable[pa.RecordBatch], commit: Commit
-    ) -> bool:
-        """Replace the rows that match a condition, once; return whether this call wrote them.
+    # Writes --------------------------------------------------------------------------------------
+
+    def write_file(self, name: str, bucket: int, batches: Iterable[pa.RecordBatch]) -> DataFile:
+        """Write a bucket's rows of a table into a new data file."""
+        schema = pa.schema([field for field in schema_of(name) if field.name != BUCKET])
+        rest = (batch for batch in batches if batch.num_rows)
+        if (first := next(rest, None)) is None:
+            return DataFile(name, bucket)
+        path, rows = f"{BUCKET}={bucket}/{uuid4().hex}.parquet", 0
+        with self.files.open_output_stream(f"{name}/{path}") as file:
+            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                for group in _row_groups(chain((first,), rest), schema):
+                    writer.write_table(group)
+                    rows += group.num_rows
+            size = file.tell()
+        return DataFile(name, bucket, path, rows, size)
+
+    def read_file(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+        """Read the rows of a data file, without their bucket."""
+        if file.path:
+            with self.files.open_input_file(f"{file.table}/{file.path}") as source:
+                yield from pq.ParquetFile(source).iter_batches()
+
+    def commit(self, name: str, start: int, files: Sequence[DataFile], *, replace: bool) -> int:
+        """Add data files to a version of a table, and return the new version.
+
+        `replace` replaces all rows of the files' buckets.
 
         Raises:
-            WriteConflict: another run's worker has written there since the base version.
+            WriteConflict: another driver has committed meanwhile.
         """
-        table = self.open(name, commit.base.get(name))
-        # Checks all commits up to `table`'s version, as Delta refuses conflicts with later ones.
-        if self.table(name).transaction_version(commit.name) is not None:
-            return False
-        errors: list[Exception] = []
-        made = _threaded(batches, errors)
+        base = self.restore(name, start)
+        table = self.table(name)
+        if table.version() != base:
+            raise WriteConflict(f"{name}: version {table.version()} follows {base}")
+        places = sorted({str(file.bucket) for file in files})
         try:
-            write_deltalake(
-                table,
-                pa.RecordBatchReader.from_batches(pa.schema(table.schema()), made),
-                mode="overwrite",
-                predicate=where,
-                writer_properties=_STAGED_WRITER if name == "staged" else _WRITER,
-                commit_properties=commit.properties(),
+            table.create_write_transaction(
+                [file.action() for file in files if file.path],
+                "overwrite" if replace else "append",
+                table.schema(),
+                [BUCKET],
+                [(BUCKET, "in", places)] if replace else None,
+                commit_properties=ONE_VERSION,
             )
         except CommitFailedError as error:
-            if self.table(name).transaction_version(commit.name) is not None:
-                return False  # another worker finished the same task
-            raise WriteConflict(f"{name}, {commit.name}: {error}") from error
-        except DeltaError:
-            if errors:
-                raise errors[0] from None
-            raise
-        return True
+            raise WriteConflict(f"{name}: {error}") from error
+        return base + 1
 
-    def replace(self, name: str, batches: Iterable[pa.RecordBatch], commit: Commit) -> bool:
-        """Replace a bucket's rows once."""
-        return self.write(name, f"{BUCKET} = {commit.bucket}", batches, commit)
+    def overwrite(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
+        """Replace all rows of a table, and return the new version.
 
-    def append(self, name: str, batches: Iterable[pa.RecordBatch], commit: Commit) -> bool:
-        """Add a run's rows of a bucket to a log once."""
-        where = f"{BUCKET} = {commit.bucket} AND {ADDED_IN} = {commit.run_id}"
-        return self.write(name, where, added_in(commit.run_id, batches), commit)
+        Raises:
+            WriteConflict: another driver has committed meanwhile.
+        """
+        table = self.open(name)
+        base = self.restore(name, table.version())
+        reader = pa.RecordBatchReader.from_batches(schema_of(name), batches)
+        try:
+            write_deltalake(
+                self.open(name, base),
+                reader,
+                mode="overwrite",
+                writer_properties=_WRITER,
+                commit_properties=ONE_VERSION,
+            )
+        except CommitFailedError as error:
+            raise WriteConflict(f"{name}: {error}") from error
+        return base + 1
 
     def sync_to_disk(self, since: Versions, until: Versions) -> None:
         """Wait until table versions newer than `since` are on disk."""
@@ -279,41 +279,6 @@ class Lake:
             for name, version in until.items():
                 if version > since.get(name, -1):
                     sync_table(Path(self.root, name), since.get(name, -1), version)
-
-    # Staged rows --------------------------------------------------------------------------------
-
-    def stage(self, rows: Iterable[tuple[int, int, bytes]], commit: Commit) -> bool:
-        """Stage packed values for buckets, once. Each row has a target, a number and a value."""
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            rest = iter(rows)
-            while some := list(islice(rest, _STAGED_AT_ONCE)):
-                targets, numbers, data = zip(*some, strict=True)
-                same = (commit.run_id, commit.step, commit.bucket)
-                columns = [*([x] * len(some) for x in same), targets, numbers, data]
-                arrays = [pa.array(x, of.type) for x, of in zip(columns, STAGED, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=STAGED)
-
-        where = f"run_id = {commit.run_id} AND step = '{commit.step}' AND source = {commit.bucket}"
-        return self.write("staged", where, batches(), commit)
-
-    def staged(self, run_id: int, step: str, **where_else: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield a step's staged rows (source, number, value) in any order, filtered by columns."""
-        more = "".join(f" AND {name} = {value}" for name, value in where_else.items())
-        where = f"run_id = {run_id} AND step = '{step}'{more}"
-        return self.rows("staged", None, where, ("source", "number", "data"))
-
-    def has_staged(self, commit: Commit) -> bool:
-        """Tell whether a bucket has finished a step."""
-        return self.table("staged").transaction_version(commit.name) is not None
-
-    def newest_staged(self) -> int:
-        """Return the newest run with staged rows, or 0."""
-        try:
-            commits = self.open("staged").history(_COMMITS_SEARCHED)
-        except TableNotFoundError:
-            return 0
-        return max(int(str(x.get(_MADE_BY, "0")).split("/")[0]) for x in commits)
 
     # Old versions ------------------------------------------------------------------------------
 
@@ -337,26 +302,19 @@ class Lake:
             if table.version() == restored + 1:
                 return restored + 1
 
-    def written_only_by(self, run_id: int, attempt: int, name: str, base: int, until: int) -> bool:
-        """Tell whether one attempt of a run made all commits between two versions."""
-        if base == until:
-            return True
-        # Newest first; Delta also returns commits after `until`.
-        commits = self.table(name, until).history(until - base)[base - until :]
-        made_by = [str(commit.get(_MADE_BY, "")).split("/") for commit in commits]
-        return len(commits) == until - base and all(
-            (by[0], by[-1]) == (str(run_id), str(attempt)) for by in made_by
-        )
+    def optimize(self, name: str, version: int) -> int:
+        """Merge each bucket's small files of a version; return the resulting version.
 
-    def optimize(self, name: str, commit: Commit) -> int:
-        """Merge each bucket's small files; return the resulting version."""
-        table = self.open(name)
-        with suppress(CommitFailedError):  # another writer committed first
+        Raises:
+            WriteConflict: another driver has committed meanwhile.
+        """
+        table = self.open(name, version)
+        try:
             table.optimize.compact(
-                max_concurrent_tasks=1,
-                writer_properties=_WRITER,
-                commit_properties=commit.properties(),
+                max_concurrent_tasks=1, writer_properties=_WRITER, commit_properties=ONE_VERSION
             )
+        except CommitFailedError as error:
+            raise WriteConflict(f"{name}: {error}") from error
         return table.version()
 
     def vacuum(self, name: str, keep: Collection[int | None], hours: int = 0) -> None:
@@ -376,13 +334,16 @@ class Lake:
             )
         self.open(name).create_checkpoint()
 
-    def files(self, name: str, version: int | None) -> dict[str, int]:
+    def drop(self, folder: str) -> None:
+        """Delete a folder beside the tables."""
+        if is_folder(self.root):
+            shutil.rmtree(Path(self.root, folder), ignore_errors=True)
+        else:
+            with suppress(FileNotFoundError):
+                self.files.delete_dir(folder)
+
+    def data_files(self, name: str, version: int | None) -> dict[str, int]:
         """Return the files of a table at a version, with their sizes in bytes."""
         files = self.table(name, version).get_add_actions(flatten=True)
         paths, sizes = (files.column(x).to_pylist() for x in ("path", "size_bytes"))
         return {f"{name}/{path}": size for path, size in zip(paths, sizes, strict=True)}
-
-    def drop_staged(self, until: int) -> None:
-        """Delete the staged rows of runs up to `until`."""
-        with suppress(CommitFailedError):  # a late worker has written; a later run repeats this
-            self.open("staged").delete(f"run_id <= {until}")

@@ -134,10 +134,9 @@ def versions(lake: Path) -> dict[str, int]:
 
 def staged(lake: Path, run_id: int = 1) -> int:
     """How many buckets have handed over what they read."""
-    if not (lake / "staged").exists():
-        return 0
-    sources = Lake(str(lake)).batches("staged", None, f"run_id = {run_id} AND step = 'read'")
-    return len({row["source"] for batch in sources for row in batch.to_pylist()})
+    folders = [run.folder for run in Ledger(Lake(str(lake))).runs() if run.run_id == run_id]
+    files = [file for folder in folders for file in (lake / "steps" / folder).glob("mirror-*")]
+    return len({file.name.split("-")[1] for file in files if "#" not in file.name})
 
 
 def rows(lake: Path, name: str, pinned: Mapping[str, int] | None = None) -> Rows:

@@ -12,7 +12,7 @@ from nftsync.lake.copies import put_runs
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.rows import BUCKET, TABLES, from_database, to_mirror
 from nftsync.lake.setup import create_tables
-from nftsync.lake.storage import Commit, Lake, added_in
+from nftsync.lake.storage import Lake
 from nftsync.store.mirror import Mirror
 from nftsync.store.schema import reading
 from tests.kit.lake_cluster import environment
@@ -24,13 +24,11 @@ def lake_of(database: Path, folder: Path, buckets: int = 2) -> str:
     create_tables(lake)
     ledger = Ledger(lake)
     run = ledger.begin("", buckets, 0.0)
-    commit = Commit(run.run_id, "test", 0, 0, {})
+    run.versions = {}
     with reading(database) as connection:
-        for name, table in TABLES.items():
-            rows = from_database(connection, name, buckets)
-            lake.write(name, "true", added_in(run.run_id, rows) if table.log else rows, commit)
+        for name in TABLES:
+            run.versions[name] = lake.overwrite(name, from_database(connection, name, buckets))
         (ended,) = connection.execute("SELECT max(finished_at) FROM sync_runs").fetchone()
-    run.versions = {name: at for name, at in lake.versions().items() if name in TABLES}
     run.status, run.finished_at = "ok", ended or run.started_at
     run.started_at = run.finished_at
     ledger.save(run)
@@ -65,11 +63,11 @@ def stopped(code: str, url: str, number: int, changes: int, below: str = "") -> 
     ).returncode
 
 
-def write(lake: Lake, name: str, rows: pa.Table, bucket: int, run: int) -> None:
-    """Put rows into a bucket of a table."""
-    commit = Commit(run, "test", bucket, 0, {})
-    put = lake.append if TABLES[name].log else lake.replace
-    put(name, rows.to_batches(), commit)
+def write(lake: Lake, name: str, rows: pa.Table, bucket: int) -> int:
+    """Put rows into a bucket of a table; the new version."""
+    file = lake.write_file(name, bucket, rows.to_batches())
+    newest = lake.open(name).version()
+    return lake.commit(name, newest, [file], replace=not TABLES[name].log)
 
 
 def one_file(url: str, path: Path) -> Path:

@@ -22,10 +22,11 @@ from nftsync.errors import InputError, StoreError, SyncRunning
 from nftsync.lake.compacting import compact_lake
 from nftsync.lake.frames import pinned
 from nftsync.lake.ledger import Ledger
-from nftsync.lake.rows import TABLES, schema_of
+from nftsync.lake.rows import schema_of
 from nftsync.lake.run import runs_of
 from nftsync.lake.setup import create_tables
-from nftsync.lake.storage import Commit, Lake
+from nftsync.lake.staged import StagedFiles
+from nftsync.lake.storage import Lake
 from nftsync.times import now
 from tests.kit.database import Builder, at, wallet_id
 from tests.kit.lake_cluster import Cluster
@@ -52,22 +53,19 @@ def add_run(lake: Lake, number: int, ended: str) -> None:
     """A run that loses some balances, and tells of it in many small files."""
     ledger = Ledger(lake)
     run = ledger.begin("", None, 0.0)
-    base = {name: lake.restore(name, run.start[name]) for name in TABLES}
+    run.versions = dict(run.start)
     for bucket in range(BUCKETS):
-        commit = Commit(run.run_id, "apply", bucket, run.attempt, base)
-        here = f"bucket = {bucket}"
-        held = list(lake.batches("balances", run.start["balances"], here))
-        lake.replace("balances", [each.slice(min(1, each.num_rows)) for each in held], commit)
-        gone = held[0].slice(0, 1).to_pylist()[0]
+        held = pa.Table.from_batches(
+            lake.batches("balances", run.start["balances"], f"bucket = {bucket}")
+        )
+        run.versions["balances"] = write(lake, "balances", held.slice(1), bucket)
+        gone = held.slice(0, 1).to_pylist()[0]
         schema = schema_of("balance_changes")
         change = {name: gone.get(name) for name in schema.names}
         change |= {"change_id": 10 * number + bucket, "old_amount": gone["amount"], "baseline": 0}
         change |= {"new_amount": None, "observed_at": ended, "run_id": number}
-        batch = pa.RecordBatch.from_pylist([change], schema)
-        lake.append("balance_changes", [batch], commit)
-        lake.stage([(bucket, 0, b"read")], commit._replace(base={}))
-    versions = lake.versions()
-    run.versions = {name: versions[name] for name in TABLES}
+        rows = pa.Table.from_pylist([change], schema)
+        run.versions["balance_changes"] = write(lake, "balance_changes", rows, bucket)
     run.status, run.started_at, run.finished_at = "ok", ended, ended
     run.greatest_change = 10 * number + BUCKETS
     ledger.save(run)
@@ -137,9 +135,11 @@ def test_each_bucket_is_one_file_and_nothing_else_is_left(
 ) -> None:
     """What died runs wrote goes at once, and what was never part of a table after a day."""
     lake = Lake(url)
-    commit = Commit(9, "apply", 0, 0, {})
-    lake.append("past_states", [], commit)
-    write(lake, "balances", next_rows(lake), 0, 9)
+    write(lake, "past_states", schema_of("past_states").empty_table(), 0)
+    write(lake, "balances", next_rows(lake), 0)
+    earlier = Path(url, "staged", "run_id=1")
+    earlier.mkdir(parents=True)
+    (earlier / "reads.parquet").write_text("of a release that staged rows in a table")
     young, old = (Path(url, "balances", "bucket=0", f"{name}.parquet") for name in "ab")
     for path in (young, old):
         path.write_text("of a writer that has not ended")
@@ -150,8 +150,9 @@ def test_each_bucket_is_one_file_and_nothing_else_is_left(
     assert (done["runs_kept"], done["runs_let_go"]) == ([RUNS], [*range(1, RUNS)])
     assert rows(url) == before
     assert (young.exists(), old.exists()) == (True, False)
+    assert not earlier.parent.exists()
     files = [path for path in stored(url) if path != young]
-    known = (Lake(url).files(name, at) for name, at in pinned(url).versions.items())
+    known = (Lake(url).data_files(name, at) for name, at in pinned(url).versions.items())
     assert {str(path) for path in files} == {f"{url}/{path}" for each in known for path in each}
     assert len({path.parent for path in files}) == len(files) == done["files_after"]
     assert done["files_before"] > done["files_after"]
@@ -175,16 +176,15 @@ def test_an_interrupted_run_can_be_resumed_afterwards(url: str) -> None:
     """A run that had read keeps its reads, and begins where the rows are now."""
     lake, ledger = Lake(url), Ledger(Lake(url))
     run = ledger.begin("", None, 0.0)
-    commit = Commit(run.run_id, "read", 0, 0, {})
-    lake.stage([(0, 0, b"answers")], commit)
-    write(lake, "balances", next_rows(lake), 0, run.run_id)  # half of what it writes
+    staged = StagedFiles(lake.files, run.folder)
+    staged.write("mirror-0-x", [b"answers"])
+    write(lake, "balances", next_rows(lake), 0)  # half of what it writes
     before = rows(url)
     compact_lake(url, NONE, takeover_after=0.0)
     again = Ledger(lake).begin("", None, 0.0, resume=True)
     assert (again.run_id, again.attempt) == (run.run_id, run.attempt + 1)
     assert again.start == pinned(url).versions
-    assert list(lake.staged(run.run_id, "read")) == [(0, 0, b"answers")]
-    assert lake.has_staged(commit)
+    assert (staged.names(), staged.read("mirror-0-x")) == (["mirror-0-x"], b"answers")
     assert {name: lake.restore(name, at) for name, at in again.start.items()}
     assert rows(url) == before
 

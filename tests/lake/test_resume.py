@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LedgerTable
 from nftsync.lake.rows import bucket_of
 from nftsync.lake.storage import Lake
 from tests.kit.lake_cluster import Cluster, check_lake, driver, held, staged
@@ -155,10 +156,25 @@ def test_resume_with_other_wallets_starts_a_new_run_and_says_so(
     assert amounts(lake) == ["2"] * 5
 
 
+def test_a_run_that_an_earlier_version_started_is_not_resumed(
+    lake: Path, interrupted: str, sync: Sync, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It staged its reads in a table."""
+    ledger = LedgerTable(Lake(str(lake)))
+    table, runs = ledger.open()
+    runs[-1].folder = ""
+    ledger.write(table, runs)
+    outcome = sync("--resume", "--json")
+    assert (outcome.code, outcome.json["run_id"]) == (0, 2), outcome.err
+    assert "Run 1 was started by an earlier version" in caplog.text
+    assert amounts(lake) == ["2"] * len(WALLETS)
+    check_lake(lake)
+
+
 def test_resume_of_reads_that_are_damaged_is_refused_in_one_line(
     lake: Path, interrupted: str, sync: Sync
 ) -> None:
-    for file in (lake / "staged").glob("run_id=1/step=read/*.parquet"):
+    for file in (lake / "steps").glob("*/mirror-*"):
         file.write_bytes(file.read_bytes()[:-100])
     outcome = sync("--resume")
     refused(outcome, 1, "damaged or missing", "without --resume")

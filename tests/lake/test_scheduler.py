@@ -232,4 +232,4 @@ def test_a_worker_that_freezes_while_it_sends_a_result_delays_no_signal(tmp_path
                 raise Interrupted
 
         with pytest.raises(Interrupted):
-            list(each_bucket(client, lambda _bucket: Freezing(), [0], check))
+            list(each_bucket(client, lambda _bucket, _: Freezing(), {0: None}, check))

@@ -1,111 +1,77 @@
-"""Workers that write the same bucket: each write is there once, or was refused."""
+"""Drivers and workers that write at once: each version has the rows of one commit."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable
+import pytest
 
-from nftsync.lake.applying import ApplyReport, apply_bucket
-from nftsync.lake.reading import ReadReport, read_bucket, reads_of
+from nftsync.errors import StoreError
+from nftsync.lake.publishing import PublishReport, publish_bucket
 from nftsync.lake.rows import TABLES, schema_of
 from nftsync.lake.run_spec import RunSpec
 from nftsync.lake.setup import create_tables
-from nftsync.lake.storage import Commit, Lake, WriteConflict
+from nftsync.lake.staged import StagedFiles, StagedPart
+from nftsync.lake.storage import Lake, WriteConflict
+from nftsync.lake.syncing import SyncReport, plan_name, staged_reports, sync_bucket
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.rate_limit import GiveUpRule
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
 from tests.kit.worlds import PATIENCE
 
-WRITERS, TIMES = 4, 3
+WRITERS, TIMES = 4, 5
 
 
-def together(work: Callable[[int], Any], count: int) -> list[Any]:
-    """Do the same several times at once; what each returned."""
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(work, range(count)))
-
-
-def test_of_writers_that_fight_for_a_bucket_none_loses_or_doubles_a_row(tmp_path: Path) -> None:
+def test_of_drivers_that_commit_at_once_each_version_has_the_rows_of_one(tmp_path: Path) -> None:
+    """All start from one version: what others committed since is not in theirs."""
     lake = Lake(str(tmp_path / "lake"))
     create_tables(lake)
-    all_have_read = threading.Barrier(WRITERS, timeout=PATIENCE)
+    start = threading.Barrier(WRITERS, timeout=PATIENCE)
 
-    def write(me: int) -> int:
-        """Add rows, each to what was just read, and begin anew where it was overtaken."""
-        own, attempt = Lake(lake.url), 0
+    def write(me: int) -> list[tuple[int, str]]:
+        own, done = Lake(lake.url), []
         for turn in range(TIMES):
-            while True:
-                version = own.open("removals").version()
-                batches = own.batches("removals", version, "bucket = 1")
-                rows = [row for batch in batches for row in batch.to_pylist()]
-                row = {"bucket": 1, "wallet_id": str(me), "token_id": str(turn)}
-                rows.append(dict.fromkeys(schema_of("removals").names) | row)
-                batch = pa.RecordBatch.from_pylist(rows, schema_of("removals"))
-                if not attempt:
-                    all_have_read.wait()
-                attempt += 1
-                try:
-                    commit = Commit(me, "apply", 1, attempt, {"removals": version})
-                    assert own.replace("removals", [batch], commit)
-                    break
-                except WriteConflict:
-                    pass
-        return attempt - TIMES
+            row = {"wallet_id": f"{me}.{turn}", "token_id": "", "held": 1}
+            rows = pa.Table.from_pylist([row], schema_of("removals"))
+            file = own.write_file("removals", 1, rows.to_batches())
+            start.wait()
+            try:
+                done.append((own.commit("removals", 0, [file], replace=True), row["wallet_id"]))
+            except WriteConflict:
+                continue
+        return done
 
-    refused = together(write, WRITERS)
-    found = sorted(lake.rows("removals", None, "true", ("wallet_id", "token_id")))
-    assert found == [(str(me), str(turn)) for me in range(WRITERS) for turn in range(TIMES)]
-    assert lake.open("removals").version() == WRITERS * TIMES
-    assert sum(refused) >= WRITERS - 1
+    with ThreadPoolExecutor(WRITERS) as threads:
+        done = [one for some in threads.map(write, range(WRITERS)) for one in some]
+    assert len(done) >= TIMES
+    assert max(Counter(version for version, _ in done).values()) == 1
+    for version, name in done:
+        assert list(lake.rows("removals", version, "true", ("wallet_id",))) == [(name,)]
 
 
-class Between(Lake):
-    """A lake into which another worker puts the same step, just when it was looked for."""
-
-    other: Lake | None = None
-
-    def table(self, name: str, version: int | None = None) -> DeltaTable:
-        table = super().table(name, version)
-        other, self.other = self.other, None
-        if other is not None:
-            assert other.stage([(0, 0, b"theirs")], STEP)
-        return table
-
-
-STEP = Commit(1, "read", 0, 0, {})
-
-
-def test_a_step_that_is_written_while_it_is_looked_for_is_written_once(tmp_path: Path) -> None:
-    lake = Between(str(tmp_path / "lake"))
-    create_tables(lake)
-    lake.other = Lake(lake.url)
-    assert not lake.stage([(0, 0, b"ours")], STEP)
-    assert list(lake.staged(1, "read")) == [(0, 0, b"theirs")]
-
-
-def test_later_commits_do_not_change_who_wrote_the_commits_before_them(tmp_path: Path) -> None:
+def test_a_file_that_no_commit_names_is_in_no_version(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     create_tables(lake)
+    rows = pa.Table.from_pylist([{"wallet_id": "w", "token_id": "t"}], schema_of("removals"))
+    one, other = (lake.write_file("removals", n, rows.to_batches()) for n in (1, 2))
+    version = lake.commit("removals", 0, [one], replace=True)
+    assert list(lake.rows("removals", version, "true", ("bucket",))) == [(1,)]
+    assert [batch.num_rows for batch in lake.read_file(other)] == [1]
 
-    def write(run_id: int, attempt: int) -> int:
-        commit = Commit(run_id, "apply", 0, attempt, {})
-        assert lake.replace("removals", [], commit)
-        return lake.open("removals").version()
 
-    base = write(1, 0)
-    until = write(2, 1)
-    write(3, 0)
-    assert lake.written_only_by(2, 1, "removals", base, until)
-    assert not lake.written_only_by(2, 0, "removals", base, until)
-    assert not lake.written_only_by(2, 1, "removals", base - 1, until)
-    assert not lake.written_only_by(2, 1, "removals", base, until + 1)
+def test_staged_files_of_any_size_are_read_as_they_were_written(tmp_path: Path) -> None:
+    staged = StagedFiles(Lake(str(tmp_path)).files, "run-1")
+    pieces = [b"", b"a", bytes(range(256)) * 12_000, b"z"]
+    staged.write("one", pieces)
+    assert staged.read("one") == b"".join(pieces)
+    assert staged.read_part(StagedPart("one", 1, 300)) == pieces[2][:300]
+    assert staged.names() == ["one"]
 
 
 def spec_of(lake: Lake, provider: Provider, wallets: int) -> RunSpec:
@@ -114,25 +80,26 @@ def spec_of(lake: Lake, provider: Provider, wallets: int) -> RunSpec:
     spec = RunSpec(
         url=lake.url,
         run_id=1,
+        folder="run-1",
         buckets=1,
         planned=True,
         start=dict.fromkeys(TABLES, 0),
         greatest_sequence=0,
         config=ClientConfig(base_url=provider.url),
         applied_at="2026-01-01T00:00:00.000000Z",
-        first_change=[1],
-        first_state=[1],
+        first_change={0: 1},
+        first_state={0: 1},
     )
     lines = msgspec.msgpack.encode([(wallet(number), None, None) for number in range(wallets)])
-    lake.stage([(0, 0, lines)], spec.commit("plan", 0))
+    spec.staged.write(plan_name(0), [lines])
     return spec
 
 
-def read(spec: RunSpec) -> ReadReport:
-    return read_bucket(spec, 0, None, threading.Event(), GiveUpRule())
+def read(spec: RunSpec) -> SyncReport:
+    return sync_bucket(spec, 0, None, threading.Event(), GiveUpRule())
 
 
-def test_a_bucket_that_two_workers_read_is_reported_by_what_is_kept(
+def test_of_a_bucket_that_two_workers_read_each_report_names_its_own_reads(
     provider: Provider, tmp_path: Path
 ) -> None:
     spec = spec_of(Lake(str(tmp_path / "lake")), provider, 1)
@@ -145,25 +112,43 @@ def test_a_bucket_that_two_workers_read_is_reported_by_what_is_kept(
     many = balances(*(entry(token(number)) for number in range(9)))
     provider.on(f"/v1/wallets/{wallet(0)}/nft-balances", meanwhile, reply(many))
     reports.append(read(spec))
-    assert reports[0] == reports[1]
-    (batch,) = reads_of(spec, 0)
-    assert reports[1].changes >= len(getattr(batch[0], "entries", ())) == 9
+    published = [publish_bucket(spec, 0, report.file) for report in reports]
+    assert [report.counts.balances_added for report in published] == [9, 0]
+    assert staged_reports(spec.lake, spec.staged, 1)[0].file in {x.file for x in reports}
 
 
-def test_one_task_that_several_workers_are_given_is_done_once(
-    provider: Provider, tmp_path: Path
-) -> None:
+def test_a_repeated_step_writes_the_same_rows(provider: Provider, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     for number in range(20):
         provider.holds(wallet(number), *(entry(token(5 * number + n)) for n in range(5)))
     spec = spec_of(lake, provider, 20)
-    read(spec)
-    spec = msgspec.structs.replace(spec, config=None, base=lake.versions())
+    report = read(spec)
 
-    def apply(driver: int) -> ApplyReport:  # each driver's worker opens its own tables
-        return apply_bucket(msgspec.structs.replace(spec, driver=str(driver)), 0)
+    def rows(published: PublishReport) -> dict[str, list[Any]]:
+        return {
+            file.table: [row for batch in lake.read_file(file) for row in batch.to_pylist()]
+            for file in published.files
+        }
 
-    one, other = together(apply, 2)
-    assert one == other
-    for name, count in {"balances": 100, "balance_changes": 100, "wallets": 20}.items():
-        assert (lake.open(name).count(), lake.open(name).version()) == (count, 1), name
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(lambda _: publish_bucket(spec, 0, report.file), range(2))
+    assert rows(one) == rows(other)
+    assert {name: len(found) for name, found in rows(one).items() if found} == {
+        "wallets": 20,
+        "present_states": 20,
+        "balances": 100,
+        "balance_changes": 100,
+        "known_tokens": 100,
+    }
+    assert {row["observed_at"] for row in rows(one)["balance_changes"]} == {spec.applied_at}
+
+
+@pytest.mark.parametrize("kept", [0, 7, 50, -1])
+def test_a_cut_off_file_of_reads_is_refused(kept: int, provider: Provider, tmp_path: Path) -> None:
+    provider.holds(wallet(0), entry(token(1)))
+    spec = spec_of(Lake(str(tmp_path / "lake")), provider, 1)
+    report = read(spec)
+    (path,) = tmp_path.glob(f"lake/steps/*/{report.file}")
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(StoreError, match="damaged or missing"):
+        publish_bucket(spec, 0, report.file)

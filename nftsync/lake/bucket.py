@@ -1,0 +1,248 @@
+"""A bucket's mirror in a run: loaded when reads need its rows, and written if they changed.
+
+At first, the mirror has the wallets, their current states and the removals held for review. Reads
+that find a wallet unchanged need no more. Before other reads are applied, the mirror gets the
+balances of their wallets, and all balances of the tokens that they list.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nftsync.lake.rows import BUCKET, TABLES, chosen, from_mirror, rows_of, schema_of, to_mirror
+from nftsync.pull.read_file import Place, ReadFile
+from nftsync.pull.reads import Read, Reader, Task, weight
+from nftsync.records import WalletRead
+from nftsync.store.database import over_keys
+from nftsync.store.history import DAY
+from nftsync.times import now, shifted
+
+if TYPE_CHECKING:
+    from nftsync.lake.run_spec import RunSpec
+    from nftsync.lake.storage import DataFile
+    from nftsync.store.mirror import Mirror
+
+_MISSING = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT token_id FROM tokens)"
+#: Columns with the time of a change.
+_TIMES = {"held_since", "first_seen_at", "updated_at", "observed_at"}
+
+
+class Bucket:
+    """Rows of a bucket in a mirror, and the data files that a run writes from it.
+
+    Attributes:
+        owners: the wallets whose balances the mirror has.
+    """
+
+    def __init__(self, spec: RunSpec, number: int, owners: Iterable[str] = ()) -> None:
+        self._spec = spec
+        self._number = number
+        self._tokens: set[str] = set()
+        self.owners = set(owners)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the lake has no balances so far."""
+        return not self._spec.start.get("balances")
+
+    def fill(self, connection: sqlite3.Connection) -> None:
+        """Load the rows that every run needs."""
+        spec = self._spec
+        for name in ("wallets", "present_states"):
+            to_mirror(connection, name, self._rows(name))
+        removals = list(self._rows("removals"))
+        self._load_tokens(connection, _ids(removals))
+        to_mirror(connection, "removals", removals)
+        # Rows of no wallet: new numbers and times then follow those of all buckets.
+        connection.execute(
+            "INSERT INTO balance_change_rows"
+            " (change_id, wallet_no, token_no, observed_at, baseline) VALUES (?, 0, 0, ?, 0)",
+            (spec.greatest_change + 1, spec.not_before),
+        )
+        connection.execute(
+            "INSERT INTO wallet_state_rows VALUES (?, 0, '', '', 0, '', NULL, ?)",
+            (spec.greatest_state + 1, spec.not_before),
+        )
+        connection.execute(
+            "UPDATE mirror_state SET greatest_sequence = ?", (spec.greatest_sequence,)
+        )
+
+    def load(self, mirror: Mirror, wallets: set[str], tokens: set[str]) -> None:
+        """Load the balances of wallets and of tokens, and the wallets' changes of the last day."""
+        wallets, tokens = wallets - self.owners, tokens - self._tokens
+        if not self.is_new and (wallets or tokens):
+            earlier = pa.array(self.owners, pa.string()), pa.array(self._tokens, pa.string())
+            own, listed = pa.array(wallets, pa.string()), pa.array(tokens, pa.string())
+            balances = []
+            for batch in self._rows("balances"):
+                wanted, loaded = (
+                    pc.or_(
+                        pc.is_in(batch.column("wallet_id"), value_set=of_wallets),
+                        pc.is_in(batch.column("token_id"), value_set=of_tokens),
+                    )
+                    for of_wallets, of_tokens in ((own, listed), earlier)
+                )
+                balances.append(batch.filter(pc.and_not(wanted, loaded)))
+            since = max(shifted(now(), -DAY), self._spec.approved_at)
+            recent = self._rows("balance_changes", f"observed_at > '{since}' AND baseline = 0")
+            changes = [chosen(batch, "wallet_id", own) for batch in recent]
+            with mirror.transaction() as transaction:
+                connection = transaction.connection
+                self._load_tokens(connection, tokens | _ids(balances) | _ids(changes))
+                to_mirror(connection, "balances", balances)
+                to_mirror(connection, "balance_changes", changes)
+        self.owners |= wallets
+        self._tokens |= tokens
+
+    def _load_tokens(self, connection: sqlite3.Connection, ids: set[str]) -> None:
+        if missing := [row[0] for row in over_keys(connection, _MISSING, ids)]:
+            some = pa.array(missing, pa.string())
+            rows = (chosen(batch, "token_id", some) for batch in self._rows("known_tokens"))
+            to_mirror(connection, "known_tokens", rows)
+
+    def _rows(self, name: str, where: str = "true") -> Iterator[pa.RecordBatch]:
+        if version := self._spec.start.get(name):  # version 0 has no rows
+            where = f"{BUCKET} = {self._number} AND {where}"
+            yield from self._spec.lake.batches(name, version, where)
+
+    def removals_changed(self, connection: sqlite3.Connection) -> bool:
+        """Tell whether the mirror has other removals than the lake."""
+        names = schema_of("removals").names[1:]
+        before = {row for batch in self._rows("removals") for row in rows_of(batch, names)}
+        return before != set(connection.execute(TABLES["removals"].select))
+
+    # Writes --------------------------------------------------------------------------------------
+
+    def write(
+        self, connection: sqlite3.Connection, names: Sequence[str], at: str
+    ) -> list[DataFile]:
+        """Write tables into data files; `at` is the time of the mirror's changes."""
+        write, number = self._spec.lake.write_file, self._number
+        return [write(name, number, self._new_rows(connection, name, at)) for name in names]
+
+    def _new_rows(
+        self, connection: sqlite3.Connection, name: str, at: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield a table's rows after the run; of a log, only the new rows."""
+        rows = self.settled(from_mirror(connection, name, self._number), at)
+        if name == "balances":
+            owners = pa.array(self.owners, pa.string())
+            others = (chosen(x, "wallet_id", owners, others=True) for x in self._rows(name))
+            return chain(others, (chosen(batch, "wallet_id", owners) for batch in rows))
+        if name == "known_tokens":
+            ids = [row[0] for row in connection.execute("SELECT token_id FROM tokens")]
+            some = pa.array(ids, pa.string())
+            return chain((chosen(x, "token_id", some, others=True) for x in self._rows(name)), rows)
+        if name == "balance_changes":
+            first = self._spec.first_change[self._number]
+            return (
+                batch.filter(pc.greater_equal(batch.column("change_id"), first)) for batch in rows
+            )
+        return rows
+
+    def settled(self, batches: Iterable[pa.RecordBatch], at: str) -> Iterator[pa.RecordBatch]:
+        """Give changes the run's time, and this bucket's numbers."""
+        spec = self._spec
+        numbers = {
+            "change_id": (spec.greatest_change + 1, spec.first_change[self._number]),
+            "state_id": (spec.greatest_state + 1, spec.first_state[self._number]),
+        }
+        for batch in batches:
+            columns = []
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if name in _TIMES:
+                    column = pc.if_else(pc.equal(column, at), spec.applied_at, column)
+                elif name in numbers:
+                    last, first = numbers[name]
+                    own = pc.add(column, first - 1 - last)
+                    column = pc.if_else(pc.greater(column, last), own, column)
+                columns.append(column)
+            yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _ids(batches: Iterable[pa.RecordBatch]) -> set[str]:
+    return {token for batch in batches for token in batch.column("token_id").to_pylist()}
+
+
+class LoadingReader(Reader[Task, Read]):
+    """Reader that delays reads until the mirror has the rows that they may change."""
+
+    def __init__(self, reader: Reader[Task, Read], bucket: Bucket, mirror: Mirror) -> None:
+        super().__init__()
+        self._reader = reader
+        self._bucket = bucket
+        self._mirror = mirror
+        self._file = ReadFile()
+        self._delayed: list[Place] = []
+        self._loaded: list[Place] = []
+        self._wallets: set[str] = set()
+        self._listed: set[str] = set()
+        self._stopped = False
+
+    @property
+    def reason(self) -> str | None:
+        """See `Reader`."""
+        return self._reader.reason
+
+    @property
+    def idle(self) -> bool:
+        """See `Reader`."""
+        return self._reader.idle and not (self._delayed or self._loaded)
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """See `Reader`."""
+        self._reader.submit(tasks)
+
+    def submit_some(self, tasks: Iterator[Task]) -> bool:
+        """See `Reader`."""
+        return self._reader.submit_some(tasks)
+
+    def take(self, entries: int, *, timeout: float) -> list[Read]:
+        """See `Reader`."""
+        if not self._loaded:
+            reads = self._reader.take(entries, timeout=timeout)
+            if self._bucket.is_new:
+                self._bucket.owners |= {x.wallet_id for x in reads if isinstance(x, WalletRead)}
+                return reads
+            ready = [read for read in reads if not self._delay(read)]
+            if ready or not self._reader.idle:
+                return ready
+            self._load()
+        reads = []
+        while self._loaded and entries > 0:
+            reads.append(self._file.read(self._loaded.pop()))
+            entries -= weight(reads[-1])
+        return reads
+
+    def _delay(self, read: Read) -> bool:
+        if not isinstance(read, WalletRead) or read.outcome in {"unchanged", "failed"}:
+            return False
+        if self._stopped:  # the mirror is discarded
+            return True
+        self._delayed.append(self._file.add(read))
+        self._wallets.add(read.wallet_id)
+        self._listed.update(entry[0] for entry in read.entries)
+        return True
+
+    def _load(self) -> None:
+        self._bucket.load(self._mirror, self._wallets, self._listed)
+        self._wallets, self._listed = set(), set()
+        self._loaded, self._delayed = self._delayed[::-1], []
+
+    def stop(self) -> None:
+        """See `Reader`. Delayed reads are lost."""
+        self._stopped = True
+        self._reader.stop()
+        self._delayed.clear()
+        self._loaded.clear()
+
+    def close(self) -> None:
+        """See `Reader`."""
+        self._reader.close()
+        self._file.close()

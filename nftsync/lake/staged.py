@@ -1,0 +1,75 @@
+"""Files that the steps of a run hand over to later steps, in a folder of the run.
+
+Tasks choose new names, so no file ever changes. Drivers learn the names from the tasks' reports, or
+after a takeover from the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyarrow.fs import FileSelector
+
+if TYPE_CHECKING:
+    from pyarrow import Buffer
+    from pyarrow.fs import FileSystem
+
+#: The folder of all runs, beside the tables, and the table that earlier releases used.
+STEPS = "steps"
+EARLIER_STEPS = "staged"
+#: Delta accepts only writes by way of a larger buffer, in bytes.
+_AT_ONCE = 1 << 19
+_BUFFER = 2 * _AT_ONCE
+
+
+class StagedPart(NamedTuple):
+    """A part of a staged file: its first byte and its length in bytes."""
+
+    file: str
+    start: int
+    length: int
+
+
+class StagedFiles:
+    """The staged files of one run.
+
+    Attributes:
+        folder: the run's folder.
+    """
+
+    def __init__(self, files: FileSystem, run: str) -> None:
+        """Name the folder of a run; nothing is opened."""
+        self.folder = f"{STEPS}/{run}"
+        self._files = files
+
+    def write(self, name: str, pieces: Iterable[bytes | Buffer]) -> None:
+        """Write a file, which appears once it is complete."""
+        path = f"{self.folder}/{name}"
+        with self._files.open_output_stream(path, buffer_size=_BUFFER) as file:
+            for piece in pieces:
+                view = memoryview(piece)
+                for start in range(0, len(view), _AT_ONCE):
+                    file.write(view[start : start + _AT_ONCE])
+
+    def read(self, name: str) -> bytes:
+        """Return a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        with self._files.open_input_file(f"{self.folder}/{name}") as file:
+            content: bytes = file.read()
+            return content
+
+    def read_part(self, part: StagedPart) -> bytes:
+        """Return a part of a file."""
+        with self._files.open_input_file(f"{self.folder}/{part.file}") as file:
+            file.seek(part.start)
+            content: bytes = file.read(part.length)
+            return content
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        selector = FileSelector(self.folder, allow_not_found=True)
+        return sorted(info.base_name for info in self._files.get_file_info(selector))
