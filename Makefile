@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help reference demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills watchkills flips constraints bench clean
+.PHONY: help reference demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds watchkills flips constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -92,6 +92,9 @@ powercuts: $(READY_DEV)  ## a serve under load and a lake sync lose power at man
 
 lakekills: $(READY_DEV)  ## workers and drivers of a lake are killed at many moments, with seeds; KILLS=20 SEEDS=1
 	$(BIN)/python -m tests.nightly.chaos --kills $(or $(KILLS),20) --seeds $(or $(SEEDS),1)
+
+lakerounds: $(READY_DEV)  ## rounds of random changes: a lake and a database have the same rows; ROUNDS=26 SEEDS=3
+	$(BIN)/python -m tests.nightly.lake_rounds --rounds $(or $(ROUNDS),26) --seeds $(or $(SEEDS),3)
 
 watchkills: $(READY_DEV)  ## a serve that sends alerts is killed at many moments; KILLS=200
 	$(BIN)/python -m tests.nightly.watch_kills --kills $(or $(KILLS),200)

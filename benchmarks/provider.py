@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nftsync.sandbox.generator import generate
+from nftsync.sandbox.world import World
 
 ECHO_MODULE = Path("/usr/lib/nginx/modules/ngx_http_echo_module.so")
 MOST_FILES = 16_384  # that the server has open at once
@@ -64,7 +65,13 @@ def write_world(folder: Path, wallets: int, nfts: int, seed: int = 1) -> list[st
     """Write a made-up world as static files; return its wallets' ids."""
     # Only the fields of the provider's document, as in all earlier measurements.
     base = "http://127.0.0.1"
-    world = generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base, traits=False)
+    return write_bodies(
+        folder, generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base, traits=False)
+    )
+
+
+def write_bodies(folder: Path, world: World) -> list[str]:
+    """Write the responses of a world as static files; return its wallets' ids."""
     for wallet in world.wallets():
         file = body_file(folder, wallet)
         file.parent.mkdir(parents=True)

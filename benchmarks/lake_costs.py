@@ -1,0 +1,218 @@
+"""Costs of a lake, in comparison with a database.
+
+    python -m benchmarks.lake_costs compare --wallets 52895 --nfts 3
+    python -m benchmarks.lake_costs compare --workers 1 2 --latency-ms 20
+    python -m benchmarks.lake_costs requests --buckets 64 256
+    python -m benchmarks.lake_costs two --package ../before
+
+Seconds are of whole commands. CPU seconds are of all processes of a command, including Dask's
+workers. With `--package DIR`, the command of another checkout (DIR/.venv/bin/nftsync) runs in turn
+with the command of this environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import Request, urlopen
+
+from benchmarks.provider import static_provider, write_bodies, write_world
+from nftsync.sandbox.world import World
+
+S3_SERVER = Path(__file__).parents[1] / "tests/lake/s3_server.py"
+RUNS = ("first", "unchanged")
+#: Variables of the shell that would change a measurement.
+FOREIGN = re.compile(r"NFTSYNC_|AWS_|PYTHONDONTWRITEBYTECODE$|\w+_proxy$", re.IGNORECASE)
+
+
+class Cost(NamedTuple):
+    """Elapsed seconds and CPU seconds of a command."""
+
+    seconds: float
+    cpu: float
+
+
+class Setup(NamedTuple):
+    """Options, the path of each package's `nftsync`, and the environment of its commands."""
+
+    options: argparse.Namespace
+    programs: dict[str, Path]
+    environment: dict[str, str]
+    folder: Path
+
+
+def children_cpu() -> float:
+    """CPU seconds of the processes that this process has waited for, and of their children."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def sync(setup: Setup, package: str, run: str, *words: str | Path | int) -> Cost:
+    """Run a sync; exit if it fails, or if the run is not `first` or `unchanged` as expected."""
+    command = [str(setup.programs[package]), *map(str, words), "--json"]
+    os.sync()  # earlier writes must not keep the disk busy
+    cpu, began = children_cpu(), time.perf_counter()
+    done = subprocess.run(
+        command, env=setup.environment, cwd=setup.folder, capture_output=True, text=True
+    )
+    cost = Cost(time.perf_counter() - began, children_cpu() - cpu)
+    if done.returncode:
+        raise SystemExit(f"{package}: exit code {done.returncode}: {done.stderr[-300:]}")
+    wallets = json.loads(done.stdout)["wallets"]
+    if wallets["unchanged"] != (wallets["total"] if run == "unchanged" else 0):
+        raise SystemExit(f"{package}: not a run of kind {run}: {wallets}")
+    line = f"  {package}, {run}: {medians([cost])}: {' '.join(command[1:-1])}"
+    print(line, file=sys.stderr, flush=True)
+    return cost
+
+
+def warm_up(setup: Setup) -> None:
+    """Let each package compile its modules."""
+    one = ("--wallets-file", setup.folder / "one.txt")
+    for number, package in enumerate(setup.programs):
+        sync(setup, package, "first", "sync", "-d", setup.folder / f"warm-{number}.db", *one)
+        sync(setup, package, "first", "lake", "sync", setup.folder / f"warm-{number}", *one)
+
+
+def compare(setup: Setup) -> None:
+    """Compare lakes with databases, both on the local disk."""
+    warm_up(setup)
+    costs: defaultdict[tuple[str, str, str], list[Cost]] = defaultdict(list)
+    for _ in range(setup.options.rounds):
+        with tempfile.TemporaryDirectory(dir=setup.folder) as name:
+            for run in RUNS:
+                for number, package in enumerate(setup.programs):
+                    key, database = (package, run), Path(name, f"{number}.db")
+                    costs[*key, "database"].append(sync(setup, *key, "sync", "-d", database))
+                    for workers in setup.options.workers:
+                        lake = Path(name, f"{number}-{workers}")
+                        cost = sync(setup, *key, "lake", "sync", lake, "--workers", workers)
+                        costs[*key, f"lake, workers: {workers}"].append(cost)
+    for (package, run, target), rounds in costs.items():
+        line = f"{package}, {run}, {target}: {medians(rounds)}"
+        if target != "database":
+            pairs = zip(rounds, costs[package, run, "database"], strict=True)
+            ratios = [
+                Cost(one.seconds / other.seconds, one.cpu / other.cpu) for one, other in pairs
+            ]
+            line += f"; lake/database: {medians(ratios, ' times')}"
+        print(line)
+
+
+def medians(costs: list[Cost], unit: str = " s") -> str:
+    seconds, cpu = map(statistics.median, zip(*costs, strict=True))
+    return f"{seconds:.2f}{unit}, CPU {cpu:.2f}{unit}"
+
+
+def two(setup: Setup) -> None:
+    """Measure a first sync of two wallets into a lake on the local disk."""
+    warm_up(setup)
+    costs: defaultdict[str, list[Cost]] = defaultdict(list)
+    for turn in range(setup.options.rounds):
+        for number, package in enumerate(setup.programs):
+            lake = setup.folder / f"lake-{number}-{turn}"
+            costs[package].append(sync(setup, package, "first", "lake", "sync", lake))
+    for package, rounds in costs.items():
+        print(f"{package}: {medians(rounds)}")
+
+
+def requests(setup: Setup) -> None:
+    """Count the requests of a lake on S3."""
+    totals: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    log, sizes = setup.folder / "requests.log", setup.options.buckets
+    with object_store(log) as variables:
+        setup.environment.update(variables)
+        for buckets in sizes:
+            for number, package in enumerate(setup.programs):
+                words = ("lake", "sync", f"s3://lakes/{number}-{buckets}", "--buckets", buckets)
+                for run in RUNS:
+                    log.write_text("")
+                    sync(setup, package, run, *words, "--workers", setup.options.workers)
+                    methods = Counter(line.split()[0] for line in log.read_text().splitlines())
+                    parts = ", ".join(f"{name} {methods[name]:,}" for name in sorted(methods))
+                    totals[package, run].append(methods.total())
+                    line = f"{package}, {buckets} buckets, {run}: {methods.total():,} ({parts})"
+                    print(line, flush=True)
+    for (package, run), counts in totals.items():
+        for buckets, count in list(zip(sizes, counts, strict=True))[1:]:
+            growth = f"{count / counts[0]:.2f} times from {sizes[0]} to {buckets} buckets"
+            print(f"{package}, {run}: {growth}")
+
+
+@contextmanager
+def object_store(log: Path) -> Iterator[dict[str, str]]:
+    """Run an S3 with the bucket `lakes`; yield its environment variables."""
+    command = [sys.executable, str(S3_SERVER), str(log)]
+    with (
+        log.with_suffix(".err").open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+            key = {"Authorization": "AWS4-HMAC-SHA256 Credential=id/20260101/us-east-1/s3/x"}
+            urlopen(Request(f"{url}/lakes", method="PUT", headers=key)).close()
+            names = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
+            yield names | {"AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"}
+        finally:
+            server.kill()
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    for measure in (compare, requests, two):
+        command = commands.add_parser(measure.__name__, description=measure.__doc__)
+        command.add_argument("--package", action="append", default=[], metavar="DIR")
+        command.add_argument("--wallets", type=int, default=2 if measure is two else 3_000)
+        command.add_argument("--nfts", type=int, default=3, help="of each wallet")
+        command.add_argument("--world", type=Path, help="file of wallets, as for the sandbox")
+        command.add_argument("--latency-ms", type=float, default=0.0, help="of the provider")
+        if measure is requests:
+            command.add_argument("--buckets", type=int, nargs="+", default=[64])
+            command.add_argument("--workers", type=int, default=2)
+        else:
+            command.add_argument("--rounds", type=int, default=3 if measure is two else 1)
+        if measure is compare:
+            command.add_argument("--workers", type=int, nargs="+", default=[2])
+        command.set_defaults(measure=measure)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed()
+    programs = {"this": Path(sys.executable).with_name("nftsync")}
+    programs |= {name: Path(name).resolve() / ".venv/bin/nftsync" for name in options.package}
+    environment = {name: text for name, text in os.environ.items() if not FOREIGN.match(name)}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if options.world is None:
+            wallets = write_world(folder, options.wallets, options.nfts)
+        else:
+            wallets = write_bodies(folder, World.load(options.world))[: options.wallets]
+        (ids := folder / "wallets.txt").write_text("\n".join(wallets))
+        (folder / "one.txt").write_text(wallets[0])
+        with static_provider(folder, delay=options.latency_ms / 1000) as provider:
+            source = {"NFTSYNC_BASE_URL": provider.url, "NFTSYNC_WALLETS_FILE": str(ids)}
+            options.measure(Setup(options, programs, environment | source, folder))
+            cpu = children_cpu()
+        print(f"provider ({provider.server}): {children_cpu() - cpu:.2f} CPU seconds in all")
+
+
+if __name__ == "__main__":
+    main()
