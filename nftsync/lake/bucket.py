@@ -59,7 +59,7 @@ class Bucket:
         removals = list(self._rows("removals"))
         self._load_tokens(connection, _ids(removals))
         to_mirror(connection, "removals", removals)
-        # Rows of no wallet: new numbers and times then follow those of all buckets.
+        # Rows of no wallet: new numbers and times then follow all earlier ones.
         connection.execute(
             "INSERT INTO balance_change_rows"
             " (change_id, wallet_no, token_no, observed_at, baseline) VALUES (?, 0, 0, ?, 0)",
@@ -107,9 +107,8 @@ class Bucket:
             to_mirror(connection, "known_tokens", rows)
 
     def _rows(self, name: str, where: str = "true") -> Iterator[pa.RecordBatch]:
-        if version := self._spec.start.get(name):  # version 0 has no rows
-            where = f"{BUCKET} = {self._number} AND {where}"
-            yield from self._spec.lake.batches(name, version, where)
+        where = f"{BUCKET} = {self._number} AND {where}"
+        return self._spec.lake.stored(name, self._spec.start, where)
 
     def removals_changed(self, connection: sqlite3.Connection) -> bool:
         """Tell whether the mirror has other removals than the lake."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -80,10 +81,6 @@ def _sync(spec: RunSpec, bucket: int, _: None) -> SyncReport:
         return sync_bucket(spec, bucket, limit.access(), limit.stopped, limit.rule)
 
 
-def _stage_held(spec: RunSpec, bucket: int, wallets: list[str] | None) -> SyncReport:
-    return stage_held(wallets, spec, bucket)
-
-
 @dataclass
 class Driver:
     """Driver of one run."""
@@ -134,7 +131,7 @@ class Driver:
 
         def apply_held(spec: RunSpec) -> SyncResult:
             buckets = dict.fromkeys(self._buckets_held(), wallets)
-            return self._publish(spec, self._each(_stage_held, spec, buckets, "removals"))
+            return self._publish(spec, self._each(stage_held, spec, buckets, "removals"))
 
         return self._end_after(apply_held, self._run_spec(limits=None))
 
@@ -283,15 +280,12 @@ class Driver:
 
     def _committed(self, name: str, start: int, files: list[DataFile]) -> int:
         """Commit data files to a table, also if workers of an earlier version write there."""
-        for left in reversed(range(_MOST_ATTEMPTS)):
+        for _ in range(_MOST_ATTEMPTS):
             self._check()
-            try:
+            with suppress(WriteConflict):
                 return self._lake.commit(name, start, files, replace=not TABLES[name].log)
-            except WriteConflict:
-                self._ledger.check(self._run)
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
+            self._ledger.check(self._run)
+        raise WriteConflict(f"other writers keep changing {name}. Run the command again")
 
     def _each(
         self,

@@ -152,10 +152,9 @@ def _rows_shown(spec: RunSpec, shown: Shown) -> pa.Table:
 
 
 def _stored(spec: RunSpec, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
-    """Yield the stored tokens of some buckets."""
-    if version := spec.start.get("tokens"):
-        where = f"{BUCKET} IN ({', '.join(map(str, buckets))})"
-        yield from spec.lake.batches("tokens", version, where)
+    """Return the stored tokens of some buckets."""
+    where = f"{BUCKET} IN ({', '.join(map(str, buckets))})"
+    return spec.lake.stored("tokens", spec.start, where)
 
 
 def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
@@ -293,9 +292,8 @@ def correct_bucket(spec: RunSpec, bucket: int, corrections: Corrections) -> list
 
     def current(name: str) -> Iterator[pa.RecordBatch]:
         if name in corrections.written:
-            yield from lake.read_file(corrections.written[name])
-        elif version := spec.start.get(name):
-            yield from lake.batches(name, version, f"{BUCKET} = {bucket}")
+            return lake.read_file(corrections.written[name])
+        return lake.stored(name, spec.start, f"{BUCKET} = {bucket}")
 
     merged = _merged_rows(spec, bucket, corrections)
     ids, wrong = pa.array(merged, pa.string()), {}

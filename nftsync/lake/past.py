@@ -12,9 +12,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.exact_sum import is_zero
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.storage import Lake
+from nftsync.pull.removal_guard import is_held
 from nftsync.records import CONTENT_COLUMNS, METADATA, Removals
 from nftsync.store.database import over_keys
 from nftsync.store.history import DAY, Change, FirstRead, Part, Rename, changes_since
@@ -69,10 +69,6 @@ def guard_input(
         first_reads=changes_since(connection, last[0] + 1, baseline=True),
         last_reads=dict(last_reads),
     )
-
-
-def _is_held(amount: str | None) -> bool:
-    return amount is not None and not is_zero(amount)
 
 
 def _counted(column: pa.Array) -> Iterator[tuple[str, int]]:
@@ -188,7 +184,7 @@ class LakeHistory:
                         listed[self._groups.get(wallet)] += count
         for change in (*self._new, *self._new_first_reads):
             if change.wallet not in untracked:
-                listed[change.group] += _is_held(change.after) - _is_held(change.before)
+                listed[change.group] += is_held(change.after) - is_held(change.before)
         return listed
 
     @cached_property
@@ -203,7 +199,7 @@ class LakeHistory:
         wallets: dict[str, tuple[str | None, int]] = {}
         for wallet, group, amount in first_reads:
             _, count = wallets.get(wallet, (group, 0))
-            wallets[wallet] = group, count + _is_held(amount)
+            wallets[wallet] = group, count + is_held(amount)
         return wallets
 
     def emptied(self) -> set[str]:

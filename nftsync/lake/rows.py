@@ -350,10 +350,9 @@ def mirror_of(
 
     def fill(connection: sqlite3.Connection) -> None:
         for name in names:
-            if versions.get(name):  # version 0 has no rows
-                own = bucket if TABLES[name].key else 0
-                where = f"{BUCKET} = {own} AND {(only or {}).get(name, 'true')}"
-                to_mirror(connection, name, lake.batches(name, versions[name], where))
+            own = bucket if TABLES[name].key else 0
+            where = f"{BUCKET} = {own} AND {(only or {}).get(name, 'true')}"
+            to_mirror(connection, name, lake.stored(name, versions, where))
 
     with temporary_mirror(partial(filled, fill)) as mirror:
         yield mirror

@@ -192,6 +192,11 @@ class Lake:
         stream = QueryBuilder(_READER).register("rows", table).execute(query)
         yield from pa.RecordBatchReader.from_stream(stream).cast(schema)
 
+    def stored(self, name: str, versions: Versions, where: str) -> Iterator[pa.RecordBatch]:
+        """Read rows of a table at its version in `versions`; without a version, there are none."""
+        if version := versions.get(name):  # version 0 has no rows
+            yield from self.batches(name, version, where)
+
     def rows(
         self, name: str, version: int | None, where: str, columns: Sequence[str] = ()
     ) -> Iterator[tuple[Any, ...]]:
@@ -258,8 +263,7 @@ class Lake:
         Raises:
             WriteConflict: another driver has committed meanwhile.
         """
-        table = self.open(name)
-        base = self.restore(name, table.version())
+        base = self.restore(name, self.table(name).version())
         reader = pa.RecordBatchReader.from_batches(schema_of(name), batches)
         try:
             write_deltalake(

@@ -180,7 +180,7 @@ def sync_bucket(
         return step.stage(report)
 
 
-def stage_held(wallets: list[str] | None, spec: RunSpec, bucket: int) -> SyncReport:
+def stage_held(spec: RunSpec, bucket: int, wallets: list[str] | None) -> SyncReport:
     """Apply removals held for review to a bucket's mirror, and stage it. `wallets` None: all."""
     report = SyncReport(driver=spec.driver, read_at=now())
     own = None

@@ -166,7 +166,8 @@ def _parts(amount: str | None) -> tuple[int, int]:
     return (number or 0, int(amount is not None and number is None))
 
 
-def _is_held(amount: str | None) -> bool:
+def is_held(amount: str | None) -> bool:
+    """Return whether a balance has an amount other than zero."""
     return amount is not None and not is_zero(amount)
 
 
@@ -182,8 +183,8 @@ def _decide_on_balances(
     moved: Counter[Part] = Counter()
     for (wallet, _), balance in changed.items():
         part = Part(balance.group, is_new=wallet in new)
-        more[part] += _is_held(balance.before) - _is_held(balance.stored)
-        moved[part] += any(x > 0 for x in balance.expected) - _is_held(balance.before)
+        more[part] += is_held(balance.before) - is_held(balance.stored)
+        moved[part] += any(x > 0 for x in balance.expected) - is_held(balance.before)
         if balance.is_removed:
             losses.setdefault(part, Counter())[wallet] += 1
     for read in waiting:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nftsync.errors import InputError, RunInterrupted, SettingsError
 from nftsync.provider.config import ClientConfig
@@ -52,6 +52,8 @@ from nftsync.times import format_time, now
 
 if TYPE_CHECKING:
     from nftsync.provider.client import Access
+
+_Row = TypeVar("_Row")
 
 #: From this many tasks on, a reading process is worth its start, a fifth of a second.
 _WORTH_A_PROCESS = 500
@@ -142,19 +144,21 @@ def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
 
 def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
     """Register and track any number of wallets, in short transactions."""
-    for start in range(0, len(wallets), _REGISTERED_AT_ONCE):
-        with mirror.transaction() as transaction:
-            some = wallets[start : start + _REGISTERED_AT_ONCE]
-            register(transaction.connection, some, transaction.observed_at)
+    _in_batches(mirror, wallets, lambda t, some: register(t.connection, some, t.observed_at))
 
 
 def name_collections(mirror: Mirror, names: Mapping[str, str]) -> None:
     """Replace the names from the collections file, in short transactions."""
     differing = names_that_differ(mirror.connection, names)
-    for start in range(0, len(differing), _REGISTERED_AT_ONCE):
+    _in_batches(mirror, differing, lambda t, some: store_file_names(t.connection, some))
+
+
+def _in_batches(
+    mirror: Mirror, rows: Sequence[_Row], store: Callable[[Transaction, Sequence[_Row]], object]
+) -> None:
+    for start in range(0, len(rows), _REGISTERED_AT_ONCE):
         with mirror.transaction() as transaction:
-            some = differing[start : start + _REGISTERED_AT_ONCE]
-            store_file_names(transaction.connection, some)
+            store(transaction, rows[start : start + _REGISTERED_AT_ONCE])
 
 
 def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:

@@ -491,7 +491,7 @@ BREAKS = [
     Break(
         _GUARD,
         "what came within the day dilutes",
-        "more[part] += _is_held(balance.before) - _is_held(balance.stored)",
+        "more[part] += is_held(balance.before) - is_held(balance.stored)",
         "more[part] += 0",
     ),
     Break(
