@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.lake.rows import BUCKET, TABLES, chosen, from_mirror, rows_of, schema_of, to_mirror
-from nftsync.pull.read_file import Place, ReadFile
-from nftsync.pull.reads import Read, Reader, Task, weight
-from nftsync.records import WalletRead
+from nftsync.lake.tally import Tally
+from nftsync.pull.reads import Read, Subject
+from nftsync.pull.removal_guard import RemovalGuard, RemovalLimits
+from nftsync.records import Applied, Removals, WalletRead
 from nftsync.store.database import over_keys
 from nftsync.store.history import DAY
 from nftsync.times import now, shifted
@@ -26,9 +27,13 @@ from nftsync.times import now, shifted
 if TYPE_CHECKING:
     from nftsync.lake.run_spec import RunSpec
     from nftsync.lake.storage import DataFile
-    from nftsync.store.mirror import Mirror
+    from nftsync.store.mirror import Mirror, Transaction
 
+#: List entries per transaction when reads are released.
+TAKEN_AT_ONCE = 5_000
 _MISSING = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT token_id FROM tokens)"
+#: Of a read whose removals are not known yet.
+_UNKNOWN = Removals("", None, [], [], {}, {}, [], {})
 #: Columns with the time of a change.
 _TIMES = {"held_since", "first_seen_at", "updated_at", "observed_at"}
 
@@ -37,23 +42,25 @@ class Bucket:
     """Rows of a bucket in a mirror, and the data files that a run writes from it.
 
     Attributes:
+        spec: the run's instructions.
+        number: the bucket's number.
         owners: the wallets whose balances the mirror has.
     """
 
     def __init__(self, spec: RunSpec, number: int, owners: Iterable[str] = ()) -> None:
-        self._spec = spec
-        self._number = number
+        self.spec = spec
+        self.number = number
         self._tokens: set[str] = set()
         self.owners = set(owners)
 
     @property
     def is_new(self) -> bool:
         """Whether the lake has no balances so far."""
-        return not self._spec.start.get("balances")
+        return not self.spec.start.get("balances")
 
     def fill(self, connection: sqlite3.Connection) -> None:
         """Load the rows that every run needs."""
-        spec = self._spec
+        spec = self.spec
         for name in ("wallets", "present_states"):
             to_mirror(connection, name, self._rows(name))
         removals = list(self._rows("removals"))
@@ -89,7 +96,7 @@ class Bucket:
                     for of_wallets, of_tokens in ((own, listed), earlier)
                 )
                 balances.append(batch.filter(pc.and_not(wanted, loaded)))
-            since = max(shifted(now(), -DAY), self._spec.approved_at)
+            since = max(shifted(now(), -DAY), self.spec.approved_at)
             recent = self._rows("balance_changes", f"observed_at > '{since}' AND baseline = 0")
             changes = [chosen(batch, "wallet_id", own) for batch in recent]
             with mirror.transaction() as transaction:
@@ -107,8 +114,8 @@ class Bucket:
             to_mirror(connection, "known_tokens", rows)
 
     def _rows(self, name: str, where: str = "true") -> Iterator[pa.RecordBatch]:
-        where = f"{BUCKET} = {self._number} AND {where}"
-        return self._spec.lake.stored(name, self._spec.start, where)
+        where = f"{BUCKET} = {self.number} AND {where}"
+        return self.spec.lake.stored(name, self.spec.start, where)
 
     def removals_changed(self, connection: sqlite3.Connection) -> bool:
         """Tell whether the mirror has other removals than the lake."""
@@ -118,18 +125,14 @@ class Bucket:
 
     # Writes --------------------------------------------------------------------------------------
 
-    def write(
-        self, connection: sqlite3.Connection, names: Sequence[str], at: str
-    ) -> list[DataFile]:
-        """Write tables into data files; `at` is the time of the mirror's changes."""
-        write, number = self._spec.lake.write_file, self._number
-        return [write(name, number, self._new_rows(connection, name, at)) for name in names]
+    def write(self, connection: sqlite3.Connection, names: Sequence[str]) -> list[DataFile]:
+        """Write tables into data files."""
+        write, number = self.spec.lake.write_file, self.number
+        return [write(name, number, self._new_rows(connection, name)) for name in names]
 
-    def _new_rows(
-        self, connection: sqlite3.Connection, name: str, at: str
-    ) -> Iterator[pa.RecordBatch]:
+    def _new_rows(self, connection: sqlite3.Connection, name: str) -> Iterator[pa.RecordBatch]:
         """Yield a table's rows after the run; of a log, only the new rows."""
-        rows = self.settled(from_mirror(connection, name, self._number), at)
+        rows = self.settled(from_mirror(connection, name, self.number))
         if name == "balances":
             owners = pa.array(self.owners, pa.string())
             others = (chosen(x, "wallet_id", owners, others=True) for x in self._rows(name))
@@ -139,24 +142,27 @@ class Bucket:
             some = pa.array(ids, pa.string())
             return chain((chosen(x, "token_id", some, others=True) for x in self._rows(name)), rows)
         if name == "balance_changes":
-            first = self._spec.first_change[self._number]
+            first = self.spec.first_change[self.number]
             return (
                 batch.filter(pc.greater_equal(batch.column("change_id"), first)) for batch in rows
             )
         return rows
 
-    def settled(self, batches: Iterable[pa.RecordBatch], at: str) -> Iterator[pa.RecordBatch]:
+    def settled(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give changes the run's time, and this bucket's numbers."""
-        spec = self._spec
+        spec = self.spec
         numbers = {
-            "change_id": (spec.greatest_change + 1, spec.first_change[self._number]),
-            "state_id": (spec.greatest_state + 1, spec.first_state[self._number]),
+            "change_id": (spec.greatest_change + 1, spec.first_change[self.number]),
+            "state_id": (spec.greatest_state + 1, spec.first_state[self.number]),
         }
+        at = spec.provisional_at
         for batch in batches:
             columns = []
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 if name in _TIMES:
-                    column = pc.if_else(pc.equal(column, at), spec.applied_at, column)
+                    column = pc.if_else(
+                        pc.equal(column, at), spec.applied_at, column
+                    )
                 elif name in numbers:
                     last, first = numbers[name]
                     own = pc.add(column, first - 1 - last)
@@ -169,79 +175,67 @@ def _ids(batches: Iterable[pa.RecordBatch]) -> set[str]:
     return {token for batch in batches for token in batch.column("token_id").to_pylist()}
 
 
-class LoadingReader(Reader[Task, Read]):
-    """Reader that delays reads until the mirror has the rows that they may change."""
+class LoadingGuard(RemovalGuard):
+    """Removal guard that lets changes wait until the mirror has the rows that they may change.
 
-    def __init__(self, reader: Reader[Task, Read], bucket: Bucket, mirror: Mirror) -> None:
-        super().__init__()
-        self._reader = reader
+    This is the case once all other reads are done. Then only reads with removals wait, for the
+    driver.
+
+    Attributes:
+        tally: the results of the applied reads.
+    """
+
+    def __init__(self, limits: RemovalLimits | None, bucket: Bucket, mirror: Mirror) -> None:
+        super().__init__(limits)
+        self.tally = Tally()
+        self._removing = RemovalGuard(limits)
         self._bucket = bucket
         self._mirror = mirror
-        self._file = ReadFile()
-        self._delayed: list[Place] = []
-        self._loaded: list[Place] = []
         self._wallets: set[str] = set()
         self._listed: set[str] = set()
-        self._stopped = False
 
     @property
-    def reason(self) -> str | None:
-        """See `Reader`."""
-        return self._reader.reason
+    def subjects(self) -> list[Subject]:
+        """See `RemovalGuard`."""
+        return [*super().subjects, *self._removing.subjects]
 
-    @property
-    def idle(self) -> bool:
-        """See `Reader`."""
-        return self._reader.idle and not (self._delayed or self._loaded)
+    def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
+        """See `RemovalGuard`."""
+        ready, changing = [], []
+        for read in reads:
+            if not isinstance(read, WalletRead) or read.outcome in {"unchanged", "failed"}:
+                ready.append(read)
+            elif self._bucket.is_new:
+                self._bucket.owners.add(read.wallet_id)
+                ready.append(read)
+            else:
+                changing.append(Applied(read, "staged"))
+                self.add(read, _UNKNOWN)
+                self._wallets.add(read.wallet_id)
+                self._listed.update(entry[0] for entry in read.entries)
+        return [*self._apply(transaction, run_id, ready), *changing]
 
-    def submit(self, tasks: Sequence[Task]) -> None:
-        """See `Reader`."""
-        self._reader.submit(tasks)
-
-    def submit_some(self, tasks: Iterator[Task]) -> bool:
-        """See `Reader`."""
-        return self._reader.submit_some(tasks)
-
-    def take(self, entries: int, *, timeout: float) -> list[Read]:
-        """See `Reader`."""
-        if not self._loaded:
-            reads = self._reader.take(entries, timeout=timeout)
-            if self._bucket.is_new:
-                self._bucket.owners |= {x.wallet_id for x in reads if isinstance(x, WalletRead)}
-                return reads
-            ready = [read for read in reads if not self._delay(read)]
-            if ready or not self._reader.idle:
-                return ready
-            self._load()
-        reads = []
-        while self._loaded and entries > 0:
-            reads.append(self._file.read(self._loaded.pop()))
-            entries -= weight(reads[-1])
-        return reads
-
-    def _delay(self, read: Read) -> bool:
-        if not isinstance(read, WalletRead) or read.outcome in {"unchanged", "failed"}:
-            return False
-        if self._stopped:  # the mirror is discarded
-            return True
-        self._delayed.append(self._file.add(read))
-        self._wallets.add(read.wallet_id)
-        self._listed.update(entry[0] for entry in read.entries)
-        return True
-
-    def _load(self) -> None:
+    def decide(self, connection: sqlite3.Connection) -> None:
+        """Load the rows that the waiting reads may change."""
+        del connection
         self._bucket.load(self._mirror, self._wallets, self._listed)
         self._wallets, self._listed = set(), set()
-        self._loaded, self._delayed = self._delayed[::-1], []
 
-    def stop(self) -> None:
-        """See `Reader`. Delayed reads are lost."""
-        self._stopped = True
-        self._reader.stop()
-        self._delayed.clear()
-        self._loaded.clear()
+    def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
+        """See `RemovalGuard`."""
+        return self._apply(transaction, run_id, [read for read, _ in self.take(entries)])
+
+    def _apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
+        applied = self._removing.apply(transaction, run_id, reads)
+        self.tally.add(applied)
+        return applied
+
+    def removing(self) -> Iterator[tuple[Read, Removals]]:
+        """Take the reads with removals."""
+        while self._removing:
+            yield from self._removing.take(TAKEN_AT_ONCE)
 
     def close(self) -> None:
-        """See `Reader`."""
-        self._reader.close()
-        self._file.close()
+        """See `RemovalGuard`."""
+        super().close()
+        self._removing.close()

@@ -152,6 +152,7 @@ class Driver:
             greatest_sequence=run.greatest_sequence,
             greatest_change=run.greatest_change,
             greatest_state=run.greatest_state,
+            started_at=run.started_at,
             not_before=run.not_before,
             approved_at=run.approved_at,
             **own,
@@ -173,7 +174,7 @@ class Driver:
         for line in self._request.wallets or ():
             by_bucket.setdefault(bucket_of(line.wallet_id, spec.buckets), []).append(line)
         for bucket, lines in by_bucket.items():
-            spec.staged.write(plan_name(bucket), [msgspec.msgpack.encode(lines)])
+            spec.staged.write(plan_name(bucket), msgspec.msgpack.encode(lines))
 
     def _sync_all(self, spec: RunSpec) -> dict[int, SyncReport]:
         planned = len(self._request.wallets or ()) or self._lake.count("wallets", spec.start)

@@ -136,7 +136,7 @@ def merge_tokens(spec: RunSpec, part: int, shown: Shown) -> MergeReport:
         report.contracts = [*named, *_names(connection, spec.applied_at)]
         if corrections := list(_corrections(connection)):
             report.corrections = f"corrections-{uuid4().hex}"
-            spec.staged.write(report.corrections, [_pack(corrections)])
+            spec.staged.write(report.corrections, _pack(corrections))
             report.targets = {target for target, _ in corrections}
         return report
 

@@ -14,19 +14,18 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 
+from nftsync.lake.bucket import TAKEN_AT_ONCE
 from nftsync.lake.rows import SHOWN, SHOWN_ROWS, batches_of, bucket_of
 from nftsync.lake.staged import StagedPart
 from nftsync.lake.storage import DataFile
 from nftsync.lake.syncing import StagedMirror, staged_mirror
-from nftsync.lake.tally import TallyingGuard
+from nftsync.pull.removal_guard import RemovalGuard
 from nftsync.store.database import over_keys
 from nftsync.store.runs import Counts
 
 if TYPE_CHECKING:
     from nftsync.lake.run_spec import RunSpec
 
-#: List entries per transaction when the removal guard releases reads.
-_ENTRIES = 5_000
 _CONFIRMED = (
     "SELECT t.token_id, max(w.sequence) FROM json_each(?) k"
     " JOIN wallets w ON w.wallet_id = k.value JOIN balance_rows b USING (wallet_no)"
@@ -62,13 +61,13 @@ def publish_bucket(spec: RunSpec, bucket: int, file: str) -> PublishReport:
     with staged_mirror(spec, bucket, file) as staged:
         mirror, tally = staged.mirror, staged.tally
         connection = mirror.connection
-        with closing(TallyingGuard(spec.limits, tally)) as guard:
+        with closing(RemovalGuard(spec.limits)) as guard:
             for read, removals in staged.waiting():
                 guard.add(read, removals)
             guard.decision = spec.decision
             while guard:
                 with mirror.transaction() as transaction:
-                    guard.release(transaction, spec.run_id, _ENTRIES)
+                    tally.add(guard.release(transaction, spec.run_id, TAKEN_AT_ONCE))
         counts = tally.counts
         changed = ["wallets", "present_states"]
         if counts.balances_added or counts.balances_changed or counts.balances_removed:
@@ -78,7 +77,7 @@ def publish_bucket(spec: RunSpec, bucket: int, file: str) -> PublishReport:
         if staged.rows.removals_changed(connection):
             changed.append("removals")
         report = PublishReport(
-            files=staged.rows.write(connection, [*changed, "past_states"], staged.at),
+            files=staged.rows.write(connection, [*changed, "past_states"]),
             counts=counts,
             changed=len(tally.changed),
             showed=[(bucket, x) for w, x in tally.showed.items() if w not in tally.changed],
@@ -106,11 +105,11 @@ def _stage_shown(spec: RunSpec, staged: StagedMirror, report: PublishReport) -> 
     for part, rows in by_part.items():
         connection.execute("DELETE FROM shown")
         connection.executemany("INSERT INTO shown VALUES (?, ?)", rows)
-        piece = _packed(staged.rows.settled(batches_of(connection, SHOWN, SHOWN_ROWS), staged.at))
+        piece = _packed(staged.rows.settled(batches_of(connection, SHOWN, SHOWN_ROWS)))
         report.shown[part], report.rows[part] = StagedPart(name, start, len(piece)), len(rows)
         start += len(piece)
         pieces.append(piece)
-    spec.staged.write(name, pieces)
+    spec.staged.write(name, b"".join(pieces))
 
 
 def _packed(batches: Iterable[pa.RecordBatch]) -> pa.Buffer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import lru_cache
 
 import msgspec
@@ -10,6 +11,9 @@ from nftsync.lake.staged import StagedFiles
 from nftsync.lake.storage import Lake, Versions
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.removal_guard import Decision, RemovalLimits
+from nftsync.times import shifted
+
+_INSTANT = timedelta(microseconds=1)
 
 
 @lru_cache(maxsize=4)
@@ -28,6 +32,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         planned: read only the named wallets.
         start: the version of each table that the run starts from.
         greatest_sequence, greatest_change, greatest_state: the greatest numbers before the run.
+        started_at: when the run started.
         not_before: the time of the previous run's changes.
         config: how to read the provider, without secrets.
         concurrency: simultaneous requests per task.
@@ -49,6 +54,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     greatest_sequence: int
     greatest_change: int = 0
     greatest_state: int = 0
+    started_at: str
     not_before: str = ""
     config: ClientConfig | None = None
     concurrency: int = 16
@@ -69,6 +75,13 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     def staged(self) -> StagedFiles:
         """The run's staged files."""
         return StagedFiles(self.lake.files, self.folder)
+
+    @property
+    def provisional_at(self) -> str:
+        """The time of all changes until they get `applied_at`; no other row has it."""
+        if not self.not_before:
+            return self.started_at
+        return max(self.started_at, shifted(self.not_before, _INSTANT))
 
     def part_of(self, bucket: int) -> int:
         """Return the task that merges the tokens of a bucket."""

@@ -6,7 +6,6 @@ after a takeover from the folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyarrow.fs import FileSelector
@@ -43,14 +42,12 @@ class StagedFiles:
         self.folder = f"{STEPS}/{run}"
         self._files = files
 
-    def write(self, name: str, pieces: Iterable[bytes | Buffer]) -> None:
+    def write(self, name: str, content: bytes | Buffer) -> None:
         """Write a file, which appears once it is complete."""
-        path = f"{self.folder}/{name}"
+        path, view = f"{self.folder}/{name}", memoryview(content)
         with self._files.open_output_stream(path, buffer_size=_BUFFER) as file:
-            for piece in pieces:
-                view = memoryview(piece)
-                for start in range(0, len(view), _AT_ONCE):
-                    file.write(view[start : start + _AT_ONCE])
+            for start in range(0, len(view), _AT_ONCE):
+                file.write(view[start : start + _AT_ONCE])
 
     def read(self, name: str) -> bytes:
         """Return a file.

@@ -8,11 +8,9 @@ over uses the staged files.
 from __future__ import annotations
 
 import shutil
-import struct
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
@@ -22,11 +20,10 @@ import msgspec
 import pyarrow as pa
 
 from nftsync.errors import StoreError
-from nftsync.lake.bucket import Bucket, LoadingReader
+from nftsync.lake.bucket import Bucket, LoadingGuard
 from nftsync.lake.past import GuardInput, guard_input
 from nftsync.lake.rows import bucket_of, filled, opened, temporary_mirror, temporary_path
-from nftsync.lake.staged import StagedPart
-from nftsync.lake.tally import Tally, TallyingGuard
+from nftsync.lake.tally import Tally
 from nftsync.provider.rate_limit import GiveUpRule
 from nftsync.pull.reads import Pool, Read, Task, weight
 from nftsync.pull.result import Failure
@@ -36,7 +33,7 @@ from nftsync.store.database import over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.removals import numbers_held, reads_of_held
 from nftsync.store.wallets import WalletLine, forget_answers, tracked_numbers
-from nftsync.times import now, shifted
+from nftsync.times import now
 
 if TYPE_CHECKING:
     from nftsync.lake.run_spec import RunSpec
@@ -44,21 +41,19 @@ if TYPE_CHECKING:
     from nftsync.lake.storage import Lake
     from nftsync.provider.client import Access
 
-#: Start of the names of staged mirrors.
-_MIRROR = "mirror-"
-#: A staged mirror starts with the length and the CRC-32 of its head.
-_START = ">II"
-_SIZE = struct.calcsize(_START)
+#: Start of the names of staged mirrors, which end with their CRC-32, and of their reports.
+_MIRROR, _REPORT = "mirror-", "report-"
 _IDS = "SELECT wallet_id FROM json_each(?) JOIN wallets ON wallet_no = value"
 _COUNTS = (
     "SELECT (SELECT max(change_id) FROM balance_change_rows),"
     " (SELECT max(state_id) FROM wallet_state_rows), (SELECT count(*) FROM balance_rows)"
 )
-_INSTANT = timedelta(microseconds=1)
 _pack = msgspec.msgpack.encode
 _unpack_lines = msgspec.msgpack.Decoder(list[tuple[str, str | None, str | None]])
 _unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
 _unpack_removals = msgspec.msgpack.Decoder(Removals)
+_unpack_tally = msgspec.msgpack.Decoder(Tally)
+_unpack_owners = msgspec.msgpack.Decoder(set[str])
 
 
 class SyncReport(msgspec.Struct, kw_only=True):
@@ -96,33 +91,15 @@ class SyncReport(msgspec.Struct, kw_only=True):
     read_at: str = ""
 
 
-class _Head(msgspec.Struct):
-    """Start of a staged mirror.
-
-    Attributes:
-        owners: the wallets whose balances it has.
-        at: the time of its changes.
-        checksum: the CRC-32 of the compressed database that follows.
-    """
-
-    report: SyncReport
-    tally: Tally
-    owners: set[str]
-    at: str
-    checksum: int
+_unpack_report = msgspec.msgpack.Decoder(SyncReport)
 
 
 class StagedMirror(NamedTuple):
-    """A staged mirror, open for the next step.
-
-    Attributes:
-        at: the time of its changes.
-    """
+    """A staged mirror, open for the next step."""
 
     mirror: Mirror
     rows: Bucket
     tally: Tally
-    at: str
 
     def waiting(self) -> Iterator[tuple[Read, Removals]]:
         """Yield the reads that wait for a decision on their removals."""
@@ -157,27 +134,29 @@ def sync_bucket(
     plan = _plan_of(spec, bucket)
     if plan == []:
         return report
-    with temporary_path() as path, closing(_Step(spec, bucket, path)) as step:
-        with opened(path, step.at) as mirror:
+    if spec.config is None:
+        raise TypeError("a run spec for reads needs a config")
+    with _bucket_file(spec, bucket) as (path, rows):
+        with ExitStack() as stack:
+            mirror = stack.enter_context(opened(path, spec.provisional_at))
             if plan is None and not tracked_numbers(mirror.connection):
                 return report
-            if spec.config is None:
-                raise TypeError("a run spec for reads needs a config")
             run = begin(mirror, SyncRequest(wallets=plan))
             run.run_id = spec.run_id
             pool = Pool[Task, Read](
                 spec.config, mirror.numbers, spec.concurrency, access, rule=rule
             )
-            with closing(LoadingReader(pool, step.rows, mirror)) as reader:
-                result = SyncRun(mirror, reader, run, step.guard, [stopped], False).run()
+            stack.enter_context(closing(pool))
+            guard = stack.enter_context(closing(LoadingGuard(spec.limits, rows, mirror)))
+            result = SyncRun(mirror, pool, run, guard, [stopped], False).run()
             report.wallets, report.failures = len(run.plan), result.failures
             report.requests, report.retries = result.requests, result.retries
             report.reason = result.error
             report.interrupted = result.status == "interrupted"
             if report.reason is not None or report.interrupted:
                 return report
-            step.finish(mirror, report)
-        return step.stage(report)
+            _finish(rows, mirror, guard.tally, guard.removing(), report)
+        return _stage(rows, path, report)
 
 
 def stage_held(spec: RunSpec, bucket: int, wallets: list[str] | None) -> SyncReport:
@@ -188,27 +167,28 @@ def stage_held(spec: RunSpec, bucket: int, wallets: list[str] | None) -> SyncRep
         own = [wallet for wallet in wallets if bucket_of(wallet, spec.buckets) == bucket]
     if own == []:
         return report
-    with temporary_path() as path, closing(_Step(spec, bucket, path)) as step:
-        with opened(path, step.at) as mirror:
+    with _bucket_file(spec, bucket) as (path, rows):
+        with opened(path, spec.provisional_at) as mirror:
             if not (numbers := numbers_held(mirror.connection, own)):
                 return report
-            report.wallets = _apply_held(spec, step, mirror, numbers)
-            step.finish(mirror, report)
-        return step.stage(report)
+            tally = Tally()
+            report.wallets = _apply_held(rows, mirror, numbers, tally)
+            _finish(rows, mirror, tally, (), report)
+        return _stage(rows, path, report)
 
 
-def _apply_held(spec: RunSpec, step: _Step, mirror: Mirror, numbers: list[int]) -> int:
+def _apply_held(rows: Bucket, mirror: Mirror, numbers: list[int], tally: Tally) -> int:
     """Apply held removals of wallets; return the number of reads that this took."""
     connection = mirror.connection
     ids = {row[0] for row in over_keys(connection, _IDS, numbers)}
-    step.rows.load(mirror, ids, set())
+    rows.load(mirror, ids, set())
     reads = [
         read for number in numbers for _, read in reads_of_held(connection, mirror.numbers, number)
     ]
     lists = [read.entries for read in reads if isinstance(read, WalletRead)]
-    step.rows.load(mirror, set(), {entry[0] for entries in lists for entry in entries})
+    rows.load(mirror, set(), {entry[0] for entries in lists for entry in entries})
     with mirror.transaction() as transaction:
-        step.tally.add(transaction.apply(reads, run_id=spec.run_id), approval=True)
+        tally.add(transaction.apply(reads, run_id=rows.spec.run_id), approval=True)
         # Stored digests belong to the rows before the approval.
         forget_answers(connection, [*ids])
     return len(reads)
@@ -217,57 +197,55 @@ def _apply_held(spec: RunSpec, step: _Step, mirror: Mirror, numbers: list[int]) 
 # Staged mirrors -----------------------------------------------------------------------------------
 
 
-class _Step:
-    """A bucket's mirror in this step.
+@contextmanager
+def _bucket_file(spec: RunSpec, bucket: int) -> Iterator[tuple[Path, Bucket]]:
+    """Create a temporary database with the rows of a bucket that every run needs."""
+    rows = Bucket(spec, bucket)
+    with temporary_path() as path:
+        filled(rows.fill, path)
+        yield path, rows
 
-    Attributes:
-        at: the time of its changes, which no other row has.
-    """
 
-    def __init__(self, spec: RunSpec, bucket: int, path: Path) -> None:
-        self._spec, self._number, self._path = spec, bucket, path
-        self.at = now()
-        if spec.not_before:
-            self.at = max(self.at, shifted(spec.not_before, _INSTANT))
-        self.rows, self.tally = Bucket(spec, bucket), Tally()
-        self.guard = TallyingGuard(spec.limits, self.tally, deferred=True)
-        filled(self.rows.fill, path)
+def _finish(
+    rows: Bucket,
+    mirror: Mirror,
+    tally: Tally,
+    waiting: Iterable[tuple[Read, Removals]],
+    report: SyncReport,
+) -> None:
+    """Keep what the next step needs in the mirror, and complete the report."""
+    spec, connection = rows.spec, mirror.connection
+    last = spec.greatest_change + 1, spec.greatest_state + 1
+    connection.execute("CREATE TABLE waiting_reads (read BLOB, removals BLOB)")
+    all_removals = []
+    for read, removals in waiting:
+        values = _pack(read), _pack(removals)
+        connection.execute("INSERT INTO waiting_reads VALUES (?, ?)", values)
+        all_removals.append(removals)
+        report.states += 1
+        report.changes += weight(read) + len(removals.balances)
+    connection.execute(
+        "CREATE TABLE applied_reads AS SELECT ? AS tally, ? AS owners",
+        (_pack(tally), _pack(rows.owners)),
+    )
+    changes, states, balances = connection.execute(_COUNTS).fetchone()
+    report.changes += changes - last[0]
+    report.states += states - last[1]
+    report.entries = balances + report.changes
+    report.greatest_sequence = mirror.numbers.take()
+    report.guard_input = guard_input(connection, last, all_removals, first_run=rows.is_new)
 
-    def finish(self, mirror: Mirror, report: SyncReport) -> None:
-        """Keep the waiting reads in the mirror, and complete the report."""
-        spec, connection = self._spec, mirror.connection
-        last = spec.greatest_change + 1, spec.greatest_state + 1
-        connection.execute("CREATE TABLE waiting_reads (read BLOB, removals BLOB)")
-        waiting = []
-        for read, removals in self.guard.waiting():
-            connection.execute(
-                "INSERT INTO waiting_reads VALUES (?, ?)", (_pack(read), _pack(removals))
-            )
-            waiting.append(removals)
-            report.states += 1
-            report.changes += weight(read) + len(removals.balances)
-        changes, states, balances = connection.execute(_COUNTS).fetchone()
-        report.changes += changes - last[0]
-        report.states += states - last[1]
-        report.entries = balances + report.changes
-        report.greatest_sequence = mirror.numbers.take()
-        report.guard_input = guard_input(connection, last, waiting, first_run=self.rows.is_new)
 
-    def stage(self, report: SyncReport) -> SyncReport:
-        """Stage the closed mirror; return the report with the file's name."""
-        report.file = f"{_MIRROR}{self._number}-{uuid4().hex}"
-        sink = pa.BufferOutputStream()
-        with self._path.open("rb") as file, pa.CompressedOutputStream(sink, "zstd") as target:
-            shutil.copyfileobj(file, target)
-        body = sink.getvalue()
-        head = _pack(_Head(report, self.tally, self.rows.owners, self.at, crc32(body)))
-        start = struct.pack(_START, len(head), crc32(head))
-        self._spec.staged.write(report.file, (start, head, body))
-        return report
-
-    def close(self) -> None:
-        """Drop waiting reads."""
-        self.guard.close()
+def _stage(rows: Bucket, path: Path, report: SyncReport) -> SyncReport:
+    """Stage a closed mirror and its report, which gets the file's name."""
+    sink = pa.BufferOutputStream()
+    with path.open("rb") as file, pa.CompressedOutputStream(sink, "zstd") as target:
+        shutil.copyfileobj(file, target)
+    body, name = sink.getvalue(), uuid4().hex
+    report.file = f"{_MIRROR}{rows.number}-{name}-{crc32(body)}"
+    rows.spec.staged.write(report.file, body)
+    rows.spec.staged.write(f"{_REPORT}{rows.number}-{name}", _pack(report))
+    return report
 
 
 @contextmanager
@@ -278,21 +256,19 @@ def staged_mirror(spec: RunSpec, bucket: int, name: str) -> Iterator[StagedMirro
         StoreError: the file is damaged or missing.
     """
     with _damage_explained(spec.lake, spec.run_id):
-        content = memoryview(spec.staged.read(name))
-        head, start = _head_of(content)
-        body = content[start:]
-        if crc32(body) != head.checksum:
+        body = spec.staged.read(name)
+        if crc32(body) != int(name.rpartition("-")[2]):
             raise EOFError
 
     def write(path: Path) -> None:
-        with (
-            pa.CompressedInputStream(pa.BufferReader(body), "zstd") as source,
-            path.open("wb") as file,
-        ):
+        source = pa.CompressedInputStream(pa.BufferReader(body), "zstd")
+        with source, path.open("wb") as file:
             shutil.copyfileobj(source, file)
 
-    with temporary_mirror(write, head.at) as mirror:
-        yield StagedMirror(mirror, Bucket(spec, bucket, head.owners), head.tally, head.at)
+    with temporary_mirror(write, spec.provisional_at) as mirror:
+        tally, owners = mirror.connection.execute("SELECT * FROM applied_reads").fetchone()
+        rows = Bucket(spec, bucket, _unpack_owners.decode(owners))
+        yield StagedMirror(mirror, rows, _unpack_tally.decode(tally))
 
 
 def staged_reports(lake: Lake, staged: StagedFiles, run_id: int) -> dict[int, SyncReport]:
@@ -301,25 +277,9 @@ def staged_reports(lake: Lake, staged: StagedFiles, run_id: int) -> dict[int, Sy
     Raises:
         StoreError: a file is damaged.
     """
-    reports = {}
+    names = [name for name in staged.names() if name.startswith(_REPORT)]
     with _damage_explained(lake, run_id):
-        for name in staged.names():
-            if name.startswith(_MIRROR):
-                length, _ = struct.unpack(_START, staged.read_part(StagedPart(name, 0, _SIZE)))
-                head, _ = _head_of(
-                    memoryview(staged.read_part(StagedPart(name, 0, _SIZE + length)))
-                )
-                reports[int(name.split("-")[1])] = head.report
-    return reports
-
-
-def _head_of(content: memoryview) -> tuple[_Head, int]:
-    """Return the head of a staged mirror, and the place of the body."""
-    length, checksum = struct.unpack(_START, content[:_SIZE])
-    packed = content[_SIZE : _SIZE + length]
-    if crc32(packed) != checksum:
-        raise EOFError
-    return msgspec.msgpack.decode(packed, type=_Head), _SIZE + length
+        return {int(name.split("-")[1]): _unpack_report.decode(staged.read(name)) for name in names}
 
 
 @contextmanager
@@ -327,7 +287,7 @@ def _damage_explained(lake: Lake, run_id: int) -> Iterator[None]:
     """Explain a damaged or missing file in one line; the block raises `EOFError` for damage."""
     try:
         yield
-    except (EOFError, struct.error, msgspec.DecodeError, FileNotFoundError):
+    except (EOFError, msgspec.DecodeError, FileNotFoundError):
         raise StoreError(
             f"{lake.url}: stored reads of run {run_id} are damaged or missing. Start a new run:"
             " `nftsync lake sync` without --resume"

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from nftsync.pull.reads import Read
-from nftsync.pull.removal_guard import RemovalGuard, RemovalLimits
 from nftsync.records import Applied, WalletRead
 from nftsync.store import removals
-from nftsync.store.mirror import Transaction
 from nftsync.store.runs import Counts
 
 
@@ -58,25 +55,3 @@ class Tally(msgspec.Struct):
             if content is not None and (not removals_held or removals.has_metadata(content)):
                 newest = self.partial.get(token_id, 0)
                 self.partial[token_id] = max(newest, read.sequence)
-
-
-class TallyingGuard(RemovalGuard):
-    """Removal guard that tallies the reads that it applies."""
-
-    def __init__(
-        self, limits: RemovalLimits | None, tally: Tally, *, deferred: bool = False
-    ) -> None:
-        super().__init__(limits, deferred=deferred)
-        self._tally = tally
-
-    def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
-        """See `RemovalGuard`."""
-        applied = super().apply(transaction, run_id, reads)
-        self._tally.add(applied)
-        return applied
-
-    def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
-        """See `RemovalGuard`."""
-        applied = super().release(transaction, run_id, entries)
-        self._tally.add(applied)
-        return applied

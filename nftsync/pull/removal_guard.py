@@ -313,10 +313,9 @@ class _WaitingRead(NamedTuple):
 class RemovalGuard:
     """Reads that wait for a joint decision; for one thread. Without limits, no read waits."""
 
-    def __init__(self, limits: RemovalLimits | None, *, deferred: bool = False) -> None:
-        """Start without reads; with `deferred`, the caller decides after the run."""
+    def __init__(self, limits: RemovalLimits | None) -> None:
+        """Start without reads."""
         self.limits = limits
-        self.deferred = deferred
         self._file = ReadFile()
         self._waiting: dict[Subject, _WaitingRead] = {}
         self._since = 0.0
@@ -342,21 +341,27 @@ class RemovalGuard:
         all_applied = transaction.apply(reads, run_id=run_id, removals=how)
         for applied in all_applied:
             if applied.result == "staged" and applied.removals is not None:
-                # `apply` has counted the requests.
-                read = msgspec.structs.replace(applied.read, effort=Effort())
-                self.add(read, applied.removals)
+                self.add(applied.read, applied.removals)
         return all_applied
 
     def add(self, read: Read, removals: Removals) -> None:
-        """Let a read with removals wait."""
+        """Let a read with removals wait; its requests no longer count."""
         if not self._waiting:
             self._since = time.monotonic()
-        self._waiting[subject_of(read)] = _WaitingRead(self._file.add(read), removals)
+        place = self._file.add(msgspec.structs.replace(read, effort=Effort()))
+        self._waiting[subject_of(read)] = _WaitingRead(place, removals)
 
-    def waiting(self) -> Iterator[tuple[Read, Removals]]:
-        """Yield the waiting reads, and their removals."""
-        for waiting in self._waiting.values():
-            yield self._file.read(waiting.place), waiting.removals
+    def take(self, entries: int) -> list[tuple[Read, Removals]]:
+        """Take waiting reads of about `entries` entries, with their removals."""
+        taken = []
+        while self._waiting and entries > 0:
+            waiting = self._waiting.pop(next(iter(self._waiting)))
+            read = self._file.read(waiting.place)
+            taken.append((read, waiting.removals))
+            entries -= weight(read)
+        if not self._waiting:
+            self.forget()
+        return taken
 
     def decide(self, connection: sqlite3.Connection) -> None:
         """Decide on all waiting reads; call it outside a transaction, as it may take a second."""
@@ -367,13 +372,8 @@ class RemovalGuard:
     def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
         """Apply waiting reads of about `entries` entries, whole or without held removals."""
         released: dict[OnRemovals, list[Read]] = {"apply": [], "hold": []}
-        while self._waiting and entries > 0:
-            waiting = self._waiting.pop(next(iter(self._waiting)))
-            read = self._file.read(waiting.place)
-            released["hold" if self.decision.holds(waiting.removals) else "apply"].append(read)
-            entries -= weight(read)
-        if not self._waiting:
-            self.forget()
+        for read, removals in self.take(entries):
+            released["hold" if self.decision.holds(removals) else "apply"].append(read)
         return [
             applied
             for how, reads in released.items()

@@ -312,7 +312,7 @@ class SyncRun:
                 tasks = self._without_read_wallets(tasks, planned - done, bar.update)
             self._feed(tasks, bar.update)
             # If most reads failed, the provider is down, and repeats would fail too.
-            if len(self._to_repeat) <= self._succeeded:
+            if len(self._to_repeat) <= self._succeeded + len(self._guard):
                 self._feed(self._to_repeat)
             while not self._stopping and self._release():
                 self._feed()
@@ -355,7 +355,7 @@ class SyncRun:
 
     def _release(self) -> bool:
         """Decide on the waiting reads, and apply them; return whether there were any."""
-        if not self._guard or self._guard.deferred:
+        if not self._guard:
             return False
         self._guard.decide(self._mirror.connection)
         release, run_id = self._guard.release, self._run.run_id

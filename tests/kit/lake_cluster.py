@@ -135,7 +135,7 @@ def versions(lake: Path) -> dict[str, int]:
 def staged(lake: Path, run_id: int = 1) -> int:
     """How many buckets have handed over what they read."""
     folders = [run.folder for run in Ledger(Lake(str(lake))).runs() if run.run_id == run_id]
-    files = [file for folder in folders for file in (lake / "steps" / folder).glob("mirror-*")]
+    files = [file for folder in folders for file in (lake / "steps" / folder).glob("report-*")]
     return len({file.name.split("-")[1] for file in files if "#" not in file.name})
 
 

@@ -177,7 +177,7 @@ def test_an_interrupted_run_can_be_resumed_afterwards(url: str) -> None:
     lake, ledger = Lake(url), Ledger(Lake(url))
     run = ledger.begin("", None, 0.0)
     staged = StagedFiles(lake.files, run.folder)
-    staged.write("mirror-0-x", [b"answers"])
+    staged.write("mirror-0-x", b"answers")
     write(lake, "balances", next_rows(lake), 0)  # half of what it writes
     before = rows(url)
     compact_lake(url, NONE, takeover_after=0.0)

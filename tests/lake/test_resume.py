@@ -171,10 +171,11 @@ def test_a_run_that_an_earlier_version_started_is_not_resumed(
     check_lake(lake)
 
 
+@pytest.mark.parametrize("kind", ["mirror", "report"])
 def test_resume_of_reads_that_are_damaged_is_refused_in_one_line(
-    lake: Path, interrupted: str, sync: Sync
+    kind: str, lake: Path, interrupted: str, sync: Sync
 ) -> None:
-    for file in (lake / "steps").glob("*/mirror-*"):
+    for file in (lake / "steps").glob(f"*/{kind}-*"):
         file.write_bytes(file.read_bytes()[:-100])
     outcome = sync("--resume")
     refused(outcome, 1, "damaged or missing", "without --resume")

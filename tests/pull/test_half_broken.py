@@ -53,6 +53,21 @@ def test_those_that_fail_are_given_two_rounds_and_the_others_one_request(
     assert len(mirrored(database)) == count - 9
 
 
+def test_failed_reads_get_a_second_round_also_if_all_others_wait_with_removals(
+    lying: Provider, database: Path
+) -> None:
+    lying.always(one_token_each)
+    run(lying, database, range(6))
+    for number in range(4):
+        lying.on(path_of(number), reply(balances()))
+    for number in (4, 5):
+        lying.on(path_of(number), reply(status=500))
+    run(lying, database, range(6))
+    again = {path: count - 1 for path, count in attempts(lying).items()}
+    assert again == {path_of(number): 1 if number < 4 else 6 for number in range(6)}
+    assert len(mirrored(database)) == 2
+
+
 def test_a_repeat_that_is_waited_for_holds_up_nobody(lying: Provider, database: Path) -> None:
     """Two slots, ten wallets that fail first and would wait for minutes: all others are read."""
     lying.always(one_token_each)
