@@ -223,14 +223,14 @@ class Batch:
         return first_change(self._connection, self._clock)
 
     def _gained(self, read: WalletRead, wallet: _Wallet) -> dict[str, tuple[str | None, str]]:
-        """Return the known tokens that are new in the wallet, or whose amount rose."""
+        """Return the tokens that are new in the wallet, or whose amount rose."""
         balances = self._held.get(wallet.no, {})
         gained: dict[str, tuple[str | None, str]] = {}
         for token_id, amount, _ in read.entries:
             no = self._tokens.number_of(token_id)
             before = balances.get(no, (None,))[0]
             is_now = exact(amount)
-            if no and before != amount and (is_now is None or is_now > (exact(before) or 0)):
+            if before != amount and (is_now is None or is_now > (exact(before) or 0)):
                 gained[token_id] = before, amount
         return gained
 

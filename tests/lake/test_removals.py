@@ -107,6 +107,19 @@ def test_amounts_that_fall_in_steps_are_held_once_they_are_below_half(
     check_lake(lake)
 
 
+def test_tokens_that_all_wallets_pass_on_are_transfers(
+    lying: Provider, lake: Path, sync: Sync
+) -> None:
+    """Each wallet gets tokens that its bucket has not seen before."""
+    for moved in (0, 1, 7):
+        for number, each in enumerate(WALLETS):
+            first = 5 * ((number + moved) % len(WALLETS))
+            lying.holds(each, *(entry(token(first + place)) for place in range(5)))
+        assert sync(lying.url, WALLETS).code == 0
+        assert len(held(lake)) == 5 * len(WALLETS)
+    check_lake(lake)
+
+
 def test_a_sweep_into_a_new_wallet_is_a_transfer(
     full: int, lying: Provider, lake: Path, sync: Sync
 ) -> None:
