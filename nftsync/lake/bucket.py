@@ -160,9 +160,7 @@ class Bucket:
             columns = []
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 if name in _TIMES:
-                    column = pc.if_else(
-                        pc.equal(column, at), spec.applied_at, column
-                    )
+                    column = pc.if_else(pc.equal(column, at), spec.applied_at, column)
                 elif name in numbers:
                     last, first = numbers[name]
                     own = pc.add(column, first - 1 - last)

@@ -100,6 +100,10 @@ class Ledger:
         return matches[-1]
 
     def _change(self, change: Callable[[list[LakeRun]], _T]) -> _T:
+        """Apply a change to the newest rows, which may already have it.
+
+        An object store may refuse a commit that it has just made, but not confirmed.
+        """
         while True:
             table, runs = self._table.open()
             result = change(runs)
@@ -139,10 +143,14 @@ class Ledger:
 
         def change(runs: list[LakeRun]) -> LakeRun:
             last = _newest(runs)
-            if last is not None and last.status == "running" and (last.driver, last.beat) != dead:
-                raise SyncRunning(
-                    f"another driver has just started a run of {self._lake.url}; wait for it to end"
-                )
+            if last is not None and last.status == "running":
+                if last.driver == self._driver:  # see `_change`
+                    return last
+                if (last.driver, last.beat) != dead:
+                    raise SyncRunning(
+                        f"another driver has just started a run of {self._lake.url}; wait for it"
+                        " to end"
+                    )
             runs[:] = [run for run in runs if run.kind != _COMPACT]
             last = _newest(runs)
             if last is not None and buckets not in {None, last.buckets}:
@@ -194,15 +202,13 @@ class Ledger:
         )
 
         def change(runs: list[LakeRun]) -> None:
-            own = [row for row in runs if row.driver is not None]
+            own = [row for row in runs if row.driver not in {None, self._driver}]
             if any(row.kind != _IMPORT or row.versions is not None for row in own):
                 raise InputError(f"{self._lake.url} already has runs; import into a new lake")
             if any(row.status == "running" and (row.driver, row.beat) != dead for row in own):
                 raise SyncRunning(
                     f"another driver is importing into {self._lake.url}; wait for it to end"
                 )
-            # Commits of an earlier import must not count as this one's.
-            run.attempt = max((row.attempt for row in own), default=0) + 1
             runs[:] = [*history, run]
 
         self._change(change)

@@ -127,7 +127,7 @@ def driver(
 # What a lake says ---------------------------------------------------------------------------------
 
 
-def versions(lake: Path) -> dict[str, int]:
+def versions(lake: Path | str) -> dict[str, int]:
     """What its last finished run pinned."""
     return Ledger(Lake(str(lake))).finished().versions or {}
 
@@ -139,14 +139,14 @@ def staged(lake: Path, run_id: int = 1) -> int:
     return len({file.name.split("-")[1] for file in files if "#" not in file.name})
 
 
-def rows(lake: Path, name: str, pinned: Mapping[str, int] | None = None) -> Rows:
+def rows(lake: Path | str, name: str, pinned: Mapping[str, int] | None = None) -> Rows:
     """The rows of a table, as the last finished run pinned it."""
     version = (pinned or versions(lake))[name]
     batches = Lake(str(lake)).batches(name, version, "true")
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def held(lake: Path, pinned: Mapping[str, int] | None = None) -> dict[tuple[str, str], str]:
+def held(lake: Path | str, pinned: Mapping[str, int] | None = None) -> dict[tuple[str, str], str]:
     """What it lists."""
     found = rows(lake, "balances", pinned)
     amounts = {(row["wallet_id"], row["token_id"]): row["amount"] for row in found}
@@ -154,7 +154,7 @@ def held(lake: Path, pinned: Mapping[str, int] | None = None) -> dict[tuple[str,
     return amounts
 
 
-def played(lake: Path, pinned: Mapping[str, int] | None = None) -> dict[tuple[str, str], str]:
+def played(lake: Path | str, pinned: Mapping[str, int] | None = None) -> dict[tuple[str, str], str]:
     """Its change log, played from the start."""
     found: dict[tuple[str, str], str] = {}
     changes = sorted(rows(lake, "balance_changes", pinned), key=lambda row: row["change_id"])
@@ -182,7 +182,7 @@ _KEYS = {
 _BUCKETS_OWN = {"bucket", "ticket", "changed_ticket"}
 
 
-def check_lake(lake: Path) -> None:
+def check_lake(lake: Path | str) -> None:
     """What holds of each pinned state: each row once, and what hangs together does."""
     pinned = versions(lake)
     found = {name: rows(lake, name, pinned) for name in TABLES}

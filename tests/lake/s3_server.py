@@ -1,12 +1,16 @@
-"""An S3 that moto plays, as a process that prints its port: `python s3_server.py LOG`.
+"""An S3 that moto plays, as a process that prints its port: `python s3_server.py LOG [FAULTS]`.
 
 One request at a time: moto looks whether an object is there and then puts it, so that only then its
-conditional put is what S3's is. In the bucket `forgetful` it passes over the condition. It logs
-each request: method, path, `If-None-Match` and status.
+conditional put is what S3's is. In the bucket `forgetful` it passes over the condition. In the
+bucket `unsure`, the first commit to each table takes effect and is answered 503. So is the
+share FAULTS of all requests below a lake, half of them without effect. It logs each request:
+method, path, `If-None-Match` and status.
 """
 
 from __future__ import annotations
 
+import random
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,11 +19,13 @@ from typing import Any
 from moto.moto_server.werkzeug_app import create_backend_app
 from waitress.server import create_server
 
+_FIRST_COMMIT = re.compile(r"/unsure/.*/0+1\.json")
 Environment = dict[str, Any]
 
 
-def main(log: Path) -> None:
+def main(log: Path, faults: float = 0.0) -> None:
     moto = create_backend_app("s3")  # the dispatcher looks through all modules on each request
+    rng, unsure = random.Random(0), set[str]()
     with log.open("a", buffering=1) as seen:
 
         def app(environment: Environment, start: Callable[..., Any]) -> Iterable[bytes]:
@@ -32,6 +38,16 @@ def main(log: Path) -> None:
 
             if environment["PATH_INFO"].startswith("/forgetful/"):
                 environment.pop("HTTP_IF_NONE_MATCH", None)
+            path = environment["PATH_INFO"]
+            is_unsure = path not in unsure and environment["REQUEST_METHOD"] == "PUT"
+            is_unsure = is_unsure and _FIRST_COMMIT.fullmatch(path) is not None
+            if is_unsure:
+                unsure.add(path)
+            if is_unsure or (path.count("/") > 1 and rng.random() < faults):
+                if is_unsure or rng.random() < 0.5:
+                    b"".join(moto(environment, lambda *_: None))
+                begin("503 Slow Down", [])
+                return [b""]
             return moto(environment, begin)
 
         # Delta has connections of its own for each table that is open.
@@ -41,4 +57,4 @@ def main(log: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(float, sys.argv[2:]))

@@ -72,6 +72,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
             assert process.stdout is not None
             found = Store(int(process.stdout.readline()), folder / "log")
             found.ask("PUT", "/holdings")
+            found.ask("PUT", "/unsure")
             yield found
         finally:
             process.kill()
@@ -168,6 +169,20 @@ def test_of_two_drivers_on_s3_one_begins_and_the_lake_is_as_any_other(
     stored = b"".join(on_s3.ask("GET", path) for path in {*kept} if "_last_check" not in path)
     assert SECRET not in "".join(said)
     assert SECRET.encode() not in stored
+
+
+def test_commits_that_the_store_made_and_did_not_confirm_are_not_another_drivers(
+    on_s3: Store, provider: Provider, cluster_on_s3: Cluster, command: Callable[..., Outcome]
+) -> None:
+    Path("wallets.txt").write_text("\n".join(WALLETS))
+    where = ("--base-url", provider.url, "--scheduler", cluster_on_s3.address)
+    url, new = "s3://unsure/lake", ("--wallets-file", "wallets.txt", "--buckets", 2)
+    for more in (new, (), ()):
+        outcome = command("lake", "sync", url, *where, *more, "--json")
+        assert outcome.code == 0, outcome.err
+    held = frames.holdings(url).compute()
+    assert len(held) == len(HELD)
+    assert len(frames.changes(url).compute()) == len(HELD)
 
 
 def test_of_writers_of_the_same_version_the_store_refuses_all_but_one(on_s3: Store) -> None:

@@ -2,6 +2,7 @@
 
     python -m tests.nightly.lake_rounds --rounds 26 --seeds 3
     python -m tests.nightly.lake_rounds --rounds 26 --seed 2     # one alone, that failed
+    python -m tests.nightly.lake_rounds --faults 0.08            # on an S3 that often answers 503
 
 Both read the same provider. Times are compared by their round; numbers of rows and of reads may
 differ. A wallet that shows a new content first counts as changed, so `unchanged` may differ by the
@@ -13,21 +14,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sqlite3
 import subprocess
 import sys
 import tempfile
 from bisect import bisect
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.times import now
 from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, environment
 from tests.kit.provider import Provider, entry, reply, token, wallet
 
+_SERVER = Path(__file__).parents[1] / "lake" / "s3_server.py"
 WALLETS, TOKENS, BUCKETS = 60, 40, 5
 _TABLES = {
     "wallets": "SELECT wallet_id, label, wallet_group, tracked, status, error, at(first_seen_at)"
@@ -124,8 +130,8 @@ def _lines(world: World) -> str:
 class Pair:
     """A lake and a database that the same commands change."""
 
-    def __init__(self, folder: Path, url: str, cluster: Cluster) -> None:
-        self.folder, self.url, self.cluster = folder, url, cluster
+    def __init__(self, folder: Path, lake: str, url: str, cluster: Cluster) -> None:
+        self.folder, self.lake, self.url, self.cluster = folder, lake, url, cluster
         # So few wallets would otherwise rarely have removals held for review.
         (folder / "nftsync.toml").write_text("removal_rows = 5\n")
         self.began: list[str] = []
@@ -146,10 +152,10 @@ class Pair:
         """Sync both, and compare what they report."""
         self.began.append(now())
         words = ("--wallets-file", "w.csv", "--base-url", self.url, "--retries", "1", "--json")
-        new = () if (self.folder / "lake").exists() else ("--buckets", str(BUCKETS))
+        new = () if len(self.began) > 1 else ("--buckets", str(BUCKETS))
         where = ("--scheduler", self.cluster.address, *new)
         codes, results = zip(
-            self.run("lake", "sync", "lake", *where, *words, *more),
+            self.run("lake", "sync", self.lake, *where, *words, *more),
             self.run("sync", "-d", "a.db", *words, *more),
             strict=True,
         )
@@ -163,14 +169,15 @@ class Pair:
     def accept(self) -> None:
         """Approve all held removals in both."""
         self.began.append(now())
-        self.run("lake", "removals", "accept", "lake", "--scheduler", self.cluster.address, "--yes")
+        where = ("--scheduler", self.cluster.address)
+        self.run("lake", "removals", "accept", self.lake, *where, "--yes")
         self.run("removals", "accept", "-d", "a.db", "--yes")
 
     def compare(self) -> int:
         """Compare all tables; return the number of removals held for review."""
         (self.folder / "copy.db").unlink(missing_ok=True)
-        assert self.run("lake", "export", "lake", "copy.db")[0] == 0
-        check_lake(self.folder / "lake")
+        assert self.run("lake", "export", self.lake, "copy.db")[0] == 0
+        check_lake(self.lake)
         for name, query in _TABLES.items():
             found = [self._rows(path, query) for path in ("copy.db", "a.db")]
             assert found[0] == found[1], (name, set(found[0]) ^ set(found[1]))
@@ -185,12 +192,12 @@ class Pair:
             return sorted(map(repr, connection.execute(query)))
 
 
-def run_seed(seed: int, rounds: int, folder: Path, cluster: Cluster) -> dict[str, int]:
+def run_seed(seed: int, rounds: int, folder: Path, lake: str, cluster: Cluster) -> dict[str, int]:
     """Make rounds of changes; return how many there were of each kind."""
     rng = random.Random(seed)
     figures = {"rounds": 0, "held": 0, "accepted": 0}
     with Provider() as provider:
-        world, pair = World(provider, rng), Pair(folder, provider.url, cluster)
+        world, pair = World(provider, rng), Pair(folder, lake, provider.url, cluster)
         more = world.change()
         for _ in range(rounds):
             (folder / "w.csv").write_text(_lines(world))
@@ -206,20 +213,44 @@ def run_seed(seed: int, rounds: int, folder: Path, cluster: Cluster) -> dict[str
     return figures
 
 
+@contextmanager
+def faulty_store(folder: Path, faults: float) -> Iterator[None]:
+    """An S3 with a bucket `lakes`, in the environment of this process and its children."""
+    server = [sys.executable, str(_SERVER), str(folder / "log"), str(faults)]
+    with subprocess.Popen(
+        server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            endpoint = f"http://127.0.0.1:{int(process.stdout.readline())}"
+            signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=me/1/us-east-1/s3/aws4_request"}
+            httpx.put(f"{endpoint}/lakes", headers=signed).raise_for_status()
+            os.environ |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
+            os.environ |= {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "secret"}
+            os.environ |= {"AWS_REGION": "us-east-1"}
+            yield
+        finally:
+            process.kill()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=26)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--faults", type=float, help="share of an S3's requests that fail")
     given = parser.parse_args()
     seeds = range(given.seeds) if given.seed is None else [given.seed]
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         (shared := Path(name, "cluster")).mkdir()
-        with cluster_of(shared, 2) as cluster:
-            for seed in seeds:
-                (folder := Path(name, str(seed))).mkdir()
-                figures = run_seed(seed, given.rounds, folder, cluster)
-                print(f"seed {seed}: {figures}", flush=True)
+        if given.faults is not None:
+            stack.enter_context(faulty_store(shared, given.faults))
+        cluster = stack.enter_context(cluster_of(shared, 2))
+        for seed in seeds:
+            (folder := Path(name, str(seed))).mkdir()
+            lake = str(folder / "lake") if given.faults is None else f"s3://lakes/{seed}"
+            figures = run_seed(seed, given.rounds, folder, lake, cluster)
+            print(f"seed {seed}: {figures}", flush=True)
 
 
 if __name__ == "__main__":
