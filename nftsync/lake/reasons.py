@@ -61,6 +61,10 @@ _REASONS = (
         "nothing answers{host}: check AWS_ENDPOINT_URL, AWS_REGION and the network",
     ),
     (
+        ("No space left on device",),
+        "no room left on the disk. Free some space, and run the command again",
+    ),
+    (
         ("Json error", "Parquet error", "Invalid Checkpoint", "No table metadata or protocol"),
         "a file is damaged ({first}). Restore it from a backup, or sync into a new lake",
     ),

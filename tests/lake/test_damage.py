@@ -127,6 +127,23 @@ def test_a_sync_meets_what_a_power_cut_and_an_earlier_version_left(
     check_lake(lake)
 
 
+def test_on_a_full_disk_a_sync_changes_nothing_and_says_so(
+    small_disk: Path, provider: Provider, sync: Sync
+) -> None:
+    lake, ballast = small_disk / "lake", small_disk / "ballast"
+    assert sync(to=lake).code == 0
+    before = held(lake)
+    provider.holds(WALLETS[0], entry(token(9), "2"))
+    free = os.statvfs(small_disk)
+    ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - 8192))
+    refused(sync(to=lake), 1, "no room left on the disk. Free some space")
+    ballast.unlink()
+    assert held(lake) == before
+    assert sync(to=lake).code == 0
+    assert held(lake)[WALLETS[0], token(9)] == "2"
+    check_lake(lake)
+
+
 def test_a_lake_whose_creation_was_cut_off_is_created(lake: Path, sync: Sync) -> None:
     for name in ("balances", "runs"):
         log = lake / name / "_delta_log"
