@@ -18,7 +18,7 @@ Shared errors:
 - `StoreError`: the lake does not exist, or cannot be read or written.
 - `InputError`: an invalid time, no finished run, or an unknown or expired one.
 - `SyncRunning`: another driver is at work, or has taken over the run.
-- `WriteConflict`: a worker of another run or attempt wrote first.
+- `WriteConflict`: other writers keep changing a table.
 """
 
 from __future__ import annotations

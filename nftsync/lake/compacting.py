@@ -6,7 +6,6 @@ change of the ledger then pins the new versions and expires old runs. Only then 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -19,12 +18,9 @@ from nftsync.lake.reasons import explained
 from nftsync.lake.rows import TABLES
 from nftsync.lake.setup import repair_lake
 from nftsync.lake.staged import EARLIER_STEPS
-from nftsync.lake.storage import Lake, WriteConflict
+from nftsync.lake.storage import Lake
 from nftsync.terminal import progress_bar
 from nftsync.times import now, shifted
-
-#: Attempts per table in case of write conflicts.
-_MOST_ATTEMPTS = 5
 
 
 class Compacted(msgspec.Struct, kw_only=True):
@@ -107,13 +103,13 @@ class _Compacting(NamedTuple):
 
     def _rewrite(self, name: str, pinned: int) -> int:
         """Merge a table's files; return the version with the same rows as the pinned one."""
-        for _ in range(_MOST_ATTEMPTS):
-            self.ledger.check(self.run)
+
+        def optimize() -> int:
             base = self.lake.restore(name, pinned)
-            with suppress(WriteConflict):
-                version = self.lake.optimize(name, base)
-                return pinned if version == base else version
-        raise WriteConflict(f"other writers keep changing {name}. Run the command again")
+            version = self.lake.optimize(name, base)
+            return pinned if version == base else version
+
+        return self.ledger.committed(self.run, name, optimize)
 
     def _files(self, runs: list[LakeRun]) -> dict[str, int]:
         """Return the files of pinned and newest versions, with their sizes."""

@@ -119,7 +119,7 @@ def _fill(mirror: Mirror, lake: Lake, run: LakeRun, runs: list[LakeRun]) -> None
                 mirror.index_tokens()
                 connection.execute("DELETE FROM contracts")  # the lake has more names than tokens
             with explained(lake.url), mirror.transaction():
-                to_mirror(connection, name, lake.batches(name, versions[name], "true"))
+                to_mirror(connection, name, lake.stored(name, versions))
             bar.update(1)
     with mirror.transaction():
         connection.execute(

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -39,7 +38,7 @@ from nftsync.lake.reasons import explained
 from nftsync.lake.rows import BUCKET, TABLES, bucket_of
 from nftsync.lake.run_spec import RunSpec
 from nftsync.lake.staged import STEPS
-from nftsync.lake.storage import DataFile, Lake, Versions, WriteConflict
+from nftsync.lake.storage import DataFile, Lake, Versions
 from nftsync.lake.syncing import SyncReport, plan_name, stage_held, staged_reports, sync_bucket
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.removal_guard import Decision, decide
@@ -53,8 +52,6 @@ from nftsync.times import now
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
-#: Attempts at committing in case of write conflicts.
-_MOST_ATTEMPTS = 5
 #: Tokens that one task merges, if there are enough buckets.
 _TOKENS_PER_TASK = 25_000
 _FEWEST_PARTS = 4
@@ -136,8 +133,7 @@ class Driver:
         return self._end_after(apply_held, self._run_spec(limits=None))
 
     def _buckets_held(self) -> set[int]:
-        version = self._run.start.get("removals")
-        rows = self._lake.rows("removals", version, "held <> 0", (BUCKET,)) if version else ()
+        rows = self._lake.rows("removals", self._run.start, "held <> 0", (BUCKET,))
         return {bucket for (bucket,) in rows}
 
     def _run_spec(self, **own: Any) -> RunSpec:
@@ -280,13 +276,11 @@ class Driver:
         return versions
 
     def _committed(self, name: str, start: int, files: list[DataFile]) -> int:
-        """Commit data files to a table, also if workers of an earlier version write there."""
-        for _ in range(_MOST_ATTEMPTS):
-            self._check()
-            with suppress(WriteConflict):
-                return self._lake.commit(name, start, files, replace=not TABLES[name].log)
-            self._ledger.check(self._run)
-        raise WriteConflict(f"other writers keep changing {name}. Run the command again")
+        """Commit data files to a table."""
+        self._check()
+        replace = not TABLES[name].log
+        commit = partial(self._lake.commit, name, start, files, replace=replace)
+        return self._ledger.committed(self._run, name, commit)
 
     def _each(
         self,

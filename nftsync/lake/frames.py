@@ -83,16 +83,12 @@ class Pinned:
 
     def add_token_changes(self, mirror: Mirror) -> None:
         """Add the changes of a mirror's tokens, which other buckets may contain."""
-        if (version := self.versions.get("token_changes")) is not None:
-            tokens = mirror.connection.execute("SELECT token_id FROM tokens")
-            ids = pa.array([row[0] for row in tokens], pa.string())
-            batches = self.lake.batches("token_changes", version, "true")
-            with mirror.transaction():
-                to_mirror(
-                    mirror.connection,
-                    "token_changes",
-                    (chosen(x, "token_id", ids) for x in batches),
-                )
+        tokens = mirror.connection.execute("SELECT token_id FROM tokens")
+        ids = pa.array([row[0] for row in tokens], pa.string())
+        batches = self.lake.stored("token_changes", self.versions)
+        changes = (chosen(batch, "token_id", ids) for batch in batches)
+        with mirror.transaction():
+            to_mirror(mirror.connection, "token_changes", changes)
 
 
 def pinned(lake: LakeAddress, run: int | None = None) -> Pinned:

@@ -23,7 +23,7 @@ from nftsync.errors import InputError, StoreError, SyncRunning
 from nftsync.lake.ledger_table import GREATEST, LakeRun, LedgerTable
 from nftsync.lake.reasons import STORE_ERRORS
 from nftsync.lake.rows import default_buckets
-from nftsync.lake.storage import Lake, Versions
+from nftsync.lake.storage import Lake, Versions, WriteConflict
 from nftsync.text import counted
 from nftsync.threads import start_thread
 from nftsync.times import now
@@ -35,6 +35,8 @@ _COMPACT = "compact"
 #: An import cannot be resumed.
 _IMPORT = "import"
 
+#: Attempts at a commit in case of write conflicts.
+_MOST_ATTEMPTS = 5
 #: Heartbeats within the takeover timeout: one alone could be late by chance.
 _BEATS = 4
 
@@ -143,14 +145,9 @@ class Ledger:
 
         def change(runs: list[LakeRun]) -> LakeRun:
             last = _newest(runs)
-            if last is not None and last.status == "running":
-                if last.driver == self._driver:  # see `_change`
-                    return last
-                if (last.driver, last.beat) != dead:
-                    raise SyncRunning(
-                        f"another driver has just started a run of {self._lake.url}; wait for it"
-                        " to end"
-                    )
+            if last is not None and (last.status, last.driver) == ("running", self._driver):
+                return last  # see `_change`
+            self._refuse_running(runs, dead)
             runs[:] = [run for run in runs if run.kind != _COMPACT]
             last = _newest(runs)
             if last is not None and buckets not in {None, last.buckets}:
@@ -205,10 +202,7 @@ class Ledger:
             own = [row for row in runs if row.driver not in {None, self._driver}]
             if any(row.kind != _IMPORT or row.versions is not None for row in own):
                 raise InputError(f"{self._lake.url} already has runs; import into a new lake")
-            if any(row.status == "running" and (row.driver, row.beat) != dead for row in own):
-                raise SyncRunning(
-                    f"another driver is importing into {self._lake.url}; wait for it to end"
-                )
+            self._refuse_running(own, dead)
             runs[:] = [*history, run]
 
         self._change(change)
@@ -292,6 +286,12 @@ class Ledger:
             if (interrupted or threading.Event()).wait(min(1.0, timeout / 10)):
                 raise KeyboardInterrupt
 
+    def _refuse_running(self, runs: list[LakeRun], dead: tuple[str | None, int] | None) -> None:
+        if any(run.status == "running" and (run.driver, run.beat) != dead for run in runs):
+            raise SyncRunning(
+                f"another driver has just started work on {self._lake.url}; wait for it to end"
+            )
+
     def save(self, run: LakeRun) -> None:
         """Store a run of this driver."""
 
@@ -305,6 +305,18 @@ class Ledger:
     def check(self, run: LakeRun) -> None:
         """Raise `SyncRunning` if another driver has taken over a run."""
         self._own_run(self._table.open()[1], run.run_id)
+
+    def committed(self, run: LakeRun, table: str, commit: Callable[[], _T]) -> _T:
+        """Commit to a table, also if late writers keep changing it; return the result.
+
+        Raises:
+            SyncRunning: another driver has taken over the run.
+        """
+        for _ in range(_MOST_ATTEMPTS):
+            self.check(run)
+            with suppress(WriteConflict):
+                return commit()
+        raise WriteConflict(f"other writers keep changing {table}. Run the command again")
 
     def _own_run(self, runs: list[LakeRun], run_id: int) -> LakeRun:
         for run in runs:

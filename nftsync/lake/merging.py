@@ -386,7 +386,7 @@ def _guesses(
     samples: dict[str, list[list[Any]]] = {key: [] for key in spelled}
     lower = pa.array({key.lower() for key in spelled}, pa.string())
     columns = ("contract_address", "token_id", "name")
-    for batch in lake.batches("tokens", versions["tokens"], "true", columns):
+    for batch in lake.stored("tokens", versions, columns=columns):
         among = pc.is_in(pc.utf8_lower(batch.column("contract_address")), value_set=lower)
         for address, *token in rows_of(batch.filter(among), columns):
             if (key := key_of(address)) in samples:

@@ -109,8 +109,7 @@ class LakeHistory:
         self._changes: list[Change] | None = None
 
     def _rows(self, name: str, where: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-        if self._run.start.get(name):
-            yield from self._lake.rows(name, self._run.start[name], where, columns)
+        return self._lake.rows(name, self._run.start, where, columns)
 
     @property
     def _recent(self) -> str:
@@ -176,12 +175,11 @@ class LakeHistory:
         """The number of holdings of tracked wallets by group, with this run's changes."""
         untracked = {row[0] for row in self._rows("wallets", "tracked = 0", "wallet_id")}
         listed: Counter[str | None] = Counter()
-        if version := self._run.start.get("balances"):
-            columns = ["wallet_id"]
-            for batch in self._lake.batches("balances", version, "held_since IS NOT NULL", columns):
-                for wallet, count in _counted(batch.column("wallet_id")):
-                    if wallet not in untracked:
-                        listed[self._groups.get(wallet)] += count
+        start, is_listed = self._run.start, "held_since IS NOT NULL"
+        for batch in self._lake.stored("balances", start, is_listed, ["wallet_id"]):
+            for wallet, count in _counted(batch.column("wallet_id")):
+                if wallet not in untracked:
+                    listed[self._groups.get(wallet)] += count
         for change in (*self._new, *self._new_first_reads):
             if change.wallet not in untracked:
                 listed[change.group] += is_held(change.after) - is_held(change.before)

@@ -57,14 +57,13 @@ def _counts_of(rows: list[tuple[Any, ...]]) -> Held:
 
 def _labels(pin: Pinned) -> Iterator[tuple[str, str]]:
     columns = ("wallet_id", "label")
-    return pin.lake.rows("wallets", pin.versions["wallets"], "label IS NOT NULL", columns)
+    return pin.lake.rows("wallets", pin.versions, "label IS NOT NULL", columns)
 
 
 def _raw_rows(pin: Pinned, wallets: Collection[str] | None) -> Iterator[tuple[Any, ...]]:
-    if "removals" in pin.versions:
-        some = None if wallets is None else set(wallets)
-        rows = pin.lake.rows("removals", pin.versions["removals"], "held <> 0", _COLUMNS)
-        yield from (row for row in rows if some is None or row[0] in some)
+    some = None if wallets is None else set(wallets)
+    rows = pin.lake.rows("removals", pin.versions, "held <> 0", _COLUMNS)
+    return (row for row in rows if some is None or row[0] in some)
 
 
 def _rows_of(pin: Pinned, bucket: int, wallets: list[str] | None) -> list[dict[str, Any]]:

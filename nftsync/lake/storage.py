@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -38,7 +38,7 @@ from pyarrow.fs import PyFileSystem
 from nftsync.errors import InputError, NftsyncError
 from nftsync.lake.folder import is_folder, sync_table
 from nftsync.lake.reasons import ADDRESSES, checked_address
-from nftsync.lake.rows import BUCKET, conformed, schema_of
+from nftsync.lake.rows import BUCKET, conformed, rows_of, schema_of
 
 #: Versions by table name.
 Versions: TypeAlias = dict[str, int]
@@ -68,6 +68,14 @@ _FIRST = {"connect_timeout": "5s", "timeout": "10s", "max_retries": "3", "retry_
 
 class WriteConflict(NftsyncError):
     """A commit refused because another writer committed first."""
+
+
+@contextmanager
+def _conflicts(table: str) -> Iterator[None]:
+    try:
+        yield
+    except CommitFailedError as error:
+        raise WriteConflict(f"{table}: {error}") from error
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -178,7 +186,7 @@ class Lake:
     # Rows ----------------------------------------------------------------------------------------
 
     def batches(
-        self, name: str, version: int | None, where: str, columns: Sequence[str] = ()
+        self, name: str, version: int | None, where: str = "true", columns: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
         """Read rows of a table in small batches, in any order.
 
@@ -192,17 +200,19 @@ class Lake:
         stream = QueryBuilder(_READER).register("rows", table).execute(query)
         yield from pa.RecordBatchReader.from_stream(stream).cast(schema)
 
-    def stored(self, name: str, versions: Versions, where: str) -> Iterator[pa.RecordBatch]:
+    def stored(
+        self, name: str, versions: Versions, where: str = "true", columns: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
         """Read rows of a table at its version in `versions`; without a version, there are none."""
         if version := versions.get(name):  # version 0 has no rows
-            yield from self.batches(name, version, where)
+            yield from self.batches(name, version, where, columns)
 
     def rows(
-        self, name: str, version: int | None, where: str, columns: Sequence[str] = ()
+        self, name: str, versions: Versions, where: str, columns: Sequence[str]
     ) -> Iterator[tuple[Any, ...]]:
-        """Read rows as tuples; same arguments as `batches`."""
-        for batch in self.batches(name, version, where, columns):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        """Read rows as tuples; same arguments as `stored`."""
+        for batch in self.stored(name, versions, where, columns):
+            yield from rows_of(batch, columns)
 
     def count(self, name: str, versions: Versions) -> int:
         """Count a table's rows."""
@@ -244,7 +254,7 @@ class Lake:
         if table.version() != base:
             raise WriteConflict(f"{name}: version {table.version()} follows {base}")
         places = sorted({str(file.bucket) for file in files})
-        try:
+        with _conflicts(name):
             table.create_write_transaction(
                 [file.action() for file in files if file.path],
                 "overwrite" if replace else "append",
@@ -253,8 +263,6 @@ class Lake:
                 [(BUCKET, "in", places)] if replace else None,
                 commit_properties=ONE_VERSION,
             )
-        except CommitFailedError as error:
-            raise WriteConflict(f"{name}: {error}") from error
         return base + 1
 
     def overwrite(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
@@ -265,7 +273,7 @@ class Lake:
         """
         base = self.restore(name, self.table(name).version())
         reader = pa.RecordBatchReader.from_batches(schema_of(name), batches)
-        try:
+        with _conflicts(name):
             write_deltalake(
                 self.open(name, base),
                 reader,
@@ -273,8 +281,6 @@ class Lake:
                 writer_properties=_WRITER,
                 commit_properties=ONE_VERSION,
             )
-        except CommitFailedError as error:
-            raise WriteConflict(f"{name}: {error}") from error
         return base + 1
 
     def sync_to_disk(self, since: Versions, until: Versions) -> None:
@@ -313,12 +319,10 @@ class Lake:
             WriteConflict: another driver has committed meanwhile.
         """
         table = self.open(name, version)
-        try:
+        with _conflicts(name):
             table.optimize.compact(
                 max_concurrent_tasks=1, writer_properties=_WRITER, commit_properties=ONE_VERSION
             )
-        except CommitFailedError as error:
-            raise WriteConflict(f"{name}: {error}") from error
         return table.version()
 
     def vacuum(self, name: str, keep: Collection[int | None], hours: int = 0) -> None:

@@ -53,7 +53,9 @@ def test_of_drivers_that_commit_at_once_each_version_has_the_rows_of_one(tmp_pat
     assert len(done) >= TIMES
     assert max(Counter(version for version, _ in done).values()) == 1
     for version, name in done:
-        assert list(lake.rows("removals", version, "true", ("wallet_id",))) == [(name,)]
+        assert list(lake.rows("removals", {"removals": version}, "true", ("wallet_id",))) == [
+            (name,)
+        ]
 
 
 def test_a_file_that_no_commit_names_is_in_no_version(tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_a_file_that_no_commit_names_is_in_no_version(tmp_path: Path) -> None:
     rows = pa.Table.from_pylist([{"wallet_id": "w", "token_id": "t"}], schema_of("removals"))
     one, other = (lake.write_file("removals", n, rows.to_batches()) for n in (1, 2))
     version = lake.commit("removals", 0, [one], replace=True)
-    assert list(lake.rows("removals", version, "true", ("bucket",))) == [(1,)]
+    assert list(lake.rows("removals", {"removals": version}, "true", ("bucket",))) == [(1,)]
     assert [batch.num_rows for batch in lake.read_file(other)] == [1]
 
 
