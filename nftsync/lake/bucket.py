@@ -1,4 +1,4 @@
-"""A bucket's mirror in a run: loaded when reads need its rows, and written if they changed.
+"""A bucket's mirror in a run: rows are loaded when reads need them, and changed tables are written.
 
 At first, the mirror has the wallets, their current states and the removals held for review. Reads
 that find a wallet unchanged need no more. Before other reads are applied, the mirror gets the
@@ -44,7 +44,7 @@ class Bucket:
     Attributes:
         spec: the run's instructions.
         number: the bucket's number.
-        owners: the wallets whose balances the mirror has.
+        owners: wallets with all balances in the mirror.
     """
 
     def __init__(self, spec: RunSpec, number: int, owners: Iterable[str] = ()) -> None:
@@ -174,10 +174,10 @@ def _ids(batches: Iterable[pa.RecordBatch]) -> set[str]:
 
 
 class LoadingGuard(RemovalGuard):
-    """Removal guard that lets changes wait until the mirror has the rows that they may change.
+    """Removal guard that lets changing reads wait until the mirror has the rows that they need.
 
-    This is the case once all other reads are done. Then only reads with removals wait, for the
-    driver.
+    The rows are loaded once all other reads are done. Then only reads with removals wait, for
+    the driver.
 
     Attributes:
         tally: the results of the applied reads.

@@ -290,9 +290,9 @@ class Driver:
         label: str | None = None,
         on_result: Callable[[_T], object] | None = None,
     ) -> dict[int, _T]:
-        """Run a step in buckets, with a bar if labeled; return the results in bucket order."""
+        """Run a step's tasks, with a bar if labeled; return the results in order."""
         with progress_bar(
-            label or "", len(arguments), unit="buckets", shown=self._progress if label else False
+            label or "", len(arguments), unit="tasks", shown=self._progress if label else False
         ) as bar:
             results = {}
             for bucket, result in each_bucket(

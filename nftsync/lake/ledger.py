@@ -252,7 +252,8 @@ class Ledger:
             )
         if last.plan != plan:
             _log.warning(
-                "Run %d has other wallets or removal settings: starting a new run.", last.run_id
+                "Run %d has other wallets or another --allow-removals: starting a new run.",
+                last.run_id,
             )
         elif not last.folder:
             _log.warning(
@@ -307,7 +308,7 @@ class Ledger:
         self._own_run(self._table.open()[1], run.run_id)
 
     def committed(self, run: LakeRun, table: str, commit: Callable[[], _T]) -> _T:
-        """Commit to a table, also if late writers keep changing it; return the result.
+        """Commit to a table, also if late drivers keep changing it; return the result.
 
         Raises:
             SyncRunning: another driver has taken over the run.

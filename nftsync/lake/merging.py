@@ -86,7 +86,7 @@ class MergeReport(msgspec.Struct, kw_only=True):
         added: the number of new tokens.
         changed: the number of changed tokens.
         shown_by: bucket and sequence number of the reads that first showed the changes.
-        contracts: the addresses of contracts whose names new and changed tokens suggest.
+        contracts: the addresses of contracts that new and changed tokens may rename.
         corrections: the staged file with corrections of buckets; empty: none.
         targets: the buckets to correct.
     """
@@ -103,7 +103,7 @@ class MergeReport(msgspec.Struct, kw_only=True):
 def merge_tokens(spec: RunSpec, part: int, shown: Shown) -> MergeReport:
     """Merge the tokens that buckets showed into the rows of `tokens`.
 
-    A new token that one bucket showed has that bucket's row.
+    A new token shown by only one bucket keeps its row.
     """
     rows = _rows_shown(spec, shown)
     ids = rows.column("token_id").combine_chunks()
@@ -193,7 +193,7 @@ def _take_in_seen(connection: sqlite3.Connection, rows: pa.Table) -> None:
 
 
 def _merge(spec: RunSpec, mirror: Mirror) -> MergeReport:
-    """Apply the staged tokens, newest last.
+    """Apply the shown tokens, newest last.
 
     A bucket's reads from `first` to `sequence` all showed the same content.
     """
@@ -267,7 +267,7 @@ _NAMED = """
 
 
 def _names(connection: sqlite3.Connection, at: str) -> list[str]:
-    """Return the addresses of contracts whose names new and changed tokens suggest."""
+    """Return the addresses of contracts that new and changed tokens may rename."""
     return [row[0] for row in connection.execute(_NAMED, (at,)) if row[0] is not None]
 
 

@@ -1,7 +1,7 @@
-"""Second step of a run: release the waiting reads of a staged mirror, and write its changes.
+"""Second step of a run: apply the waiting reads of a staged mirror, and write its changes.
 
-The step depends only on the staged mirror, the decision on removals and the run's numbers. So a
-repeat writes the same rows.
+The step depends only on the staged mirror, the pinned versions and the run spec. So a repeat writes
+the same rows.
 """
 
 from __future__ import annotations

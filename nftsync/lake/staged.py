@@ -1,6 +1,6 @@
 """Files that the steps of a run hand over to later steps, in a folder of the run.
 
-Tasks choose new names, so no file ever changes. Drivers learn the names from the tasks' reports, or
+Tasks choose new names. Only plans keep theirs. Drivers learn the names from the tasks' reports, or
 after a takeover from the folder.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: The folder of all runs, beside the tables, and the table that earlier releases used.
 STEPS = "steps"
 EARLIER_STEPS = "staged"
-#: Delta accepts only writes by way of a larger buffer, in bytes.
+#: Bytes per write; Delta needs a buffer larger than each.
 _AT_ONCE = 1 << 19
 _BUFFER = 2 * _AT_ONCE
 

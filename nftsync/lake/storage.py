@@ -302,13 +302,13 @@ class Lake:
             try:
                 if table.version() != version:
                     table.restore(version)
-                # Not the newest version: a late worker may have written since.
+                # Not the newest version: a late driver may have written since.
                 restored = table.version()
                 if not (missing := _missing_columns(name, table)):
                     return restored
                 table.alter.add_columns(missing)
             except CommitFailedError:
-                continue  # a late worker has written; restore again
+                continue  # a late driver has written; restore again
             if table.version() == restored + 1:
                 return restored + 1
 

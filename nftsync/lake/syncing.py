@@ -1,8 +1,8 @@
 """First step of a run: sync a bucket's mirror, and stage its file.
 
 The removal guard defers its decision, as it decides on all buckets together. So reads with removals
-wait in the staged file until the next step. The provider is asked once per run: a driver that takes
-over uses the staged files.
+wait in the staged file until the next step. A driver that takes over uses the staged files, and
+reads only the other buckets.
 """
 
 from __future__ import annotations

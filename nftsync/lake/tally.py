@@ -20,7 +20,7 @@ class Tally(msgspec.Struct):
         showed: sequence numbers of the reads that changed only tokens, by wallet.
         held_wallets: wallets with removals held for review.
         complete: wallets with complete lists, which confirm all their tokens.
-        partial: the newest sequence number of the incomplete lists, by token that they showed.
+        partial: the newest sequence number of all other lists, by token that they showed.
     """
 
     counts: Counts = msgspec.field(default_factory=Counts)
@@ -50,7 +50,7 @@ class Tally(msgspec.Struct):
                 self._add_entries(read, removals_held=applied.result == "held")
 
     def _add_entries(self, read: WalletRead, *, removals_held: bool) -> None:
-        """Record the tokens of a partial list."""
+        """Record the tokens that a list showed."""
         for token_id, _, content in read.entries:
             if content is not None and (not removals_held or removals.has_metadata(content)):
                 newest = self.partial.get(token_id, 0)
