@@ -153,9 +153,12 @@ def requests(setup: Setup) -> None:
 
 
 @contextmanager
-def object_store(log: Path) -> Iterator[dict[str, str]]:
-    """Run an S3 with the bucket `lakes`; yield its environment variables."""
-    command = [sys.executable, str(S3_SERVER), str(log)]
+def object_store(log: Path, faults: float = 0.0) -> Iterator[dict[str, str]]:
+    """Run an S3 with the bucket `lakes`; yield its environment variables.
+
+    `faults` is the share of requests that fail.
+    """
+    command = [sys.executable, str(S3_SERVER), str(log), str(faults)]
     with (
         log.with_suffix(".err").open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server,

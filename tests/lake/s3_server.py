@@ -39,8 +39,8 @@ def main(log: Path, faults: float = 0.0) -> None:
             if environment["PATH_INFO"].startswith("/forgetful/"):
                 environment.pop("HTTP_IF_NONE_MATCH", None)
             path = environment["PATH_INFO"]
-            is_unsure = path not in unsure and environment["REQUEST_METHOD"] == "PUT"
-            is_unsure = is_unsure and _FIRST_COMMIT.fullmatch(path) is not None
+            is_put = environment["REQUEST_METHOD"] == "PUT"
+            is_unsure = is_put and path not in unsure and _FIRST_COMMIT.fullmatch(path)
             if is_unsure:
                 unsure.add(path)
             if is_unsure or (path.count("/") > 1 and rng.random() < faults):

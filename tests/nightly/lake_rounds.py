@@ -21,19 +21,16 @@ import subprocess
 import sys
 import tempfile
 from bisect import bisect
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import httpx
-
+from benchmarks.lake_costs import object_store
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.times import now
 from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, environment
 from tests.kit.provider import Provider, entry, reply, token, wallet
 
-_SERVER = Path(__file__).parents[1] / "lake" / "s3_server.py"
 WALLETS, TOKENS, BUCKETS = 60, 40, 5
 _TABLES = {
     "wallets": "SELECT wallet_id, label, wallet_group, tracked, status, error, at(first_seen_at)"
@@ -213,26 +210,6 @@ def run_seed(seed: int, rounds: int, folder: Path, lake: str, cluster: Cluster) 
     return figures
 
 
-@contextmanager
-def faulty_store(folder: Path, faults: float) -> Iterator[None]:
-    """An S3 with a bucket `lakes`, in the environment of this process and its children."""
-    server = [sys.executable, str(_SERVER), str(folder / "log"), str(faults)]
-    with subprocess.Popen(
-        server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            endpoint = f"http://127.0.0.1:{int(process.stdout.readline())}"
-            signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=me/1/us-east-1/s3/aws4_request"}
-            httpx.put(f"{endpoint}/lakes", headers=signed).raise_for_status()
-            os.environ |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
-            os.environ |= {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "secret"}
-            os.environ |= {"AWS_REGION": "us-east-1"}
-            yield
-        finally:
-            process.kill()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=26)
@@ -244,7 +221,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         (shared := Path(name, "cluster")).mkdir()
         if given.faults is not None:
-            stack.enter_context(faulty_store(shared, given.faults))
+            os.environ |= stack.enter_context(object_store(shared / "log", given.faults))
         cluster = stack.enter_context(cluster_of(shared, 2))
         for seed in seeds:
             (folder := Path(name, str(seed))).mkdir()
