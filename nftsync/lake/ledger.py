@@ -102,15 +102,15 @@ class Ledger:
         return matches[-1]
 
     def _change(self, change: Callable[[list[LakeRun]], _T]) -> _T:
-        """Apply a change to the newest rows, which may already have it.
-
-        An object store may refuse a commit that it has just made, but not confirmed.
-        """
+        table, runs = self._table.open()
         while True:
-            table, runs = self._table.open()
             result = change(runs)
             with suppress(CommitFailedError):  # another driver changed them first
                 self._table.write(table, runs)
+                return result
+            changed = sorted(runs, key=lambda run: run.run_id)
+            table, runs = self._table.open()
+            if runs == changed:  # the store made the commit, but did not confirm it
                 return result
 
     def begin(
@@ -145,8 +145,6 @@ class Ledger:
 
         def change(runs: list[LakeRun]) -> LakeRun:
             last = _newest(runs)
-            if last is not None and (last.status, last.driver) == ("running", self._driver):
-                return last  # see `_change`
             self._refuse_running(runs, dead)
             runs[:] = [run for run in runs if run.kind != _COMPACT]
             last = _newest(runs)
@@ -199,7 +197,7 @@ class Ledger:
         )
 
         def change(runs: list[LakeRun]) -> None:
-            own = [row for row in runs if row.driver not in {None, self._driver}]
+            own = [row for row in runs if row.driver is not None]
             if any(row.kind != _IMPORT or row.versions is not None for row in own):
                 raise InputError(f"{self._lake.url} already has runs; import into a new lake")
             self._refuse_running(own, dead)

@@ -2,9 +2,9 @@
 
 One request at a time: moto looks whether an object is there and then puts it, so that only then its
 conditional put is what S3's is. In the bucket `forgetful` it passes over the condition. In the
-bucket `unsure`, the first commit to each table takes effect and is answered 503. So is the
-share FAULTS of all requests below a lake, half of them without effect. It logs each request:
-method, path, `If-None-Match` and status.
+bucket `unsure`, the first commit to each table, and each second one to `runs`, takes effect and is
+answered 503. So is the share FAULTS of all requests below a lake, half of them without effect. It
+logs each request: method, path, `If-None-Match` and status.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from moto.moto_server.werkzeug_app import create_backend_app
 from waitress.server import create_server
 
-_FIRST_COMMIT = re.compile(r"/unsure/.*/0+1\.json")
+_UNCONFIRMED = re.compile(r"/unsure/.*/(0+1|runs/_delta_log/\d+[13579])\.json")
 Environment = dict[str, Any]
 
 
@@ -40,7 +40,7 @@ def main(log: Path, faults: float = 0.0) -> None:
                 environment.pop("HTTP_IF_NONE_MATCH", None)
             path = environment["PATH_INFO"]
             is_put = environment["REQUEST_METHOD"] == "PUT"
-            is_unsure = is_put and path not in unsure and _FIRST_COMMIT.fullmatch(path)
+            is_unsure = is_put and path not in unsure and _UNCONFIRMED.fullmatch(path)
             if is_unsure:
                 unsure.add(path)
             if is_unsure or (path.count("/") > 1 and rng.random() < faults):
