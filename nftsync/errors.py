@@ -67,21 +67,27 @@ class RunInterrupted(NftsyncError):
     """A run was interrupted for a reason other than the provider; it can be resumed."""
 
 
+def may_pass(status: int) -> bool:
+    """Return whether a later request may succeed: 408, 421, 425, 429 and 5xx (RFC 9110, 8470)."""
+    return status in {408, 421, 425, 429} or status >= 500
+
+
 class ReadError(NftsyncError):
     """A read from the provider failed; `passing` tells whether a retry may succeed.
 
     Attributes:
         status: the response's HTTP status, if any.
-        provider_down: the provider is unreachable or refuses every request: 401, 403, 429, 5xx, or
-            no response. Other errors, truncated responses included, concern one object.
-        passing: a retry may succeed: 429, 5xx, broken connection, truncated response.
+        provider_down: the provider is unreachable or refuses every request: 401, 403, a status that
+            may pass, or no response. Other errors, truncated responses included, concern one
+            object.
+        passing: a retry may succeed: `may_pass`, broken connection, truncated response.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.passing = status is not None and (status == 429 or status >= 500)
-        self.provider_down = status is not None and (status in {401, 403, 429} or status >= 500)
+        self.passing = status is not None and may_pass(status)
+        self.provider_down = self.passing or status in {401, 403}
 
 
 class AccessRefused(ReadError):

@@ -274,7 +274,7 @@ def _with_advice(error: ReadError) -> ReadError:
         text = f"{error}; the change may or may not have been applied; run the command again"
     elif isinstance(error, UnusableResponse) or error.status is None:
         text = f"{error}; the change may or may not have been applied"
-    elif error.status == 429 or error.status >= 500:
+    elif error.provider_down:
         text = f"{error}; run the command again later"
     else:
         text = f"the provider refused the change ({error.status}); check the options"

@@ -9,14 +9,12 @@ Source: provider's document, section Endpoints.
 from __future__ import annotations
 
 import hashlib
-import math
 import random
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http.client import responses
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import urlencode
@@ -31,9 +29,11 @@ from nftsync.errors import (
     ReadError,
     Stopped,
     UnusableResponse,
+    may_pass,
 )
 from nftsync.provider.config import HTTPS_HINT, ClientConfig, Paging
 from nftsync.provider.rate_limit import Auth, GiveUpRule, RateLimiter, Slots
+from nftsync.provider.waits import asked_wait, parse_date
 from nftsync.provider.wire import (
     WalletList,
     check_object,
@@ -60,7 +60,7 @@ _NEXT_LINK = re.compile(r';\s*rel\s*=\s*(?:"[^"]*)?(?<![\w-])next(?![\w-])', re.
 _RANGE = re.compile(r"\s*[\w-]+ ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})\s*")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
-#: A longer `Retry-After` fails the read, so that it cannot block all others; seconds.
+#: If a response asks for a longer wait, the read fails, so that it does not block others; seconds.
 _LONGEST_PAUSE = 300.0
 _LONGEST_WAIT = 30.0
 #: After this many failed attempts in a row, the provider is presumed down.
@@ -140,7 +140,7 @@ class Client(AbstractContextManager["Client"]):
         if self._dated is None:
             return None
         headers, received_at = self._dated
-        sent_at, age = _moment(headers.get("date", "")), headers.get("age", "0")
+        sent_at, age = parse_date(headers.get("date", "")), headers.get("age", "0")
         if sent_at is None:
             return None
         # A cache keeps the original date, and adds the response's age.
@@ -315,7 +315,8 @@ class Client(AbstractContextManager["Client"]):
                 if self._first_generation is None:
                     self._first_generation = generation
                 try:
-                    return self._transports.send(request, sending), generation
+                    response = self._transports.send(request, sending, anew=attempt > 1)
+                    return response, generation
                 except NoConnection as error:
                     if not error.connected:
                         self._rule.count_failure(str(error), final=not error.passing)
@@ -364,9 +365,11 @@ class Client(AbstractContextManager["Client"]):
                     self._rule.count_response(response.status)
                 self._auth.renew(generation)
                 response, _ = send()
-            self._rule.count_response(response.status)
+            wait = asked_wait(response.status, response.headers)
+            # A 403 that asks to wait refuses no credentials; it counts as a 429 everywhere.
+            self._rule.count_response(response.status if wait is None else 429)
             if response.status != 304 or not conditional:
-                self._check(response)
+                self._check(response, wait)
             result = read(response)
         except ReadError as error:
             self._failed_in_a_row = self._failed_in_a_row + 1 if error.passing else 0
@@ -395,38 +398,33 @@ class Client(AbstractContextManager["Client"]):
             raise Stopped("stopped")
         return wait - blocked
 
-    def _check(self, response: Response) -> None:
-        """Raise an error unless the response has the whole object."""
+    def _check(self, response: Response, wait: float | None) -> None:
+        """Raise an error unless the response has the whole object; it may ask for a wait."""
         status = response.status
         self._dated = response.headers, datetime.now(UTC)
         if 200 <= status < 300 and status != 206:
             return
         if status == 407 and self.proxy is not None:
             raise ProxyFailed(f"the proxy {self.proxy} refused: 407", final=True)
-        if status == 429 or status >= 500:
-            raise self._busy(response)
+        if may_pass(status) or wait is not None:
+            raise self._busy(status, wait)
         kind: type[ReadError] = UnusableResponse if status < 400 else ReadError
         if status in {401, 403}:
             kind = AccessRefused
         raise kind(f"the provider answered {self._refusal(status)}", status=status)
 
-    def _busy(self, response: Response) -> ReadError:
-        """Return the error of a 429 or 5xx, and pause all requests if the provider asks for it."""
-        status = response.status
-        wait = retry_after(response.headers)
+    def _busy(self, status: int, wait: float | None) -> ReadError:
+        """Return the error of a status that may pass, and pause all requests if necessary."""
         # With the standard phrase, as the provider's may be anything.
-        name = f"{status} {responses.get(status, '')}".rstrip()
+        text = f"the provider answered {status} {responses.get(status, '')}".rstrip()
+        error = ReadError(text, status=429 if status == 403 else status)
         if wait is not None and wait > _LONGEST_PAUSE:
-            error = ReadError(
-                f"the provider answered {name} and asks to wait {wait:.0f} s, longer than "
-                f"{_LONGEST_PAUSE:.0f} s",
-                status=status,
-            )
+            longest = f"longer than {_LONGEST_PAUSE:.0f} s"
+            error.args = (f"{text} and asks to wait {wait:.0f} s, {longest}",)
             error.passing = False
-            return error
-        if wait is not None or status == 429:
+        elif wait is not None or status == 429:
             self._limiter.pause(self._config.first_wait if wait is None else wait)
-        return ReadError(f"the provider answered {name}", status=status)
+        return error
 
     def _refusal(self, status: int) -> str:
         """Return a status that no retry changes, with advice."""
@@ -487,26 +485,3 @@ _PAGING_HEADERS: dict[str, Callable[[str, _PagePosition], bool]] = {
     "x-next-page": lambda value, _: value.strip() != "",
     "x-has-more": lambda value, _: value.strip().lower() not in {"", "false", "no", "0"},
 }
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that `Retry-After` asks for, or None (RFC 9110, section 10.2.3).
-
-    A date is relative to the response's own `Date`.
-    """
-    text = headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    moment = _moment(text)
-    if moment is None:
-        return None
-    at = _moment(headers.get("date", "")) or datetime.now(UTC)
-    return max(0.0, math.ceil((moment - at).total_seconds()))
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

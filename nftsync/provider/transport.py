@@ -287,8 +287,10 @@ class Transports:
         self._failure: Exception | None = None
         self._closed = threading.Event()
 
-    def send(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
-        """Send a request and return the complete response.
+    def send(
+        self, request: httpx.Request, sending: Callable[[], None], *, anew: bool = False
+    ) -> Response:
+        """Send a request, `anew`: on a new connection, and return the complete response.
 
         Calls `sending` before the request is sent, and again after a new connection.
 
@@ -308,7 +310,7 @@ class Transports:
             self._local.link = link
         if self._failure is not None:
             raise self._failure
-        return link.send(request, sending)
+        return link.send(request, sending, anew=anew)
 
     def abort(self) -> None:
         """End the attempts in flight."""
@@ -366,7 +368,9 @@ class _Link:
             "trace": self._trace,
         }
 
-    def send(self, request: httpx.Request, sending: Callable[[], None]) -> Response:
+    def send(self, request: httpx.Request, sending: Callable[[], None], *, anew: bool) -> Response:
+        if anew:
+            self._reconnect()
         request.extensions.update(self._extensions)
         self._sending = sending
         with self._lock:
@@ -384,8 +388,7 @@ class _Link:
                 response.close()
         except (httpx.TransportError, UnicodeError) as error:
             # httpcore keeps a tunnel whose TLS failed, and would wait forever for it.
-            self._http.close()
-            self._http = self._connect()
+            self._reconnect()
             raise self._explain(error) from None
         except zlib.error as error:
             raise UnusableResponse(f"the body cannot be decompressed: {error}") from None
@@ -395,6 +398,10 @@ class _Link:
         if self._is_aborted and response.is_success:  # the body may be incomplete
             raise self._explain(None)
         return Response(response.status_code, dict(response.headers.items()), body)
+
+    def _reconnect(self) -> None:
+        self._http.close()
+        self._http = self._connect()
 
     def abort(self, now: float) -> float:
         """End the attempt in flight if it is late; return the next deadline."""

@@ -23,11 +23,11 @@ import msgspec
 
 from nftsync.alerts import Destination
 from nftsync.errors import InputError, ReadError, SettingsError, Stopped, UnusableResponse
-from nftsync.provider.client import retry_after
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.programs import run_program
 from nftsync.provider.rate_limit import Auth
 from nftsync.provider.transport import Requests, Transports, network_of
+from nftsync.provider.waits import asked_wait
 from nftsync.text import cut_line, http_url, toml_key
 from nftsync.watch.hosts import Accepts, is_loopback, may_reach
 from nftsync.watch.mail import Mailer
@@ -139,9 +139,10 @@ class _Http:
         if 200 <= status < 300:
             return _SENT
         error_line = f"HTTP {status} {response.body.decode(errors='replace')}"
-        wait = retry_after(response.headers)
+        wait = asked_wait(status, response.headers)
+        is_down = status in _DOWN or (status == 403 and wait is not None)
         return Outcome(
-            "gone" if status == 410 else "down" if status in _DOWN else "refused",
+            "gone" if status == 410 else "down" if is_down else "refused",
             _line(error_line, self._target),
             None if wait is None else min(wait, _LONGEST_PAUSE),
         )

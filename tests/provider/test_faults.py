@@ -1,4 +1,4 @@
-"""Faults of the provider: refusals, broken connections, slow and huge bodies, and `Retry-After`."""
+"""Faults of the provider: refusals, broken connections, slow and huge bodies."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nftsync.errors import (
     AccessRefused,
@@ -25,7 +21,7 @@ from nftsync.errors import (
     Stopped,
     UnusableResponse,
 )
-from nftsync.provider.client import finish, retry_after
+from nftsync.provider.client import finish
 from nftsync.provider.rate_limit import GiveUpRule, RateLimiter
 from nftsync.provider.wire import CutShort
 from nftsync.records import Effort
@@ -65,7 +61,11 @@ BREAKS: list[Sender] = [
     endless(b"x: y\r\n" * 1_000, b"HTTP/1.1 200 OK\r\n"),
     raw(b"SSH-2.0-x\r\n"),
 ]
-STATUSES = {429: " Too Many Requests", 500: " Internal Server Error", 599: ""}
+STATUSES = {
+    408: " Request Timeout", 421: " Misdirected Request", 425: " Too Early",
+    429: " Too Many Requests", 500: " Internal Server Error", 501: " Not Implemented",
+    505: " HTTP Version Not Supported", 599: "",
+}  # fmt: skip
 CUT_SHORT = [
     *(reply(body) for body in (b"", GOOD[:-1], GOOD[: len(GOOD) // 2], '{"x": "é'.encode()[:-1])),
     reply(PACKED[:-12], content_encoding="gzip"),
@@ -136,7 +136,12 @@ REDIRECTS = [
     for status in (301, 302, 307)
     for location in (f"/v1/wallets/{wallet(1)}/nft-balances", "/there")
 ]
-REFUSED = [(reply(b"no", status, retry_after="1"), status) for status in (400, 401, 403, 404, 408)]
+REFUSED = [
+    *((reply(b"no", status, retry_after="1"), status) for status in (400, 401, 404, 410, 413, 422)),
+    (reply(b"no", 403, x_ratelimit_remaining="9", x_ratelimit_reset="1"), 403),
+    (reply(b"no", 403, ratelimit_reset="1"), 403),
+    (reply(b"no", 403, retry_after="never"), 403),
+]
 FINAL: list[tuple[Sender, type[ReadError], str]] = [
     *((answer, UnusableResponse, message) for answer, message in [*UNUSABLE, *REDIRECTS]),
     *((answer, AccessRefused if status in {401, 403} else ReadError, f" answered {status}")
@@ -245,63 +250,6 @@ def test_the_status_of_a_refusal_counts_whatever_becomes_of_its_body(
         with pytest.raises(ReadError, match=str(status)):
             finish(make_client(timeout=0.5, attempts=2).balances(wallet(1), effort))
         assert effort.requests == requests
-
-
-# Retry-After --------------------------------------------------------------------------------------
-
-
-def date(seconds: float) -> str:
-    return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
-
-
-@pytest.mark.parametrize(("status", "form"), [(429, "seconds"), (503, "date")])
-def test_retry_after_holds_all_threads_back(provider, make_client, status, form):
-    def not_now(peer: Peer) -> bool:
-        return reply(status=status, retry_after="1" if form == "seconds" else date(2))(peer)
-
-    provider.always(not_now, reply(GOOD))
-    client = make_client(attempts=1)
-    with pytest.raises(ReadError, match=f"{status}"):
-        finish(client.balances(wallet(0), Effort()))
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda n: finish(client.balances(wallet(n), Effort())), range(8)))
-    refused, *others = provider.requests()
-    gaps = [seen.at - refused.at for seen in others]
-    assert len(gaps) == 8
-    assert min(gaps) >= 0.9
-    assert max(gaps) - min(gaps) > 0.001, "without jitter all come back at the same instant"
-
-
-@pytest.mark.parametrize(("status", "after"), [(429, "301"), (503, "9" * 20), (429, "far")])
-def test_more_than_five_minutes_fails_the_read_at_once(provider, make_client, status, after):
-    after = date(400) if after == "far" else after
-    provider.always(reply(status=status, retry_after=after), reply(GOOD))
-    client, effort = make_client(), Effort()
-    with pytest.raises(ReadError, match=rf"answered {status} .* and asks to wait \d+ s") as caught:
-        finish(client.balances(wallet(1), effort))
-    assert caught.value.status == status
-    assert effort == Effort(1, 0)
-    assert finish(client.balances(wallet(2), Effort())).entries, "the others are not held back"
-
-
-def test_a_date_to_wait_for_is_one_of_the_providers_clock(provider, make_client):
-    """Whose clock is ten minutes fast."""
-    later = {"retry_after": date(601), "date": date(600)}
-    provider.always(reply(status=429, **later), reply(GOOD))
-    assert finish(make_client().balances(wallet(1), Effort())).entries
-    assert retry_after({"retry-after": date(601)}) > 600
-
-
-_ANY_DATE = st.text(max_size=20) | st.builds(
-    "Mon, {} Jan {} {}:00:00 {}".format, *[st.integers(-9, 9999)] * 4
-)
-
-
-@settings(max_examples=40)
-@given(*[_ANY_DATE] * 2)
-def test_any_retry_after_is_a_time_or_nothing(text, at):
-    seconds = retry_after({"retry-after": text, "date": at})
-    assert seconds is None or seconds >= 0
 
 
 @pytest.mark.parametrize("when", ["pause", "rate limit", "silence", "headers that drip"])

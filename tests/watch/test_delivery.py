@@ -129,6 +129,9 @@ def test_without_a_listener_or_a_name_the_destination_is_down(opened):
             },
             90.0,
         ),
+        ({"retry_after": "1.5, 3"}, 3.0),
+        ({"x_ratelimit_reset": "30"}, 30.0),
+        ({"ratelimit": '"default";r=0;t=20'}, 20.0),
         ({"retry_after": "soon"}, None),
         ({}, None),
     ],
@@ -136,6 +139,17 @@ def test_without_a_listener_or_a_name_the_destination_is_down(opened):
 def test_the_wait_that_a_receiver_asks_for_is_returned(lying, opened, headers, wait):
     lying.always(reply(status=429, **headers))
     assert opened(url=lying.url).send(MESSAGE) == Outcome("down", "HTTP 429", wait)
+
+
+def test_a_403_that_asks_to_wait_is_no_refusal(lying, opened):
+    used_up = {"x_ratelimit_remaining": "0", "x_ratelimit_reset": "9"}
+    for headers, outcome in (
+        ({"retry_after": "2"}, Outcome("down", "HTTP 403", 2.0)),
+        (used_up, Outcome("down", "HTTP 403", 9.0)),
+        ({}, Outcome("refused", "HTTP 403")),
+    ):
+        lying.always(reply(status=403, **headers))
+        assert opened(url=lying.url).send(MESSAGE) == outcome
 
 
 def test_a_redirect_is_refused_and_not_followed(lying, opened):

@@ -1,0 +1,79 @@
+"""Waits that a response asks for, in the spellings that servers send.
+
+Source: RFC 9110, sections 5.6.7 and 10.2.3; drafts of the IETF for `RateLimit`; and the common
+headers `X-RateLimit-Remaining` and `X-RateLimit-Reset`, which no standard defines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from nftsync.errors import may_pass
+
+_NUMBER = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*(?:s|sec|secs|seconds?)?", re.I)
+#: Greater numbers are seconds, or milliseconds, since 1970; no wait lasts for decades.
+_EPOCH_SECONDS, _EPOCH_MILLISECONDS = 1e9, 1e11
+#: Statuses that are about a limit, whether or not the response gives the remaining requests.
+_LIMITED = {429, 503}
+_QUOTED = re.compile(r'"[^"]*"')
+_FIELD = re.compile(r"\b(remaining|reset|r|t)\s*=\s*([0-9.]+)", re.I)
+
+
+def asked_wait(status: int, headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a refused request should wait, or None if the server names none.
+
+    The longest wait of `Retry-After` counts. Without it, a limit's reset counts if no request
+    remains. Times are relative to the response's own `Date`.
+    """
+    if status != 403 and not may_pass(status):
+        return None
+    at = parse_date(headers.get("date", "")) or datetime.now(UTC)
+    waits = _waits(headers.get("retry-after", ""), at)
+    if not waits:
+        for remaining, reset in _limits(headers):
+            if 0.0 in _waits(remaining, at) or (not remaining and status in _LIMITED):
+                waits += _waits(reset, at)
+    return max(waits, default=None)
+
+
+def parse_date(text: str) -> datetime | None:
+    """Return the time of an HTTP date in any form, or of ISO 8601, or None."""
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            moment = parse(text)
+        except (ValueError, OverflowError):
+            continue
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return None
+
+
+def _waits(text: str, at: datetime) -> list[float]:
+    """Return each wait of a list; times in the past are 0."""
+    # Also splits dates at their weekday, which is not needed.
+    found = (_seconds(part.strip('" \t'), at) for part in text.split(","))
+    return [max(0.0, seconds) for seconds in found if seconds is not None]
+
+
+def _seconds(text: str, at: datetime) -> float | None:
+    if match := _NUMBER.fullmatch(text):
+        number = float(match[1][:15])
+        if number >= _EPOCH_MILLISECONDS:
+            number /= 1_000
+        return number - at.timestamp() if number >= _EPOCH_SECONDS else number
+    moment = parse_date(text)
+    return None if moment is None else (moment - at).total_seconds()
+
+
+def _limits(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the remaining requests and the reset of each limit, blank if not given."""
+    for name in ("ratelimit", "x-ratelimit", "x-rate-limit"):
+        yield headers.get(f"{name}-remaining", ""), headers.get(f"{name}-reset", "")
+    # `limit=9, remaining=0, reset=5` is one limit; `"minute";r=0;t=5, "day";r=7;t=900` are two.
+    text = _QUOTED.sub("", headers.get("ratelimit", ""))
+    for limit in text.split(",") if ";" in text else [text]:
+        fields = dict(_FIELD.findall(limit.lower()))
+        remaining = fields.get("r", fields.get("remaining", ""))
+        yield remaining, fields.get("t", fields.get("reset", ""))
