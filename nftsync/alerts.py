@@ -27,6 +27,8 @@ STATE_KINDS: tuple[StateKind, ...] = get_args(StateKind)
 DestinationKind: TypeAlias = Literal["webhook", "slack", "email", "command"]
 Security: TypeAlias = Literal["starttls", "tls", "none"]
 
+_MINUTE = timedelta(minutes=1)
+
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """A receiver of messages. The repr shows no secret.
@@ -78,17 +80,19 @@ class Quiet(msgspec.Struct, frozen=True):
     def until(self, moment: datetime) -> datetime | None:
         """Return the end of current quiet hours, or None."""
         local = moment.astimezone(ZoneInfo(self.zone))
-        clock = local.time()
-        over_midnight = self.start > self.end
-        if over_midnight and not self.end <= clock < self.start:
-            day = local.date() + timedelta(days=clock >= self.start)
-        elif not over_midnight and self.start <= clock < self.end:
-            day = local.date()
-        else:
+        if not self._contain(local):
             return None
+        day = local.date() + timedelta(days=self.start > self.end and local.time() >= self.start)
         # When summer time ends, one hour occurs twice; `fold` distinguishes them.
-        end = datetime.combine(day, self.end, local.tzinfo).replace(fold=local.fold)
-        return end.astimezone(UTC)
+        end = datetime.combine(day, self.end, local.tzinfo).replace(fold=local.fold).astimezone(UTC)
+        # When it begins, one hour is left out; hours that would end in it end as it begins.
+        while not self._contain((end - _MINUTE).astimezone(local.tzinfo)):
+            end -= _MINUTE
+        return end
+
+    def _contain(self, local: datetime) -> bool:
+        after, before = local.time() >= self.start, local.time() < self.end
+        return after or before if self.start > self.end else after and before
 
 
 class WatchRule(msgspec.Struct, frozen=True, kw_only=True):

@@ -309,14 +309,14 @@ class Client(AbstractContextManager["Client"]):
 
         def send() -> tuple[Response, int]:
             """Send the request once; return the response and the generation of its token."""
+            anew = attempt > 1
             with self._slots:
                 effort.requests += 1
                 request, generation = self._requests.make(method, path, etag, body)
                 if self._first_generation is None:
                     self._first_generation = generation
                 try:
-                    response = self._transports.send(request, sending, anew=attempt > 1)
-                    return response, generation
+                    return self._transports.send(request, sending, anew=anew), generation
                 except NoConnection as error:
                     if not error.connected:
                         self._rule.count_failure(str(error), final=not error.passing)

@@ -14,8 +14,16 @@ Source: provider's document, section TokenMetadata (which does not define the fo
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
-from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import (
+    AddressValueError,
+    IPv4Address,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from nftsync.errors import InputError
@@ -50,8 +58,21 @@ _PRIVATE_NAMES = (
 _HOLD_VERSION_4 = tuple(
     map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
 )
+#: The interface identifiers of ISATAP, before an IPv4 address (RFC 5214).
+_ISATAP = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
 #: The network for address translation within one site.
 _LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
+#: Link-local networks, and services that clouds offer to their machines, credentials among them.
+_CLOUD_SERVICES = tuple(
+    map(
+        ip_network,
+        (
+            *("169.254.0.0/16", "fe80::/10"),
+            *("fd00:ec2::/32", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42"),
+            *("168.63.129.16", "100.100.100.200", "192.0.0.192"),
+        ),
+    )
+)
 #: A last label of this form makes browsers read the host as an IPv4 address.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 #: Characters to percent-encode in a path, query or fragment.
@@ -219,19 +240,34 @@ def is_private(host: str) -> bool:
     except ValueError:
         host = host.removesuffix(".")
         return "." not in host or f".{host}".endswith(_PRIVATE_NAMES)
-    if isinstance(address, IPv6Address) and (address.is_site_local or address in _LOCAL_NAT64):
+    if isinstance(address, IPv6Address) and (
+        address.is_site_local or address.teredo or address in _LOCAL_NAT64
+    ):
         return True
-    address = innermost_address(address)
-    return not address.is_global or address.is_multicast
+    return is_cloud_service(address) or any(
+        not inner.is_global or inner.is_multicast for inner in inner_addresses(address)
+    )
 
 
-def innermost_address(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address that an IPv6 address contains, or the address itself."""
+def is_cloud_service(address: IPv4Address | IPv6Address) -> bool:
+    """Return whether an address is link-local, or a service of a cloud such as its metadata."""
+    addresses = (address, *inner_addresses(address))
+    return any(x in network for network in _CLOUD_SERVICES for x in addresses)
+
+
+def inner_addresses(
+    address: IPv4Address | IPv6Address,
+) -> Sequence[IPv4Address | IPv6Address]:
+    """Return the IPv4 addresses that an IPv6 address contains, or else the address itself."""
     if isinstance(address, IPv4Address):
-        return address
-    if any(address in network for network in _HOLD_VERSION_4):
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.sixtofour or address
+        return [address]
+    packed = address.packed
+    if packed[8:12] in _ISATAP or any(address in network for network in _HOLD_VERSION_4):
+        return [IPv4Address(packed[12:])]
+    if address in _LOCAL_NAT64:  # for each length of its prefix (RFC 6052, section 2.2)
+        packed = packed[:8] + packed[9:]
+        return [IPv4Address(packed[start : start + 4]) for start in (6, 7, 8, 11)]
+    return address.teredo or [address.sixtofour or address]
 
 
 def _within(path: str) -> str:

@@ -74,6 +74,6 @@ def _limits(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     # `limit=9, remaining=0, reset=5` is one limit; `"minute";r=0;t=5, "day";r=7;t=900` are two.
     text = _QUOTED.sub("", headers.get("ratelimit", ""))
     for limit in text.split(",") if ";" in text else [text]:
-        fields = dict(_FIELD.findall(limit.lower()))
+        fields: dict[str, str] = dict(_FIELD.findall(limit.lower()))
         remaining = fields.get("r", fields.get("remaining", ""))
         yield remaining, fields.get("t", fields.get("reset", ""))

@@ -126,6 +126,7 @@ NOT_SHOWN = {
         *["https://vault.internal/", "https://x.home.arpa./", "https://home.arpa/x"],
         *["https://HOME.ARPA./x", "https://api.default.svc/x", "https://wiki.corp/x"],
         *["https://nas.home/x", "https://a.b.private/x"],
+        *["https://168.63.129.16/x", "https://[::ffff:168.63.129.16]/x"],
     ],
     "no host": ["https:a.example", "https:///a.example"],
     "contains a user name or password": ["https://a:b@c.example/"],

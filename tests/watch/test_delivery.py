@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from standardwebhooks import Webhook
 from nftsync.alerts import Destination
 from nftsync.errors import SettingsError
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.images import image_address
 from nftsync.watch.delivery import Channel, Outcome, Outgoing, open_delivery
 from nftsync.watch.hosts import may_reach
 from tests.kit.provider import Provider, Sender, endless, head, raw, reply, silence
@@ -205,12 +207,42 @@ def test_an_error_quotes_the_start_of_the_answer_in_one_safe_line(lying, opened)
         *((x, False, False) for x in ("fd00:ec2::254", "100.100.100.200", "192.0.0.192")),
         *((x, False, False) for x in ("::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe")),
         *((x, False, False) for x in ("::ffff:100.100.100.200", "::ffff:192.0.0.192")),
+        *((x, False, False) for x in ("168.63.129.16", "169.254.170.2", "fe80::a9fe:a9fe%2")),
+        *((x, False, False) for x in ("fd20:ce::254", "fd00:ec2::23", "fd00:ec2:0:0::0254")),
+        *((x, False, False) for x in ("fd00:c1::a9fe:a9fe", "fd00:42::42")),
+        *((x, False, True) for x in ("fd20:ce::253", "fd00:ec3::254")),
     ],
 )
 def test_messages_for_a_public_host_reach_public_addresses_only(address, anyway, if_private):
     host = "alerts.example.com"
     assert may_reach(address, host=host, allow_private=False) is anyway
     assert may_reach(address, host=host, allow_private=True) is if_private
+
+
+METADATA = [
+    IPv4Address(x) for x in ("169.254.169.254", "169.254.170.2", "168.63.129.16", "192.0.0.192")
+]
+
+
+@pytest.mark.parametrize("inner", [*METADATA, IPv4Address("100.100.100.200")])
+def test_no_ipv6_form_of_a_metadata_service_is_reached(inner: IPv4Address):
+    number = int(inner)
+    high, low = number >> 16, number & 0xFFFF
+    top, middle, bottom = number >> 24, number >> 8 & 0xFFFF, number & 0xFF
+    for form in (
+        *(f"::ffff:{inner}", f"::{inner}", f"::ffff:0:{inner}", f"64:ff9b::{inner}"),
+        f"2002:{high:x}:{low:x}::1",  # 6to4
+        f"2001:0:{high:x}:{low:x}::1",  # Teredo: the server, then the client
+        f"2001:0:808:808::{high ^ 0xFFFF:x}:{low ^ 0xFFFF:x}",
+        *(f"2620::5efe:{inner}", f"2620::200:5efe:{inner}"),  # ISATAP
+        # NAT64 within a site, for each length of the prefix (RFC 6052)
+        f"64:ff9b:1:{high:x}:{low >> 8:x}:{bottom << 8:x}::",
+        f"64:ff9b:1:{top:x}:{middle >> 8:x}:{(middle & 0xFF) << 8 | bottom:x}::",
+        f"64:ff9b:1:0:{top:x}:{middle:x}:{bottom << 8:x}:0",
+        f"64:ff9b:1::{inner}",
+    ):
+        assert not may_reach(form, host="alerts.example.com", allow_private=True), form
+        assert not image_address(f"https://[{IPv6Address(form)}]/1.png").url, form
 
 
 def test_loopback_is_reached_only_by_its_own_names():

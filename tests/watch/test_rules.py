@@ -7,11 +7,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection
 from contextlib import closing
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from nftsync.alerts import Quiet, WatchRule
@@ -286,7 +286,17 @@ def at_utc(text: str) -> datetime:
         # Summer time begins on 29 March and ends on 25 October.
         ("22:00-07:00 Europe/Berlin", "2026-03-28T22:00", "2026-03-29T05:00"),
         ("22:00-07:00 Europe/Berlin", "2026-10-24T21:00", "2026-10-25T06:00"),
-        ("01:00-02:30 Europe/Berlin", "2026-03-29T00:30", "2026-03-29T01:30"),
+        # 02:00 to 03:00 is left out.
+        ("01:00-02:30 Europe/Berlin", "2026-03-29T00:30", "2026-03-29T01:00"),
+        ("01:00-02:30 Europe/Berlin", "2026-03-29T00:59:59", "2026-03-29T01:00"),
+        ("01:00-02:00 Europe/Berlin", "2026-03-29T00:30", "2026-03-29T01:00"),
+        ("01:00-03:00 Europe/Berlin", "2026-03-29T00:30", "2026-03-29T01:00"),
+        ("02:10-02:50 Europe/Berlin", "2026-03-29T01:10", None),
+        ("02:30-04:00 Europe/Berlin", "2026-03-29T01:10", "2026-03-29T02:00"),
+        ("22:00-02:30 America/New_York", "2026-03-08T06:15", "2026-03-08T07:00"),
+        # Midnight is left out in Cairo, and half an hour on Lord Howe Island.
+        ("22:00-00:30 Africa/Cairo", "2026-04-23T21:00", "2026-04-23T22:00"),
+        ("23:00-02:15 Australia/Lord_Howe", "2026-10-03T15:00", "2026-10-03T15:30"),
         ("01:00-02:30 Europe/Berlin", "2026-03-29T01:10", None),  # 03:10, as 02:30 is left out
         ("01:00-02:30 Europe/Berlin", "2026-10-25T00:15", "2026-10-25T00:30"),
         ("01:00-02:30 Europe/Berlin", "2026-10-25T00:45", None),
@@ -297,6 +307,24 @@ def test_quiet_hours_end_on_the_clock_of_their_zone(hours, moment, until):
     span, _, zone = hours.partition(" ")
     start, end = map(time.fromisoformat, span.split("-"))
     assert Quiet(start, end, zone).until(at_utc(moment)) == (until and at_utc(until))
+
+
+@given(
+    st.times().map(lambda x: x.replace(second=0, microsecond=0)),
+    st.times().map(lambda x: x.replace(second=0, microsecond=0)),
+    st.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 31), timezones=st.just(UTC)),
+    st.sampled_from(["Europe/Berlin", "Africa/Cairo", "Australia/Lord_Howe", "America/Sao_Paulo"]),
+)
+@example(time(1), time(2, 30), datetime(2026, 3, 29, 0, 30, tzinfo=UTC), "Europe/Berlin")
+@example(time(1), time(2, 30), datetime(2026, 10, 25, 0, 15, tzinfo=UTC), "Europe/Berlin")
+def test_quiet_hours_last_up_to_their_end_and_no_longer(start, end, moment, zone):
+    assume(start != end)
+    hours = Quiet(start, end, zone)
+    until = hours.until(moment)
+    if until is not None:
+        assert moment < until <= moment + timedelta(hours=25)
+        assert hours.until(until) is None
+        assert hours.until(until - timedelta(seconds=1)) == until
 
 
 # A property --------------------------------------------------------------------------------------
