@@ -1,6 +1,7 @@
 """Webhooks: signatures, fields of the body, and routes to follow-up reads.
 
 A signed body may still contain anything, so each field is checked before it is stored or shown.
+Only the type and the id of the object must be usable, because the read needs nothing else.
 
 A route defines the read for a webhook type. The provider's document shows no such path, so routes
 are settings; only the document's two reads are built in.
@@ -12,20 +13,22 @@ object.
 from __future__ import annotations
 
 import binascii
+import codecs
+import hashlib
 import hmac
 import json
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
-from nftsync.errors import InputError, SettingsError
+from nftsync.errors import SettingsError
 from nftsync.records import are_uuids, normalize_uuid
-from nftsync.text import DEEPEST_JSON, nests_too_deeply, repeated_key, toml_key
+from nftsync.text import nests_too_deeply, toml_key
 
 #: The header with the signature.
 HEADER = "x-service-webhook-hmac"
@@ -64,14 +67,18 @@ def _signature(secret: str, body: bytes) -> bytes:
 
 
 class Webhook(NamedTuple):
-    """The fields of a webhook; ids are UUIDs in lower case, and `changes` is JSON as sent."""
+    """The fields of a webhook: ids are UUIDs in lower case, and `changes` is JSON as sent.
+
+    Fields that the read does not need are None if they are absent or unreadable. Without a usable
+    `id`, the SHA-256 of the body takes its place.
+    """
 
     webhook_id: str
-    organization_id: str
-    action: str
+    organization_id: str | None
+    action: str | None
     resource_type: str
     resource_id: str
-    created_at_utc: str
+    created_at_utc: str | None
     changes: str | None
 
 
@@ -82,134 +89,143 @@ class Unusable(NamedTuple):
     webhook: Webhook | None = None
 
 
-#: The most digits of a number. Amounts have up to 78; Python refuses to convert over 4,300.
-_LONGEST_NUMBER = 1_000
 _LONGEST_TEXT = 200
-
-_IDS = ("id", "organizationId", "resourceId")
-_TEXTS = ("action", "resourceType", "createdAtUtc")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-_Fields: TypeAlias = dict[str, Any]
-
-
-class _Changes(msgspec.Struct, gc=False):
-    changes: msgspec.Raw
-
-
-_changes = msgspec.json.Decoder(_Changes)
+#: Any spelling: hyphens are optional, and braces or `urn:uuid:` may surround the digits.
+_UUID = re.compile(
+    r"(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
-class _UnusableError(Exception):
-    """Reason why a body is unusable, as its text."""
+class _Fields(msgspec.Struct, rename="camel", gc=False):
+    """The fields of a body, unchecked; None: absent, null or unreadable."""
+
+    id: Any = None
+    organization_id: Any = None
+    action: Any = None
+    resource_type: Any = None
+    resource_id: Any = None
+    created_at_utc: Any = None
+    changes: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_decoder = msgspec.json.Decoder(_Fields)
+#: The fields that a read needs; if one is repeated with another value, neither counts.
+_NEEDED = ('"resourceType"', '"resourceId"')
 
 
 def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable:
     """Read a webhook's raw body; never raises.
 
-    Accepts only webhooks for `organization_id`, unless that is None.
+    Needs only a resource type and a resource id. Refuses webhooks that name another organization
+    than `organization_id`, unless that is None.
     """
-    try:
-        webhook = _webhook(body, _fields(body))
-    except _UnusableError as error:
-        return Unusable(str(error))
-    if organization_id is not None and webhook.organization_id != organization_id.lower():
+    fields = _fields(body)
+    if fields is None:
+        return Unusable("not a JSON object")
+    resource_type, resource_id = _text(fields.resource_type), _uuid(fields.resource_id)
+    if resource_type is None:
+        must = f"text of at most {_LONGEST_TEXT} characters, without control characters"
+        return _unusable("resourceType", fields.resource_type, must)
+    if resource_id is None:
+        return _unusable("resourceId", fields.resource_id, "a UUID")
+    webhook = Webhook(
+        _uuid(fields.id) or hashlib.sha256(body).hexdigest(),
+        _uuid(fields.organization_id),
+        _text(fields.action),
+        resource_type,
+        resource_id,
+        _text(fields.created_at_utc),
+        _kept(bytes(fields.changes)),
+    )
+    if organization_id is not None and webhook.organization_id not in {
+        None,
+        organization_id.lower(),
+    }:
         return Unusable(f"it is for another organization, {webhook.organization_id}", webhook)
     return webhook
 
 
-def _webhook(body: bytes, fields: _Fields) -> Webhook:
-    webhook_id, organization_id, resource_id = (_id(fields, name) for name in _IDS)
-    action, resource_type, created_at_utc = (_text(fields, name) for name in _TEXTS)
-    changes = fields.get("changes")
-    if changes is not None and not isinstance(changes, dict):
-        raise _UnusableError(f"changes: expected an object or null, got {_kind(changes)}")
+def _uuid(value: object) -> str | None:
+    match = _UUID.fullmatch(value.strip()) if isinstance(value, str) else None
+    return None if match is None else "-".join(match.groups()).lower()
+
+
+def _text(value: object) -> str | None:
+    text = value.strip() if isinstance(value, str) else ""
+    usable = 0 < len(text) <= _LONGEST_TEXT and _CONTROL.search(text) is None
+    return text if usable else None
+
+
+def _kept(changes: bytes) -> str | None:
+    """Return JSON that all readers of the column can parse, or None."""
+    if changes == b"null" or nests_too_deeply(changes):
+        return None
     try:
-        raw = None if changes is None else bytes(_changes.decode(body).changes).decode()
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise _UnusableError("changes: not JSON that can be kept") from error
-    return Webhook(
-        webhook_id, organization_id, action, resource_type, resource_id, created_at_utc, raw
-    )
+        return changes.decode()
+    except UnicodeDecodeError:
+        return None
 
 
-def _id(fields: _Fields, name: str) -> str:
-    value = _string(fields, name)
-    try:
-        return normalize_uuid(value, name)
-    except InputError:
-        raise _UnusableError(f"{name}: {_shown(value)} is not a UUID") from None
+def _unusable(name: str, value: object, must: str) -> Unusable:
+    if value is None:
+        return Unusable(f"{name}: missing, null or repeated with another value")
+    quoted = ascii(value[:80])[:80] if isinstance(value, str) else "another type"
+    return Unusable(f"{name}: expected {must}, got {quoted}")
 
 
-def _text(fields: _Fields, name: str) -> str:
-    value = _string(fields, name)
-    if len(value) > _LONGEST_TEXT:
-        raise _UnusableError(f"{name}: longer than {_LONGEST_TEXT} characters")
-    if _CONTROL.search(value) is not None:
-        raise _UnusableError(f"{name}: {_shown(value)} contains control characters")
-    return value
+def _fields(body: bytes) -> _Fields | None:
+    body = body.removeprefix(codecs.BOM_UTF8)
+    if all(body.count(name.encode()) == 1 for name in _NEEDED):
+        try:
+            return _decoder.decode(body)
+        except (ValueError, RecursionError):
+            pass
+    return _loose_fields(body.decode(json.detect_encoding(body), "backslashreplace"))
 
 
-def _string(fields: _Fields, name: str) -> str:
-    if name not in fields:
-        raise _UnusableError(f"{name}: missing")
-    value = fields[name]
-    if not isinstance(value, str):
-        raise _UnusableError(f"{name}: expected a string, got {_kind(value)}")
-    return value
-
-
-def _fields(body: bytes) -> _Fields:
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        raise _UnusableError(f"not UTF-8 (byte {error.start})") from None
-    if nests_too_deeply(body):
-        raise _UnusableError(f"nested more than {DEEPEST_JSON} levels deep")
-    try:
-        value = _decoder.decode(text)
-        if "\\ud" in text or "\\uD" in text:
-            json.dumps(value, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        raise _UnusableError(f"not JSON: {error.msg} (character {error.pos})") from None
-    except UnicodeEncodeError:
-        raise _UnusableError("contains an unpaired surrogate") from None
-    if not isinstance(value, dict):
-        raise _UnusableError(f"expected a JSON object, got {_kind(value)}")
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> _Fields:
-    twice = repeated_key(pairs)
-    if twice is not None:
-        raise _UnusableError(f"the key {_shown(twice)} appears twice")
-    return dict(pairs)
-
-
-def _number(digits: str) -> float:
-    if len(digits) > _LONGEST_NUMBER:
-        raise _UnusableError(f"contains a number of more than {_LONGEST_NUMBER:,} digits")
-    return 0.0  # the value does not matter: changes are stored as sent
-
-
-def _constant(name: str) -> NoReturn:
-    raise _UnusableError(f"{name} is not JSON")
-
-
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_constant
+# A string without an end is one token: otherwise it would be searched again from each quote in it.
+_TOKEN = re.compile(
+    r'(?P<s>"(?:[^"\\]++|\\.)*+"?)|(?P<v>[^\s"\[\]{}:,]++)|(?P<o>[\[{])|(?P<c>[\]}])|(?P<k>:)|(?P<n>,)',
+    re.DOTALL,
 )
+#: An object of strings, other values and opened brackets (`s`, `v`, `o`), as names of groups.
+_SHAPE_OF_OBJECT = re.compile("o(?:sk[svo](?:nsk[svo])*+)?c")
 
 
-def _kind(value: object) -> str:
-    kinds = {dict: "an object", list: "an array", str: "a string", float: "a number"}
-    return kinds.get(type(value), "null" if value is None else "a boolean")
+def _loose_fields(text: str) -> _Fields | None:
+    """Return the readable fields of a JSON object, or None; other values may be anything."""
+    depth, shape = 0, ""
+    spans: list[tuple[int, int]] = []
+    for match in _TOKEN.finditer(text):
+        kind = str(match.lastgroup)
+        depth -= kind == "c"
+        if depth == 1 and kind == "c":
+            spans[-1] = spans[-1][0], match.end()
+        elif depth < 2:
+            shape += kind
+            spans.append(match.span())
+        depth += kind == "o"
+    if _SHAPE_OF_OBJECT.fullmatch(shape) is None or text[spans[0][0]] != "{":
+        return None
+    raw = [text[start:end] for start, end in spans]
+    fields: dict[str, str] = {}
+    for name, value in zip(raw[1::4], raw[3::4], strict=False):
+        repeated = name in _NEEDED and fields.get(name, value) != value
+        fields[name] = "null" if repeated or not _is_json(value) else value
+    readable = [f"{name}:{value}" for name, value in fields.items() if _is_json(name)]
+    return _decoder.decode(f"{{{','.join(readable)}}}")
 
 
-def _shown(value: str) -> str:
-    """Quote untrusted text on one line, escaped."""
-    quoted = ascii(value[:80])
-    return quoted if len(quoted) <= 80 else f"{quoted[:77]}..."
+def _is_json(text: str) -> bool:
+    if nests_too_deeply(text.encode()):
+        return False
+    try:
+        msgspec.json.decode(text)
+    except ValueError:
+        return False
+    return True
 
 
 RouteKind: TypeAlias = Literal["token", "wallet", "object", "sync"]

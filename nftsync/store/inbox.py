@@ -62,14 +62,17 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     webhooks = [x.webhook if isinstance(x, Unusable) else x for _, x in deliveries]
     names = [f"q-{digest}" for digest in digests]
     names += [webhook.webhook_id for webhook in webhooks if webhook is not None]
-    digest_by_id: dict[str, str] = dict(
-        over_keys(
-            connection,
-            "SELECT webhook_id, body_sha256 FROM webhooks"
-            " WHERE webhook_id IN (SELECT value FROM json_each(?))",
-            names,
-        )
-    )
+    digest_by_id: dict[str, str] = {}
+    requeued: set[str] = set()  # once quarantined, which their ids still show
+    for stored_id, digest, state in over_keys(
+        connection,
+        "SELECT webhook_id, body_sha256, state FROM webhooks"
+        " WHERE webhook_id IN (SELECT value FROM json_each(?))",
+        names,
+    ):
+        digest_by_id[stored_id] = digest
+        if stored_id.startswith("q-") and state != "quarantined":
+            requeued.add(digest)
     again: Counter[str] = Counter()
     rows: list[tuple[str | bytes | None, ...]] = []
     results: list[Stored] = []
@@ -81,7 +84,7 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
             problem = content.reason
         elif stored is not None:
             problem = _OTHER_BODY
-        if name is None or (problem is not None and stored != digest):
+        if name is None or digest in requeued or (problem is not None and stored != digest):
             name = f"q-{digest}"
         if digest_by_id.get(name) == digest:
             again[name] += 1
@@ -235,7 +238,7 @@ def claim(
     Args:
         lease_no: a lease that was renewed in this transaction.
         due: webhooks due by this time.
-        organization_id: webhooks of other organizations, stored before this was set, are
+        organization_id: webhooks that name another organization, stored before this was set, are
             quarantined.
         going_on: continue a claim of an earlier transaction under this lease.
         most: maximum number of webhooks.
@@ -264,7 +267,7 @@ def claim(
     others = []
     claims = {}
     for number, webhook_id, resource_type, resource_id, organization in sorted(rows):
-        if organization_id in {None, organization}:
+        if organization_id is None or organization in {None, organization_id}:
             claims[ObjectKey(resource_type, resource_id)] = webhook_id
         else:
             others.append(number)

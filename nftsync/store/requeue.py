@@ -70,9 +70,9 @@ def normalize_id(queue: Queue, value: str) -> str:
     """Return an id in lower case.
 
     Raises:
-        InputError: a webhook's id is neither a UUID nor `q-` and a SHA-256.
+        InputError: a webhook's id is neither a UUID nor a SHA-256, with or without `q-`.
     """
-    if queue is OUTBOX or re.fullmatch("q-[0-9a-f]{64}", value.lower()):
+    if queue is OUTBOX or re.fullmatch("(q-)?[0-9a-f]{64}", value.lower()):
         return value.lower()
     return normalize_uuid(value, "webhook id")
 

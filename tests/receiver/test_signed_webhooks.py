@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import sqlite3
 import uuid
@@ -82,94 +83,163 @@ def reason(content: bytes, organization_id: str | None = None) -> str:
     return read.reason
 
 
+def usable(content: bytes, organization_id: str | None = None) -> Webhook:
+    read = read_webhook(content, organization_id)
+    assert isinstance(read, Webhook), read
+    assert_storable(read)
+    return read
+
+
 def test_all_fields_are_read_ids_in_lower_case_and_changes_to_the_letter() -> None:
     sent = fields(id=str(uuid.uuid4()).upper(), futureField={"x": [1]}, changes="HERE")
     changes = '{"amount": 1.10, "n":123456789012345678901234567890e-2, "\\u00e4": {"b": [ ]}}'
-    for text in ("null", changes):
+    for text in ("null", changes, "[1, 2]", '"text"', "1.50", "true", '{"a": 1, "a": 2}'):
         content = json.dumps(sent).replace('"HERE"', text).encode()
         read = read_webhook(content, ORGANIZATION.upper())
         ids = (sent["id"].lower(), ORGANIZATION)
         texts = ("create", "Wallet", sent["resourceId"], sent["createdAtUtc"])
-        assert read == Webhook(*ids, *texts, None if text == "null" else changes)
+        assert read == Webhook(*ids, *texts, None if text == "null" else text)
 
 
-@pytest.mark.parametrize("name", [name for name in fields() if name != "changes"])
-def test_a_required_field_that_is_missing_or_of_another_type_is_named(name: str) -> None:
-    left = {key: value for key, value in fields().items() if key != name}
-    assert reason(json.dumps(left).encode()) == f"{name}: missing"
-    for value in (None, 1, True, 1.5, [], {}, ["x"]):
-        assert reason(body(**{name: value})).startswith(f"{name}: expected a string")
+ABSENT = object()
+#: Values of any type, as JSON or what some writers take for it.
+ODD = [
+    *(ABSENT, None, 1, True, 1.5, 2**70, float("nan"), float("-inf"), [], {}, ["x"], "", "  "),
+    *("a\x00b", "a\nb", "a\x1b[2Jb", "\x9b", "x" * 201, "\ud800", "\udc00\ud800"),
+    *({"resourceId": 1, "resourceType": [{"id": "}"}]}, [[{}] * 50] * 50),
+]
+
+
+@pytest.mark.parametrize("name", ["organizationId", "action", "id", "createdAtUtc", "changes", "x"])
+def test_other_fields_than_type_and_id_of_the_object_may_be_anything(name: str) -> None:
+    for value in ODD:
+        sent = fields() | {name: value}
+        if value is ABSENT:
+            del sent[name]
+        content = json.dumps(sent).encode()
+        read = usable(content)
+        assert (read.resource_type, read.resource_id) == ("Wallet", sent["resourceId"])
+        digest = hashlib.sha256(content).hexdigest()
+        assert read.webhook_id == (digest if name == "id" else sent["id"])
+        if name != "changes":
+            assert getattr(read, COLUMNS.get(name, "changes")) is None or name == "id"
+
+
+COLUMNS = {
+    "organizationId": "organization_id",
+    "action": "action",
+    "createdAtUtc": "created_at_utc",
+}
+
+
+def _with(text: bytes, name: str = "x") -> bytes:
+    return body(**{name: "HERE"}).replace(b'"HERE"', text)
+
+
+ANYTHING = [
+    *(b"NaN", b"[-Infinity]", b"9" * 5_000, b"1." + b"9" * 5_000, b"1e999999", b"-0", b"0x10"),
+    *(b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    *(b'"\xff"', b'"cut \xe9\x8d"', b'{"\xff": ["\xed\xa0\x80"]}', b'"\\ud800"', b'"a\tb\nc"'),
+    *(b'{"a": 1, "a": 2}', b'{"b": {"a": 1, "\\u0061": 2}}', b'"\\x"', b"undefined", b"{,}"),
+]
+
+
+@pytest.mark.parametrize("name", ["x", "changes", "id", "action", "organizationId"])
+def test_what_few_readers_can_read_stays_in_the_field_it_stands_in(name: str) -> None:
+    """Only a field that cannot be kept as JSON text stays empty; the body has it as it came."""
+    for text in ANYTHING:
+        content = _with(text, name)
+        read = usable(content)
+        assert read.resource_type == "Wallet"
+        assert read.resource_id.encode() in content
+        assert name == "id" or read.webhook_id.encode() in content
+
+
+def test_a_body_may_begin_with_a_byte_order_mark_or_be_of_another_unicode_encoding() -> None:
+    sent = body(changes={"name": "Schlüssel"})
+    for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"):
+        assert usable(sent.decode().encode(encoding)) == usable(sent)
+
+
+def test_a_field_that_is_repeated_counts_once_and_a_needed_one_not_with_two_values() -> None:
+    content = body()[:-1]
+    other = str(uuid.uuid4()).encode()
+    assert usable(content + b', "action": "last", "x": 1, "x": 2}').action == "last"
+    again = json.loads(content + b"}")["resourceId"].encode()
+    assert usable(content + b', "resourceId":"' + again + b'"}').resource_id == again.decode()
+    for more in (b'"resourceId": "' + other + b'"', b'"resourceType": "Token"'):
+        assert "repeated" in reason(content + b", " + more + b"}")
+
+
+SPELLINGS = ["{}", " {}\n", "{{{}}}", "urn:uuid:{}", "\u00a0{}"]
+
+
+def test_another_spelling_of_a_uuid_is_that_uuid() -> None:
+    for spelling in SPELLINGS:
+        for text in (ORGANIZATION.upper(), ORGANIZATION.replace("-", "")):
+            read = usable(
+                body(
+                    **dict.fromkeys(("id", "resourceId", "organizationId"), spelling.format(text))
+                ),
+                ORGANIZATION,
+            )
+            assert {read.webhook_id, read.resource_id, read.organization_id} == {ORGANIZATION}
+    assert usable(body(resourceType=" Wallet ")).resource_type == "Wallet"
 
 
 NO_UUIDS = [
     *("", "..", "../../v1/admin", f"{ORGANIZATION}/../x", ORGANIZATION.replace("-", "%2f", 1)),
-    *(f"{ORGANIZATION}\r\nHost: x", f"{ORGANIZATION}\n", f" {ORGANIZATION}"),
-    *(f"{{{ORGANIZATION}}}", ORGANIZATION.replace("-", ""), ORGANIZATION.replace("0", "０", 1)),
-    *(f"{ORGANIZATION},{ORGANIZATION}", "x" * 100_000),
+    *(f"{ORGANIZATION}\r\nHost: x", ORGANIZATION.replace("-", "\u2010"), "0x" + "1" * 30),
+    *(ORGANIZATION.replace("0", "０", 1), f"{ORGANIZATION},{ORGANIZATION}", "x" * 100_000),
 ]
-HARMFUL = ["a\x00b", "a\nb", "a\x1b[2Jb", "\x7f", "\x9b", "x" * 201]
+HARMFUL = ["", " ", "a\x00b", "a\nb", "a\x1b[2Jb", "a\x7fb", "a\x9bb", "x" * 201]
 
 
-def test_an_id_that_is_no_uuid_and_a_text_that_could_do_harm_are_refused() -> None:
-    for value in NO_UUIDS:
-        for name in ("organizationId", "id", "resourceId"):
-            assert reason(body(**{name: value})).endswith("is not a UUID")
-    for value in HARMFUL:
-        for name in ("resourceType", "action", "createdAtUtc"):
+def test_a_type_or_id_of_the_object_that_cannot_be_used_is_named() -> None:
+    for name in ("resourceType", "resourceId"):
+        left = {key: value for key, value in fields().items() if key != name}
+        assert reason(json.dumps(left).encode()).startswith(f"{name}: missing")
+        for value in (None, 1, True, 1.5, [], {}, ["x"], float("nan")):
             assert reason(body(**{name: value})).startswith(f"{name}: ")
-    for changes in ([], "x", 1, True, [{}]):
-        assert reason(body(changes=changes)).startswith("changes: expected an object or null")
-
-
-def _with_changes(text: str) -> bytes:
-    return body(changes="HERE").replace(b'"HERE"', text.encode())
+        for value in NO_UUIDS if name == "resourceId" else HARMFUL:
+            assert reason(body(**{name: value})).startswith(f"{name}: expected")
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"null", b"[]", b'"x"', b"1", b"{", b"{}x"),
-        b"\xef\xbb\xbf" + body(),
-        body().decode().encode("utf-16"),
-        body().decode().encode("utf-16-le"),
-        body().replace(b"create", b"cr\xffate"),
-        body().replace(b"create", b"cr\xed\xa0\x80ate"),
-        body().replace(b"create", b"\\ud800"),
-        body().replace(b"create", b"a\nb"),
-        body(other="HERE").replace(b'"HERE"', b'"\\udc00\\ud800"'),
-        _with_changes('{"a": NaN}'),
-        _with_changes('{"a": -Infinity}'),
-        _with_changes('{"a": 1, "a": 2}'),
-        _with_changes('{"b": {"a": 1, "\\u0061": 2}}'),
-        _with_changes('{"\\ud83d": 1}'),
-        _with_changes('{"a": ' + "9" * 5_000 + "}"),
-        _with_changes('{"a": 1.' + "9" * 5_000 + "}"),
-        _with_changes('{"a":' * 100_000 + "1" + "}" * 100_000),
-        _with_changes("[" * 100_000),
-        body(other="HERE").replace(b'"HERE"', b"[" * 100_000 + b"]" * 100_000),
-        body().replace(b'"action"', b'"id"'),
-        body()[:-1] + b', "action": "x"}',
+        *(b"", b"null", b"[]", b'"x"', b"1", b"{", b"}", b"{}x", b"\xff\x00{", b"[" * 100_000),
+        *(body()[:-1], body()[:-2], body() + b"}", body() * 2, b"[" + body() + b"]", body()[1:]),
+        *(body().replace(b",", b";"), body().replace(b":", b"=", 1), body()[:-1] + b",}"),
+        *(b"resourceType=Wallet&resourceId=" + ORGANIZATION.encode(), b"<xml/>", _with(b"[[1]")),
+        *(b"\x1f\x8b\x08\x00packed", _with(b"1 2"), _with(b'"x')),
     ],
 )
-def test_what_is_no_plain_json_object_is_unusable(content: bytes) -> None:
-    reason(content)
+def test_what_is_no_json_object_is_unusable(content: bytes) -> None:
+    assert reason(content) == "not a JSON object"
 
 
 def test_a_body_made_to_take_long_is_judged_as_fast_as_any() -> None:
     """In time that grows with the square of their size, these would take minutes."""
-    for opening in (b"[" * 201, b"[" * 150 + b'"' + b"[" * 150):
-        content = opening + b'"' + b'\\"' * 130_000
-        assert reason(content).startswith(("nested more than 200", "not JSON"))
-    keys = ", ".join(f'"{number}": 0' for number in [*range(200_000), 199_999])
-    assert reason(_with_changes(f"{{{keys}}}")) == "the key '199999' appears twice"
+    for opening in (b"[" * 201, b"[" * 150 + b'"' + b"[" * 150, b"{"):
+        assert reason(opening + b'"' + b'\\"' * 130_000) == "not a JSON object"
+    keys = ", ".join(f'"{number}": NaN' for number in [*range(20_000), 19_999])
+    usable(_with(f"{{{keys}}}".encode()))
+    usable(body()[:-1] + f", {keys}}}".encode())
 
 
 def test_another_organization_is_refused_but_its_fields_are_read() -> None:
     content = body()
-    read = read_webhook(content, str(uuid.UUID(int=5)))
+    other = str(uuid.UUID(int=5))
+    read = read_webhook(content, other)
     assert isinstance(read, Unusable)
     assert read.reason == f"it is for another organization, {ORGANIZATION}"
     assert read.webhook == read_webhook(content, None)
+
+
+@pytest.mark.parametrize("value", [None, 1, "", "none", [], {}])
+def test_a_webhook_that_names_no_organization_is_for_any(value: Any) -> None:
+    assert usable(body(organizationId=value), ORGANIZATION).organization_id is None
 
 
 json_values = st.recursive(
@@ -177,6 +247,23 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
+
+
+@settings(max_examples=60)
+@given(
+    st.dictionaries(st.sampled_from([*fields(), "other"]), json_values, max_size=3),
+    st.booleans(),
+)
+def test_webhooks_with_type_and_id_of_the_object_are_usable_whatever_else_they_hold(
+    changed: dict[str, Any], escaped: bool
+) -> None:
+    needed = {"resourceType": "Wallet", "resourceId": ORGANIZATION}
+    text = json.dumps(fields() | changed | needed, ensure_ascii=escaped)
+    content = text.encode("utf-8", "surrogatepass")
+    read = usable(content)
+    assert (read.resource_type, read.resource_id) == ("Wallet", ORGANIZATION)
+    if read.changes is not None:
+        assert json.loads(read.changes) == json.loads(text)["changes"]
 
 
 @settings(max_examples=60)
@@ -193,7 +280,4 @@ def test_good_webhooks_with_anything_put_into_them_are_read_or_refused(
     content = bytearray(text.encode("utf-8", "surrogatepass"))
     for place, put in edits:
         content[place : place + len(put)] = put
-    read = read_webhook(bytes(content), None)
-    assert_storable(read)
-    if isinstance(read, Webhook) and read.changes is not None:
-        assert json.loads(read.changes) == json.loads(content)["changes"]
+    assert_storable(read_webhook(bytes(content), None))
