@@ -17,6 +17,7 @@ StateKind: TypeAlias = Literal[
     "sync_failed",
     "removals_held",
     "webhook_dead",
+    "webhook_quarantined",
     "replay_paused",
     "disk_low",
     "clock_ahead",

@@ -61,6 +61,10 @@ _QUERIES = {
         GROUP BY subject
     """,
     "webhook_dead": f"{_WEBHOOKS} state = 'dead' GROUP BY subject",
+    # Pruning its body ends what cannot be requeued.
+    "webhook_quarantined": (
+        f"{_WEBHOOKS} state = 'quarantined' AND body IS NOT NULL GROUP BY subject"
+    ),
     "replay_paused": f"{_WEBHOOKS} state = 'pending' AND received_at < :pending GROUP BY subject",
 }
 

@@ -15,6 +15,7 @@ _STATES = {
     "sync.failed": "The last full sync failed: nftsync status",
     "removals.held": "Removals are held for review: nftsync removals",
     "webhook.dead": "Webhooks are dead: nftsync inbox --state dead",
+    "webhook.quarantined": "Webhooks are quarantined: nftsync inbox --state quarantined",
     "replay.paused": "Replay is paused: webhooks have been pending for 10 minutes",
     "disk.low": "The database's disk has less than 1 GB left",
     "clock.ahead": "Stored times are ahead of the clock: nftsync status",

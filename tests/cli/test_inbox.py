@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import hashlib
 import io
 import json
 import re
@@ -188,6 +189,24 @@ def test_a_quarantined_one_goes_back_once_its_body_can_be_read(inbox, command, m
     assert (row["resource_type"], row["action"]) == ("Wallet", "create")
     assert row["created_at_utc"] == "2026-01-01T00:00:00.1234567+00:00"
     assert (row["changes"], row["body"]) == ('{"amount": 1}', body)
+
+
+def test_what_an_earlier_version_quarantined_goes_back_and_an_id_of_digits_is_accepted(
+    inbox, command
+):
+    """As it needed fields that the read does not need."""
+    body = body_of(1, id=None, createdAtUtc=None, organizationId=7)
+    inbox.receive(body)
+    digest = hashlib.sha256(body).hexdigest()
+    assert inbox.row(digest)["state"] == "pending"
+    assert command("inbox", "show", digest.upper(), "--json").json["webhook_id"] == digest
+    inbox.run("UPDATE webhooks SET webhook_id = 'q-' || webhook_id")
+    inbox.run("UPDATE webhooks SET state = 'quarantined', resource_type = NULL, resource_id = NULL")
+    assert command("inbox", "requeue", "--state", "quarantined").out == "1 requeued.\n"
+    row = inbox.row(f"q-{digest}")
+    assert is_afresh(row)
+    assert (row["resource_type"], row["resource_id"]) == ("Wallet", uuid(1, 0xF))
+    assert row["organization_id"] is row["created_at_utc"] is None
 
 
 def test_of_a_whole_quarantine_those_go_back_that_can(inbox, command):

@@ -31,6 +31,32 @@ AT = "2026-01-31T12:00:00.000000Z"
 LATER = "2026-01-31T13:00:00.000000Z"
 
 
+def test_a_webhook_without_an_id_is_known_again_by_its_body(connection: sqlite3.Connection) -> None:
+    wallet = str(uuid.uuid4())
+    first, second = body(id=None, resourceId=wallet), body(id="evt_1", resourceId=wallet)
+    assert put(connection, first, second, first, organization_id=ORGANIZATION) == [
+        *("stored", "stored", "duplicate"),
+    ]
+    assert put(connection, second) == ["duplicate"]
+    digests = [hashlib.sha256(content).hexdigest() for content in (first, second)]
+    assert [(row["webhook_id"], row["deliveries"]) for row in rows(connection)] == [
+        (digest, 2) for digest in digests
+    ]
+
+
+def test_a_webhook_that_was_requeued_from_quarantine_is_known_again(
+    connection: sqlite3.Connection,
+) -> None:
+    content = body()
+    assert put(connection, content, organization_id=str(uuid.UUID(int=5))) == ["quarantined"]
+    connection.execute("UPDATE webhooks SET state = 'done'")
+    connection.commit()
+    assert put(connection, content, content) == ["duplicate", "duplicate"]
+    assert [(row["webhook_id"], row["state"], row["deliveries"]) for row in rows(connection)] == [
+        (quarantine_id(content), "done", 3)
+    ]
+
+
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     with closing(open_store(tmp_path / "nftsync.db")) as opened:

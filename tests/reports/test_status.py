@@ -4,6 +4,7 @@ from nftsync import __version__
 from nftsync.reports.status import read_status
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
+from tests.kit.inbox import Inbox
 from tests.kit.mirrored_site import run
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
@@ -67,6 +68,13 @@ def test_the_least_recently_read_tracked_wallet_and_the_oldest_pending_webhook_a
     status, _ = read_status(site.database, "2026-01-03T00:00:01.000000Z")
     assert status.inbox == {"done": 1, "pending": 2}
     assert status.oldest_pending_age_s == 86_401
+
+
+def test_quarantined_webhooks_are_reported(site, command):
+    Inbox(site.database).receive(b"[]")
+    done = command("status")
+    assert "1 quarantined; reasons: nftsync inbox --state quarantined" in done.out
+    assert command("status", "--json").json["inbox"] == {"quarantined": 1}
 
 
 def test_max_age_names_the_stalest_wallet_never_read_before_all_and_none_untracked(site, command):

@@ -53,6 +53,10 @@ CAUSES = {
         "UPDATE webhooks SET state = 'dead'",
         "UPDATE webhooks SET state = 'done'",
     ),
+    "webhook_quarantined": (
+        "UPDATE webhooks SET state = 'quarantined'",
+        "UPDATE webhooks SET state = 'done'",
+    ),
     "replay_paused": (
         "UPDATE webhooks SET state = 'pending'",
         "UPDATE webhooks SET state = 'done'",
@@ -96,6 +100,16 @@ def test_each_state_begins_once_and_ends_once(watched, command):
         assert command("watch", "test", kind).says("No events.").out == ""
     assert set(CAUSES) == {*STATE_KINDS} - {"disk_low"}
     assert len(set(watched.states("message_id"))) == 2 * len(CAUSES)
+
+
+def test_quarantined_webhooks_are_reported_until_they_are_requeued_or_pruned(watched, command):
+    watched.configure(watched.rule("ops", on=["webhook_quarantined"]))
+    watched.read({A: {}})
+    Inbox(watched.database).receive(b"[]", b"{}")
+    (message,) = watched.watch()
+    assert (*told([message]), message["data"]["webhooks"]) == (("webhook.quarantined", "began"), 2)
+    command("inbox", "prune", "--state", "quarantined", "--older-than", "0s")
+    assert told(watched.watch()) == [("webhook.quarantined", "ended")]
 
 
 def test_a_disk_without_space_is_low(small_disk, watched, command):
