@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import resource
 import signal
 import socket
@@ -46,6 +47,43 @@ _FEW_FILES = (
 #: waitress fail with a traceback in the log.
 _MAX_HEADER = 4_096
 
+#: An empty line, or a chunk's size that ends in a bare line feed, which waitress accepts.
+_ENDS = re.compile(rb"(?<=\r\n)(?:\r\n|(?P<bare>[0-9A-Fa-f]++(?:;[^\r\n]*)?\n))")
+#: Lines that any parser could read as a body's length, with their folded lines.
+_LENGTHS = re.compile(
+    rb"(?i)\n[\x00-\x20]*(?:content[-_]length|transfer[-_]encoding)[^\n]*(?:\n[ \t][^\n]*)*"
+)
+_PLAIN_LENGTH = re.compile(
+    rb"(?i)\n(?:content-length:[ \t]*[0-9]+|transfer-encoding:[ \t]*chunked)[ \t]*\r"
+)
+
+
+class _CheckedSocket(socket.socket):
+    """A socket whose connections refuse a length that can be read in two ways (RFC 9112, 6).
+
+    waitress 3.0.2 accepts such requests, and hides their headers from the app.
+    """
+
+    _unchecked = b""  # from the last empty line on, with its end
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        return _CheckedSocket(fileno=connection.detach()), address
+
+    def recv(self, *size: int) -> bytes:
+        """Read data; instead of the end of an ambiguous head, return one that waitress refuses."""
+        data = super().recv(*size)
+        text, start = self._unchecked + data, 0
+        for end in _ENDS.finditer(text):
+            # A body before the head does no harm: it can only add lines.
+            lengths = _LENGTHS.findall(text, start, end.start())
+            plain = len(lengths) < 2 and all(map(_PLAIN_LENGTH.fullmatch, lengths))
+            if end["bare"] or not plain:
+                return data[: max(0, end.end() - 1 - len(self._unchecked))] + b"x\n\n\r\n\r\n"
+            start = end.end() - 2
+        self._unchecked = text[start:][-_MAX_HEADER - 4 :]
+        return data
+
 
 class Listener:
     """A listening port, for a server whose app must know its address beforehand.
@@ -64,7 +102,8 @@ class Listener:
         try:
             if not 0 <= port <= 65_535:
                 raise ValueError("it is not from 0 to 65535")  # noqa: TRY301 - as one of these
-            self.socket = socket.create_server((host, port), family=family, backlog=1024)
+            plain = socket.create_server((host, port), family=family, backlog=1024)
+            self.socket = _CheckedSocket(fileno=plain.detach())
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 problem = f"port {port} on {host} is taken"
@@ -182,6 +221,8 @@ class _Draining:
                 start_response("503 Service Unavailable", [("Content-Type", "application/json")])
                 return iter([b'{"error":"stopping"}\n'])  # unknown length: waitress closes
             self._working += 1
+        if environ["SERVER_PROTOCOL"] != "HTTP/1.1":  # or another that waitress takes for 1.0
+            start_response = _without_length(start_response)
         with ExitStack() as stack:
             stack.callback(self._answered)
             parts = self._app(environ, start_response)
@@ -197,6 +238,13 @@ class _Draining:
         with self._changed:
             self._working -= 1
             self._changed.notify()
+
+
+def _without_length(start_response: StartResponse) -> StartResponse:
+    """Leave the length out, so that waitress closes the connection."""
+    return lambda status, headers, *error: start_response(
+        status, [(name, value) for name, value in headers if name != "Content-Length"], *error
+    )
 
 
 @contextmanager
@@ -227,23 +275,23 @@ def _as_descriptors_allow(connections: int) -> int:
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], int]]:
-    """Catch SIGTERM, SIGHUP and Ctrl-C; main thread only.
+    """Catch SIGTERM and Ctrl-C, and ignore SIGHUP; main thread only.
 
     Yields:
         A function that waits for one of them and returns its number.
     """
     caught: list[int] = []
-    # SIGINT too, because a shell ignores it for background processes. Not SIGHUP under `nohup`.
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
+    # SIGINT too, because a shell ignores it for background processes.
+    numbers = (signal.SIGINT, signal.SIGTERM)
     before: dict[int, Any] = {n: signal.signal(n, lambda n, _: caught.append(n)) for n in numbers}
+    # By convention, it means to reload. Not SIG_IGN, which programs inherit.
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
 
     def wait() -> int:
         while not caught:  # waiting for a lock could miss a signal
             time.sleep(0.1)
         # Ignore further signals until the process ends, so that the stop is not interrupted.
-        before.update({signal.SIGTERM: signal.SIG_IGN, signal.SIGHUP: signal.SIG_IGN})
+        before[signal.SIGTERM] = signal.SIG_IGN
         return caught[0]
 
     try:

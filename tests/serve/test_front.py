@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from tests.kit.serve_process import Serve, free_port, id_of, serving, signed, states, webhook
 from tests.kit.waiting import wait_until
+from tests.receiver.framing import requests
 
 DOCS = Path(__file__).parents[2] / "docs" / "operate" / "operations.md"
 HOST = "hooks.example.com"
@@ -77,12 +79,12 @@ class Front:
         self.behind = behind
         self.database = database
         self._port = port
+        self._tls = ssl.create_default_context()
+        self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
 
     def connect(self) -> ssl.SSLSocket:
-        trusting = ssl.create_default_context()
-        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         link = socket.create_connection(("127.0.0.1", self._port), timeout=60)
-        return trusting.wrap_socket(link, server_hostname=HOST)
+        return self._tls.wrap_socket(link, server_hostname=HOST)
 
     def status(self, body: bytes, *lines: str, path: str = "/webhooks") -> int:
         """The status of the reply to a signed webhook."""
@@ -142,6 +144,37 @@ def test_a_signed_webhook_passes_as_it_is_and_nothing_else_does(front: Front) ->
     both = front.status(chunked, length, "Transfer-Encoding: chunked")
     assert both in {400, 401}, "refused, or read in one way, in which it is signed wrongly"
     assert states(front.database) == {id_of(good): "pending"}
+
+
+def _head(body: bytes) -> str:
+    ((name, signature), *_) = signed(body).items()
+    return f"{name}: {signature}"
+
+
+def test_serve_takes_no_more_requests_than_the_front_answers(front: Front) -> None:
+    """However the front reads a length, `serve` reads it in the same way."""
+    count = sum(1 for _ in requests(HOST, "/webhooks", "", "{}"))
+
+    def accepted(number: int) -> tuple[set[str], bytes, int]:
+        """Send a request of the table and one behind it; return their ids and replies of 200."""
+        body, hidden = webhook("Wallet", WALLET), webhook("Wallet", WALLET)
+        _, content = [*requests(HOST, "/webhooks", _head(body), body.decode())][number]
+        head = f"POST /webhooks HTTP/1.1\r\nHost: {HOST}\r\n{_head(hidden)}\r\nConnection: close"
+        behind = f"{head}\r\nContent-Length: {len(hidden)}\r\n\r\n".encode() + hidden
+        got = b""
+        with closing(front.connect()) as link, suppress(OSError):
+            link.settimeout(5)  # a front may wait for the rest of what it does not understand
+            link.sendall(content + behind)
+            while data := link.recv(65_536):
+                got += data
+        return {id_of(body), id_of(hidden)}, content, len(re.findall(rb"HTTP/1\.[01] 200", got))
+
+    with ThreadPoolExecutor(32) as pool:
+        results = [*pool.map(accepted, range(count))]
+    stored = states(front.database).keys()
+    for ids, content, replies in results:
+        assert len(ids & stored) <= replies, content
+    assert sum(replies == 2 for _, _, replies in results) > 3
 
 
 def test_a_head_that_drips_in_is_cut_off_before_it_reaches_serve(front: Front) -> None:
