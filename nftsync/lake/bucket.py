@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.lake.rows import BUCKET, TABLES, chosen, from_mirror, rows_of, schema_of, to_mirror
+from nftsync.lake.rows import TABLES, chosen, from_mirror, rows_of, schema_of, to_mirror
 from nftsync.lake.tally import Tally
 from nftsync.pull.reads import Read, Subject
 from nftsync.pull.removal_guard import RemovalGuard, RemovalLimits
@@ -114,8 +114,7 @@ class Bucket:
             to_mirror(connection, "known_tokens", rows)
 
     def _rows(self, name: str, where: str = "true") -> Iterator[pa.RecordBatch]:
-        where = f"{BUCKET} = {self.number} AND {where}"
-        return self.spec.lake.stored(name, self.spec.start, where)
+        return self.spec.lake.stored(name, self.spec.start, where, buckets=[self.number])
 
     def removals_changed(self, connection: sqlite3.Connection) -> bool:
         """Tell whether the mirror has other removals than the lake."""

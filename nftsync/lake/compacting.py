@@ -7,6 +7,7 @@ change of the ledger then pins the new versions and expires old runs. Only then 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -103,13 +104,7 @@ class _Compacting(NamedTuple):
 
     def _rewrite(self, name: str, pinned: int) -> int:
         """Merge a table's files; return the version with the same rows as the pinned one."""
-
-        def optimize() -> int:
-            base = self.lake.restore(name, pinned)
-            version = self.lake.optimize(name, base)
-            return pinned if version == base else version
-
-        return self.ledger.committed(self.run, name, optimize)
+        return self.ledger.committed(self.run, name, partial(self.lake.optimize, name, pinned))
 
     def _files(self, runs: list[LakeRun]) -> dict[str, int]:
         """Return the files of pinned and newest versions, with their sizes."""

@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 _HINT = "_last_checkpoint"
+#: Versions from one checkpoint to the next.
+CHECKPOINT_INTERVAL = 10
 #: Disks sync many files faster in parallel.
 _SYNCS_AT_ONCE = 16
 
@@ -80,6 +82,22 @@ class TableLog:
         kinds = {kind for action in actions for kind in action}
         needed = {"protocol", "metaData"} if version == 0 else {"commitInfo"}
         return actions if kinds >= needed else None
+
+    def confirms(self, version: int, key: str, digest: str) -> bool:
+        """Tell whether an intact entry has a digest in its metadata.
+
+        Earlier releases wrote none: then the entries since the last checkpoint must be intact.
+        """
+        actions = self.actions(version)
+        if actions is None:
+            return False
+        commit: dict[str, Any] = {}
+        for action in actions:
+            commit |= action.get("commitInfo", {})
+        if key in commit:
+            return bool(commit[key] == digest)
+        before = range(max(0, version - CHECKPOINT_INTERVAL), version)
+        return all(self.actions(earlier) is not None for earlier in before)
 
     def files_since(self, since: int, until: int) -> set[Path]:
         """Return the files that versions after `since` up to `until` added and still contain."""

@@ -170,11 +170,8 @@ class LedgerTable:
         rows: list[dict[str, Any]] = pa.table(table.scan()).to_pylist()
         if not is_folder(self._lake.root):
             return rows  # an object store never keeps part of an entry
-        actions = TableLog(Path(self._lake.root, "runs")).actions(table.version()) or []
-        commit = next((x["commitInfo"] for x in actions if "commitInfo" in x), None)
-        digest = _digest_of(rows)
-        # Versions of earlier releases have no digest.
-        if commit is None or commit.get(_DIGEST, digest) != digest:
+        log = TableLog(Path(self._lake.root, "runs"))
+        if not log.confirms(table.version(), _DIGEST, _digest_of(rows)):
             raise _DamagedError(
                 f"{self._lake.url}: the newest ledger entry is damaged. Repair it: `nftsync lake"
                 " sync`"

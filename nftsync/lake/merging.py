@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nftsync.lake.rows import (
-    BUCKET,
     KEEP_SOURCES,
     TABLES,
     bucket_of,
@@ -151,10 +150,9 @@ def _rows_shown(spec: RunSpec, shown: Shown) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _stored(spec: RunSpec, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
+def _stored(spec: RunSpec, buckets: Collection[int]) -> Iterator[pa.RecordBatch]:
     """Return the stored tokens of some buckets."""
-    where = f"{BUCKET} IN ({', '.join(map(str, buckets))})"
-    return spec.lake.stored("tokens", spec.start, where)
+    return spec.lake.stored("tokens", spec.start, buckets=buckets)
 
 
 def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
@@ -293,7 +291,7 @@ def correct_bucket(spec: RunSpec, bucket: int, corrections: Corrections) -> list
     def current(name: str) -> Iterator[pa.RecordBatch]:
         if name in corrections.written:
             return lake.read_file(corrections.written[name])
-        return lake.stored(name, spec.start, f"{BUCKET} = {bucket}")
+        return lake.stored(name, spec.start, buckets=[bucket])
 
     merged = _merged_rows(spec, bucket, corrections)
     ids, wrong = pa.array(merged, pa.string()), {}

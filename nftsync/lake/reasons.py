@@ -6,6 +6,7 @@ They never repeat the body of a store's answer, which may contain parts of the c
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from nftsync.errors import InputError, StoreError
 from nftsync.text import without_controls
 
 #: Errors of Delta when a table or its store cannot be used.
-STORE_ERRORS = (DeltaError, OSError, pa.ArrowInvalid)
+STORE_ERRORS = (DeltaError, OSError, pa.ArrowInvalid, sqlite3.IntegrityError)
 #: Valid addresses, for messages.
 ADDRESSES = "a lake is a folder, or s3://, gs://, az:// or abfss:// with a bucket and a folder"
 _CREDENTIALS = {
@@ -65,7 +66,10 @@ _REASONS = (
         "no room left on the disk. Free some space, and run the command again",
     ),
     (
-        ("Json error", "Parquet error", "Invalid Checkpoint", "No table metadata or protocol"),
+        (
+            *("Json error", "Parquet error", "Invalid Checkpoint", "No table metadata or protocol"),
+            "constraint failed",
+        ),
         "a file is damaged ({first}). Restore it from a backup, or sync into a new lake",
     ),
 )

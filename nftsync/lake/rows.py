@@ -290,6 +290,8 @@ def from_database(
     else:
         bucket = f"bucket_of({table.key})" if table.key else "0"
         query = f"SELECT {bucket}, * FROM ({table.select})"
+    if table.key:
+        query += " ORDER BY 1"
     return batches_of(connection, schema_of(name), query)
 
 
@@ -351,8 +353,8 @@ def mirror_of(
     def fill(connection: sqlite3.Connection) -> None:
         for name in names:
             own = bucket if TABLES[name].key else 0
-            where = f"{BUCKET} = {own} AND {(only or {}).get(name, 'true')}"
-            to_mirror(connection, name, lake.stored(name, versions, where))
+            where = (only or {}).get(name, "true")
+            to_mirror(connection, name, lake.stored(name, versions, where, buckets=[own]))
 
     with temporary_mirror(partial(filled, fill)) as mirror:
         yield mirror

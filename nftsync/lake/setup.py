@@ -35,6 +35,8 @@ def repair_lake(lake: Lake) -> None:
             log = TableLog(root / name)
             floor = pinned[name] if name in pinned else log.newest_checkpoint()
             log.mend(floor)
+            if name in pinned:
+                lake.table(name, pinned[name])  # raises if it is damaged
 
 
 def _repair_ledger(lake: Lake, log: TableLog) -> Versions:

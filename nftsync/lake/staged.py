@@ -7,6 +7,7 @@ after a takeover from the folder.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 from pyarrow.fs import FileSelector
 
@@ -20,6 +21,14 @@ EARLIER_STEPS = "staged"
 #: Bytes per write; Delta needs a buffer larger than each.
 _AT_ONCE = 1 << 19
 _BUFFER = 2 * _AT_ONCE
+
+
+def write_whole(files: FileSystem, path: str, content: bytes | Buffer) -> None:
+    """Write a file, which appears once it is complete."""
+    view = memoryview(content)
+    with files.open_output_stream(path, buffer_size=_BUFFER) as file:
+        for start in range(0, len(view), _AT_ONCE):
+            file.write(view[start : start + _AT_ONCE])
 
 
 class StagedPart(NamedTuple):
@@ -44,20 +53,21 @@ class StagedFiles:
 
     def write(self, name: str, content: bytes | Buffer) -> None:
         """Write a file, which appears once it is complete."""
-        path, view = f"{self.folder}/{name}", memoryview(content)
-        with self._files.open_output_stream(path, buffer_size=_BUFFER) as file:
-            for start in range(0, len(view), _AT_ONCE):
-                file.write(view[start : start + _AT_ONCE])
+        write_whole(self._files, f"{self.folder}/{name}", content)
 
     def read(self, name: str) -> bytes:
-        """Return a file.
+        """Return a file, checked if its name has a CRC-32: KIND-BUCKET-ID-CRC.
 
         Raises:
             FileNotFoundError: there is none.
+            EOFError: it is damaged.
         """
         with self._files.open_input_file(f"{self.folder}/{name}") as file:
             content: bytes = file.read()
-            return content
+        _, *rest = name.split("-")
+        if len(rest) == 3 and crc32(content) != int(rest[2]):
+            raise EOFError(f"{name} is damaged")
+        return content
 
     def read_part(self, part: StagedPart) -> bytes:
         """Return a part of a file."""

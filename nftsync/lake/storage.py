@@ -6,20 +6,26 @@ since. So data files of stopped workers and drivers stay invisible, and `lake co
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
+from zlib import crc32
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import (
     CommitProperties,
@@ -27,18 +33,17 @@ from deltalake import (
     Field,
     QueryBuilder,
     Schema,
-    WriterProperties,
-    write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow.fs import PyFileSystem
 
-from nftsync.errors import InputError, NftsyncError
-from nftsync.lake.folder import is_folder, sync_table
+from nftsync.errors import InputError, NftsyncError, StoreError
+from nftsync.lake.folder import CHECKPOINT_INTERVAL, TableLog, is_folder, sync_table
 from nftsync.lake.reasons import ADDRESSES, checked_address
 from nftsync.lake.rows import BUCKET, conformed, rows_of, schema_of
+from nftsync.lake.staged import write_whole
 
 #: Versions by table name.
 Versions: TypeAlias = dict[str, int]
@@ -46,11 +51,15 @@ Versions: TypeAlias = dict[str, int]
 _CONFIGURATION = {
     # Pinned versions stay readable until `lake compact` expires their run.
     "delta.logRetentionDuration": "interval 36500 days",
-    "delta.checkpointInterval": "10",
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     # Limits the size of checkpoints; deletes no files.
     "delta.deletedFileRetentionDuration": "interval 7 days",
 }
-_WRITER = WriterProperties(compression="ZSTD", max_row_group_size=100_000)
+#: The key, in a commit's metadata, of the digest of a version's columns and files.
+_FILES = "nftsync_files"
+_FILE = ("path", "size_bytes", "num_records", f"partition.{BUCKET}")
+#: The CRC-32 in a data file's name; earlier releases wrote none.
+_CRC = re.compile(r"/[0-9a-f]{32}-(\d+)\.parquet")
 #: Bytes of rows in memory until a data file gets them, as a row group.
 _ROW_GROUP = 32 << 20
 #: A commit of the next version or none: a retry would follow another driver's version.
@@ -110,6 +119,16 @@ def _missing_columns(name: str, table: DeltaTable) -> list[Field]:
     return [field for field in wanted if field.name not in names]
 
 
+def _files_of(table: DeltaTable) -> list[tuple[Any, ...]]:
+    """Return path, size, number of rows and bucket of a version's files."""
+    return list(rows_of(pa.table(table.get_add_actions(flatten=True)), _FILE))
+
+
+def _digest_of(table: DeltaTable, files: Iterable[tuple[Any, ...]]) -> str:
+    columns = [(field.name, field.type.type) for field in table.schema().fields]
+    return hashlib.sha256(msgspec.json.encode((columns, sorted(files)))).hexdigest()
+
+
 def _row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     group: list[pa.RecordBatch] = []
     for batch in batches:
@@ -137,6 +156,7 @@ class Lake:
         path = unquote(urlsplit(url).path) if url.startswith("file://") else url
         self.root = url.rstrip("/") if "://" in path else str(Path(path).resolve())
         self._opened: dict[tuple[str, int | None], DeltaTable] = {}
+        self._checked: set[str] = set()
         self._lock = threading.Lock()
 
     def open(self, name: str, version: int | None = None) -> DeltaTable:
@@ -144,11 +164,18 @@ class Lake:
         return DeltaTable(f"{self.root}/{name}", version=version)
 
     def table(self, name: str, version: int | None = None) -> DeltaTable:
-        """Return a shared open table for reads, at a version or the newest."""
+        """Return a shared open table for reads, at a checked version or the newest.
+
+        Raises:
+            StoreError: the version is damaged.
+        """
         with self._lock:
             table = self._opened.get((name, version))
             if table is None:
-                table = self._opened[name, version] = self.open(name, version)
+                table = self.open(name, version)
+                if version is not None:
+                    self._check(name, table)
+                self._opened[name, version] = table
             elif version is None:
                 table.update_incremental()
             return table
@@ -183,16 +210,55 @@ class Lake:
         """All files of the lake, with Delta's credentials, retries and timeouts."""
         return PyFileSystem(DeltaStorageHandler(self.root))
 
+    # Damage --------------------------------------------------------------------------------------
+
+    def _check(self, name: str, table: DeltaTable) -> None:
+        """Compare a version's columns and files in a folder with those that were committed.
+
+        Object stores have checksums of their own.
+        """
+        if is_folder(self.root):
+            log, version = TableLog(Path(self.root, name)), table.version()
+            if not log.confirms(version, _FILES, _digest_of(table, _files_of(table))):
+                raise self._damaged(f"version {version} of the table {name}")
+
+    def _check_file(self, path: str) -> None:
+        """Compare a data file in a folder with the CRC-32 in its name, once."""
+        crc = _CRC.search(path)
+        if crc and is_folder(self.root) and path not in self._checked:
+            with suppress(FileNotFoundError):  # Delta's error tells more
+                if crc32(Path(self.root, path).read_bytes()) != int(crc[1]):
+                    raise self._damaged(path)
+            self._checked.add(path)
+
+    def _damaged(self, what: str) -> StoreError:
+        return StoreError(
+            f"{self.url}: {what} is damaged. Restore it from a backup, or sync into a new lake"
+        )
+
     # Rows ----------------------------------------------------------------------------------------
 
     def batches(
-        self, name: str, version: int | None, where: str = "true", columns: Sequence[str] = ()
+        self,
+        name: str,
+        version: int | None,
+        where: str = "true",
+        columns: Sequence[str] = (),
+        buckets: Collection[int] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Read rows of a table in small batches, in any order.
 
-        `version` None is the newest, `where` a condition in SQL; no columns means all.
+        `version` None is the newest, `where` a condition in SQL; no columns or buckets means all.
+
+        Raises:
+            StoreError: the version or a file is damaged.
         """
         table = self.table(name, version)
+        for path, *_, bucket in _files_of(table):
+            if not buckets or bucket in buckets:
+                self._check_file(f"{name}/{path}")
+        if buckets:
+            where = f"{BUCKET} IN ({', '.join(map(str, buckets))}) AND {where}"
         schema = pa.schema(table.schema())
         if columns:
             schema = pa.schema([schema.field(column) for column in columns])
@@ -201,11 +267,16 @@ class Lake:
         yield from pa.RecordBatchReader.from_stream(stream).cast(schema)
 
     def stored(
-        self, name: str, versions: Versions, where: str = "true", columns: Sequence[str] = ()
+        self,
+        name: str,
+        versions: Versions,
+        where: str = "true",
+        columns: Sequence[str] = (),
+        buckets: Collection[int] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Read rows of a table at its version in `versions`; without a version, there are none."""
         if version := versions.get(name):  # version 0 has no rows
-            yield from self.batches(name, version, where, columns)
+            yield from self.batches(name, version, where, columns, buckets)
 
     def rows(
         self, name: str, versions: Versions, where: str, columns: Sequence[str]
@@ -226,18 +297,20 @@ class Lake:
         rest = (batch for batch in batches if batch.num_rows)
         if (first := next(rest, None)) is None:
             return DataFile(name, bucket)
-        path, rows = f"{BUCKET}={bucket}/{uuid4().hex}.parquet", 0
-        with self.files.open_output_stream(f"{name}/{path}") as file:
-            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-                for group in _row_groups(chain((first,), rest), schema):
-                    writer.write_table(group)
-                    rows += group.num_rows
-            size = file.tell()
-        return DataFile(name, bucket, path, rows, size)
+        sink, rows = pa.BufferOutputStream(), 0
+        with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+            for group in _row_groups(chain((first,), rest), schema):
+                writer.write_table(group)
+                rows += group.num_rows
+        body = sink.getvalue()
+        path = f"{BUCKET}={bucket}/{uuid4().hex}-{crc32(body)}.parquet"
+        write_whole(self.files, f"{name}/{path}", body)
+        return DataFile(name, bucket, path, rows, len(body))
 
     def read_file(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         """Read the rows of a data file, without their bucket."""
         if file.path:
+            self._check_file(f"{file.table}/{file.path}")
             with self.files.open_input_file(f"{file.table}/{file.path}") as source:
                 yield from pq.ParquetFile(source).iter_batches()
 
@@ -253,35 +326,39 @@ class Lake:
         table = self.table(name)
         if table.version() != base:
             raise WriteConflict(f"{name}: version {table.version()} follows {base}")
-        places = sorted({str(file.bucket) for file in files})
+        self._check(name, table)
+        buckets = {file.bucket for file in files}
+        kept = [row for row in _files_of(table) if not (replace and row[-1] in buckets)]
+        new = [(file.path, file.bytes, file.rows, file.bucket) for file in files if file.path]
         with _conflicts(name):
             table.create_write_transaction(
                 [file.action() for file in files if file.path],
                 "overwrite" if replace else "append",
                 table.schema(),
                 [BUCKET],
-                [(BUCKET, "in", places)] if replace else None,
-                commit_properties=ONE_VERSION,
+                [(BUCKET, "in", sorted(map(str, buckets)))] if replace else None,
+                commit_properties=CommitProperties(
+                    max_commit_retries=0, custom_metadata={_FILES: _digest_of(table, kept + new)}
+                ),
             )
         return base + 1
 
     def overwrite(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
-        """Replace all rows of a table, and return the new version.
+        """Replace all rows of a table, in the order of their buckets; return the new version.
 
         Raises:
             WriteConflict: another driver has committed meanwhile.
         """
-        base = self.restore(name, self.table(name).version())
-        reader = pa.RecordBatchReader.from_batches(schema_of(name), batches)
-        with _conflicts(name):
-            write_deltalake(
-                self.open(name, base),
-                reader,
-                mode="overwrite",
-                writer_properties=_WRITER,
-                commit_properties=ONE_VERSION,
-            )
-        return base + 1
+        pieces = (
+            (bucket, batch.filter(pc.equal(batch.column(BUCKET), bucket)))
+            for batch in batches
+            for bucket in pc.unique(batch.column(BUCKET)).to_pylist()
+        )
+        files = [
+            self.write_file(name, bucket, (piece for _, piece in some))
+            for bucket, some in groupby(pieces, itemgetter(0))
+        ]
+        return self.commit(name, 0, files, replace=False)  # version 0 has no rows
 
     def sync_to_disk(self, since: Versions, until: Versions) -> None:
         """Wait until table versions newer than `since` are on disk."""
@@ -313,17 +390,19 @@ class Lake:
                 return restored + 1
 
     def optimize(self, name: str, version: int) -> int:
-        """Merge each bucket's small files of a version; return the resulting version.
+        """Merge each bucket's files of a version; return the version with the same rows.
 
         Raises:
             WriteConflict: another driver has committed meanwhile.
         """
-        table = self.open(name, version)
-        with _conflicts(name):
-            table.optimize.compact(
-                max_concurrent_tasks=1, writer_properties=_WRITER, commit_properties=ONE_VERSION
-            )
-        return table.version()
+        base = self.restore(name, version)
+        counts = Counter(row[-1] for row in _files_of(self.table(name, version)))
+        files = [
+            self.write_file(name, bucket, self.batches(name, version, buckets=[bucket]))
+            for bucket, count in counts.items()
+            if count > 1
+        ]
+        return self.commit(name, base, files, replace=True) if files else version
 
     def vacuum(self, name: str, keep: Collection[int | None], hours: int = 0) -> None:
         """Delete files that neither the table nor a kept version contains.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from nftsync.lake.storage import Lake
     from nftsync.provider.client import Access
 
-#: Start of the names of staged mirrors, which end with their CRC-32, and of their reports.
+#: Start of the names of staged mirrors and of their reports, which both end with their CRC-32.
 _MIRROR, _REPORT = "mirror-", "report-"
 _IDS = "SELECT wallet_id FROM json_each(?) JOIN wallets ON wallet_no = value"
 _COUNTS = (
@@ -244,7 +244,8 @@ def _stage(rows: Bucket, path: Path, report: SyncReport) -> SyncReport:
     body, name = sink.getvalue(), uuid4().hex
     report.file = f"{_MIRROR}{rows.number}-{name}-{crc32(body)}"
     rows.spec.staged.write(report.file, body)
-    rows.spec.staged.write(f"{_REPORT}{rows.number}-{name}", _pack(report))
+    packed = _pack(report)
+    rows.spec.staged.write(f"{_REPORT}{rows.number}-{name}-{crc32(packed)}", packed)
     return report
 
 
@@ -257,8 +258,6 @@ def staged_mirror(spec: RunSpec, bucket: int, name: str) -> Iterator[StagedMirro
     """
     with _damage_explained(spec.lake, spec.run_id):
         body = spec.staged.read(name)
-        if crc32(body) != int(name.rpartition("-")[2]):
-            raise EOFError
 
     def write(path: Path) -> None:
         source = pa.CompressedInputStream(pa.BufferReader(body), "zstd")
