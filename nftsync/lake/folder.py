@@ -88,16 +88,11 @@ class TableLog:
 
         Earlier releases wrote none: then the entries since the last checkpoint must be intact.
         """
-        actions = self.actions(version)
-        if actions is None:
+        if (actions := self.actions(version)) is None:
             return False
-        commit: dict[str, Any] = {}
-        for action in actions:
-            commit |= action.get("commitInfo", {})
-        if key in commit:
-            return bool(commit[key] == digest)
-        before = range(max(0, version - CHECKPOINT_INTERVAL), version)
-        return all(self.actions(earlier) is not None for earlier in before)
+        digests = [x["commitInfo"][key] for x in actions if key in x.get("commitInfo", ())]
+        earlier = range(max(0, version - CHECKPOINT_INTERVAL), version)
+        return digests == [digest] if digests else None not in map(self.actions, earlier)
 
     def files_since(self, since: int, until: int) -> set[Path]:
         """Return the files that versions after `since` up to `until` added and still contain."""

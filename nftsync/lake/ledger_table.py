@@ -20,6 +20,9 @@ from nftsync.lake.rows import STORED_NAMES
 from nftsync.lake.storage import Lake, Versions
 from nftsync.store.runs import Counts
 
+#: Properties of a ledger in another format: its number, and the first version that reads it. A
+#: ledger of format 1 has none. A ledger with other columns needs another format.
+_FORMAT, _NEEDED = "nftsync.format", "nftsync.needed"
 #: The digest's key in a commit's metadata.
 _DIGEST = "nftsync_rows"
 _DAMAGED = "the newest ledger entry is damaged, probably by a power cut"
@@ -121,6 +124,7 @@ class LedgerTable:
             whole = self.newest_whole()
             if whole is None:
                 raise
+            self.refuse_gap(whole[0])
             self.problem = _DAMAGED
             return _runs_of(whole[1])
 
@@ -165,8 +169,27 @@ class LedgerTable:
                 continue
         return None
 
+    def refuse_gap(self, whole: int) -> None:
+        """Raise if an intact entry follows the damage after version `whole`, unlike in a power cut.
+
+        Without that entry, a finished run would be lost.
+        """
+        log = TableLog(Path(self._lake.root, "runs"))
+        if any(log.actions(x) is not None for x in log.versions() if x > whole + 1):
+            raise StoreError(
+                f"{self._lake.url}: entry {whole + 1} of the ledger or a checkpoint is damaged, but"
+                " not the newest entry. `nftsync lake sync` repairs checkpoints; for an entry,"
+                " restore the folder `runs` from a backup"
+            )
+
     def _whole(self, table: DeltaTable) -> list[dict[str, Any]]:
-        """Return the rows of a version; raise an error if they are damaged."""
+        """Return the rows of a version; raise an error if they are damaged or newer."""
+        properties = table.metadata().configuration
+        if (number := properties.get(_FORMAT, "1")) != "1":
+            raise StoreError(
+                f"{self._lake.url}: a newer nftsync wrote this lake (format {number}). Install"
+                f" nftsync {properties.get(_NEEDED, 'of that version')} or later"
+            )
         rows: list[dict[str, Any]] = pa.table(table.scan()).to_pylist()
         if not is_folder(self._lake.root):
             return rows  # an object store never keeps part of an entry

@@ -66,10 +66,7 @@ _REASONS = (
         "no room left on the disk. Free some space, and run the command again",
     ),
     (
-        (
-            *("Json error", "Parquet error", "Invalid Checkpoint", "No table metadata or protocol"),
-            "constraint failed",
-        ),
+        ("Json error", "Parquet error", "Invalid Checkpoint", "No table meta", "constraint failed"),
         "a file is damaged ({first}). Restore it from a backup, or sync into a new lake",
     ),
 )

@@ -282,7 +282,7 @@ _KNOWN_TOKENS = f"""
 def from_database(
     connection: sqlite3.Connection, name: str, buckets: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a whole database's rows for a lake's table."""
+    """Yield batches of a whole database's rows for a lake's table, in the order of buckets."""
     connection.create_function("bucket_of", 1, lambda key: bucket_of(key, buckets))
     table = TABLES[name]
     if table.key == BUCKET:
@@ -290,9 +290,7 @@ def from_database(
     else:
         bucket = f"bucket_of({table.key})" if table.key else "0"
         query = f"SELECT {bucket}, * FROM ({table.select})"
-    if table.key:
-        query += " ORDER BY 1"
-    return batches_of(connection, schema_of(name), query)
+    return batches_of(connection, schema_of(name), f"{query} ORDER BY 1")
 
 
 def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.RecordBatch]) -> None:

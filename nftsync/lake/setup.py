@@ -57,6 +57,7 @@ def _repair_ledger(lake: Lake, log: TableLog) -> Versions:
             " into a new lake"
         )
     if whole[0] < versions[-1]:
+        table.refuse_gap(whole[0])
         log.set_aside(whole[0] + 1, whole[0])
         _log.warning(
             "%s: the newest ledger entry was damaged, probably by a power cut. It is set aside, and"

@@ -27,13 +27,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    Field,
-    QueryBuilder,
-    Schema,
-)
+from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
@@ -156,7 +150,6 @@ class Lake:
         path = unquote(urlsplit(url).path) if url.startswith("file://") else url
         self.root = url.rstrip("/") if "://" in path else str(Path(path).resolve())
         self._opened: dict[tuple[str, int | None], DeltaTable] = {}
-        self._checked: set[str] = set()
         self._lock = threading.Lock()
 
     def open(self, name: str, version: int | None = None) -> DeltaTable:
@@ -223,13 +216,11 @@ class Lake:
                 raise self._damaged(f"version {version} of the table {name}")
 
     def _check_file(self, path: str) -> None:
-        """Compare a data file in a folder with the CRC-32 in its name, once."""
-        crc = _CRC.search(path)
-        if crc and is_folder(self.root) and path not in self._checked:
+        """Compare a data file in a folder with the CRC-32 in its name."""
+        if is_folder(self.root) and (crc := _CRC.search(path)):
             with suppress(FileNotFoundError):  # Delta's error tells more
                 if crc32(Path(self.root, path).read_bytes()) != int(crc[1]):
                     raise self._damaged(path)
-            self._checked.add(path)
 
     def _damaged(self, what: str) -> StoreError:
         return StoreError(
@@ -238,22 +229,25 @@ class Lake:
 
     # Rows ----------------------------------------------------------------------------------------
 
-    def batches(
+    def stored(
         self,
         name: str,
-        version: int | None,
+        versions: Versions,
         where: str = "true",
         columns: Sequence[str] = (),
         buckets: Collection[int] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Read rows of a table in small batches, in any order.
+        """Read rows of a table at its version in `versions`, in small batches, in any order.
 
-        `version` None is the newest, `where` a condition in SQL; no columns or buckets means all.
+        `where` is a condition in SQL; no columns or buckets means all. Without a version, there are
+        no rows.
 
         Raises:
             StoreError: the version or a file is damaged.
         """
-        table = self.table(name, version)
+        if not versions.get(name):  # version 0 has no rows
+            return
+        table = self.table(name, versions[name])
         for path, *_, bucket in _files_of(table):
             if not buckets or bucket in buckets:
                 self._check_file(f"{name}/{path}")
@@ -265,18 +259,6 @@ class Lake:
         query = f"SELECT {', '.join(schema.names)} FROM rows WHERE {where}"
         stream = QueryBuilder(_READER).register("rows", table).execute(query)
         yield from pa.RecordBatchReader.from_stream(stream).cast(schema)
-
-    def stored(
-        self,
-        name: str,
-        versions: Versions,
-        where: str = "true",
-        columns: Sequence[str] = (),
-        buckets: Collection[int] = (),
-    ) -> Iterator[pa.RecordBatch]:
-        """Read rows of a table at its version in `versions`; without a version, there are none."""
-        if version := versions.get(name):  # version 0 has no rows
-            yield from self.batches(name, version, where, columns, buckets)
 
     def rows(
         self, name: str, versions: Versions, where: str, columns: Sequence[str]
@@ -398,7 +380,7 @@ class Lake:
         base = self.restore(name, version)
         counts = Counter(row[-1] for row in _files_of(self.table(name, version)))
         files = [
-            self.write_file(name, bucket, self.batches(name, version, buckets=[bucket]))
+            self.write_file(name, bucket, self.stored(name, {name: version}, buckets=[bucket]))
             for bucket, count in counts.items()
             if count > 1
         ]

@@ -141,8 +141,7 @@ def staged(lake: Path, run_id: int = 1) -> int:
 
 def rows(lake: Path | str, name: str, pinned: Mapping[str, int] | None = None) -> Rows:
     """The rows of a table, as the last finished run pinned it."""
-    version = (pinned or versions(lake))[name]
-    batches = Lake(str(lake)).batches(name, version, "true")
+    batches = Lake(str(lake)).stored(name, pinned or versions(lake))
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from nftsync.lake.copies import put_runs
 from nftsync.lake.ledger import Ledger
-from nftsync.lake.rows import BUCKET, TABLES, from_database, to_mirror
+from nftsync.lake.rows import TABLES, from_database, to_mirror
 from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Lake
 from nftsync.store.mirror import Mirror
@@ -78,7 +78,7 @@ def one_file(url: str, path: Path) -> Path:
     with Mirror(path) as mirror, mirror.transaction() as transaction:
         for name in ["tokens", *(x for x in TABLES if "tokens" not in x)]:
             for bucket in range(runs[-1].buckets):
-                rows = lake.batches(name, versions[name], f"{BUCKET} = {bucket}")
+                rows = lake.stored(name, versions, buckets=[bucket])
                 to_mirror(transaction.connection, name, rows)
         put_runs(transaction.connection, runs)
     return path

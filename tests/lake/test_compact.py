@@ -55,9 +55,7 @@ def add_run(lake: Lake, number: int, ended: str) -> None:
     run = ledger.begin("", None, 0.0)
     run.versions = dict(run.start)
     for bucket in range(BUCKETS):
-        held = pa.Table.from_batches(
-            lake.batches("balances", run.start["balances"], f"bucket = {bucket}")
-        )
+        held = pa.Table.from_batches(lake.stored("balances", run.start, buckets=[bucket]))
         run.versions["balances"] = write(lake, "balances", held.slice(1), bucket)
         gone = held.slice(0, 1).to_pylist()[0]
         schema = schema_of("balance_changes")
@@ -98,8 +96,8 @@ def rows(url: str, run: int | None = None) -> str:
     """All that a run pinned, to the character."""
     what = pinned(url, run)
     found = {}
-    for name, version in sorted(what.versions.items()):
-        batches = what.lake.batches(name, version, "true")
+    for name in sorted(what.versions):
+        batches = what.lake.stored(name, what.versions)
         found[name] = sorted(repr(row) for each in batches for row in each.to_pylist())
     return json.dumps(found)
 
@@ -160,7 +158,9 @@ def test_each_bucket_is_one_file_and_nothing_else_is_left(
 
 
 def next_rows(lake: Lake) -> pa.Table:
-    return pa.Table.from_batches(lake.batches("balances", None, "bucket = 0")).slice(2)
+    return pa.Table.from_batches(
+        lake.stored("balances", pinned(lake.url).versions, buckets=[0])
+    ).slice(2)
 
 
 def test_a_reader_that_opened_what_is_let_go_is_told_in_one_line(url: str) -> None:
