@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help reference demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds watchkills flips constraints bench clean
+.PHONY: help reference demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills flips constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,7 +52,7 @@ compiled: $(READY_DEV)
 tests: $(READY_DEV)  ## pytest
 	$(MAKE) --jobs=2 tests-lake tests-rest
 
-LAKE := tests/nightly/test_lake_powercuts.py tests/nightly/test_chaos.py tests/lake
+LAKE := tests/nightly/test_lake_powercuts.py tests/nightly/test_lake_damage.py tests/nightly/test_chaos.py tests/lake
 
 # With few processes, as each starts a cluster; the longest tests first.
 tests-lake: $(READY_DEV)
@@ -95,6 +95,9 @@ lakekills: $(READY_DEV)  ## workers and drivers of a lake are killed at many mom
 
 lakerounds: $(READY_DEV)  ## rounds of random changes: a lake and a database have the same rows; ROUNDS=26 SEEDS=3
 	$(BIN)/python -m tests.nightly.lake_rounds --rounds $(or $(ROUNDS),26) --seeds $(or $(SEEDS),3)
+
+lakedamage: $(READY_DEV)  ## each file of a lake is damaged, and each reader meets it; FLIPS=3
+	$(BIN)/python -m tests.nightly.lake_damage --flips $(or $(FLIPS),3)
 
 watchkills: $(READY_DEV)  ## a serve that sends alerts is killed at many moments; KILLS=200
 	$(BIN)/python -m tests.nightly.watch_kills --kills $(or $(KILLS),200)

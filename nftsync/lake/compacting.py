@@ -79,7 +79,8 @@ class _Compacting(NamedTuple):
         versions = dict(last.versions or {})
         with progress_bar("Compacting", 2 * len(versions), unit="steps", shown=progress) as bar:
             for name in versions:
-                versions[name] = self._rewrite(name, versions[name])
+                merge = partial(self.lake.optimize, name, versions[name])
+                versions[name] = self.ledger.committed(self.run, name, merge)
                 bar.update(1)
             self.ledger.check(self.run)
             self.lake.sync_to_disk(last.versions or {}, versions)
@@ -101,10 +102,6 @@ class _Compacting(NamedTuple):
             runs_kept=[run.run_id for run in kept_runs],
             runs_let_go=[run.run_id for run in pinned if run not in kept_runs],
         )
-
-    def _rewrite(self, name: str, pinned: int) -> int:
-        """Merge a table's files; return the version with the same rows as the pinned one."""
-        return self.ledger.committed(self.run, name, partial(self.lake.optimize, name, pinned))
 
     def _files(self, runs: list[LakeRun]) -> dict[str, int]:
         """Return the files of pinned and newest versions, with their sizes."""

@@ -152,8 +152,8 @@ class LedgerTable:
             ),
         )
         if is_folder(self._lake.root):
-            # The previous version may come from a driver that has not synced it yet.
-            sync_table(Path(self._lake.root, "runs"), before - 1, table.version())
+            # A driver may not have synced the previous version, nor a vacuum its two versions.
+            sync_table(Path(self._lake.root, "runs"), before - 2, table.version())
 
     def newest_whole(self) -> tuple[int, list[dict[str, Any]]] | None:
         """Return the newest intact version and its rows."""

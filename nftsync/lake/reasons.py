@@ -21,6 +21,8 @@ from nftsync.text import without_controls
 STORE_ERRORS = (DeltaError, OSError, pa.ArrowInvalid, sqlite3.IntegrityError)
 #: Valid addresses, for messages.
 ADDRESSES = "a lake is a folder, or s3://, gs://, az:// or abfss:// with a bucket and a folder"
+#: What to do about damage.
+REMEDY = "Restore it from a backup, or sync into a new lake"
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_SERVICE_ACCOUNT",
@@ -67,7 +69,7 @@ _REASONS = (
     ),
     (
         ("Json error", "Parquet error", "Invalid Checkpoint", "No table meta", "constraint failed"),
-        "a file is damaged ({first}). Restore it from a backup, or sync into a new lake",
+        f"a file is damaged ({{first}}). {REMEDY}",
     ),
 )
 #: Rust's backtrace, which does not help users.

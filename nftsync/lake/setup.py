@@ -33,8 +33,7 @@ def repair_lake(lake: Lake) -> None:
         pinned = _repair_ledger(lake, TableLog(root / "runs"))
         for name in TABLES:
             log = TableLog(root / name)
-            floor = pinned[name] if name in pinned else log.newest_checkpoint()
-            log.mend(floor)
+            log.mend(pinned[name] if name in pinned else log.newest_checkpoint())
             if name in pinned:
                 lake.table(name, pinned[name])  # raises if it is damaged
 

@@ -35,7 +35,7 @@ from pyarrow.fs import PyFileSystem
 
 from nftsync.errors import InputError, NftsyncError, StoreError
 from nftsync.lake.folder import CHECKPOINT_INTERVAL, TableLog, is_folder, sync_table
-from nftsync.lake.reasons import ADDRESSES, checked_address
+from nftsync.lake.reasons import ADDRESSES, REMEDY, checked_address
 from nftsync.lake.rows import BUCKET, conformed, rows_of, schema_of
 from nftsync.lake.staged import write_whole
 
@@ -118,7 +118,8 @@ def _files_of(table: DeltaTable) -> list[tuple[Any, ...]]:
     return list(rows_of(pa.table(table.get_add_actions(flatten=True)), _FILE))
 
 
-def _digest_of(table: DeltaTable, files: Iterable[tuple[Any, ...]]) -> str:
+def _digest_of(table: DeltaTable, files: list[tuple[Any, ...]]) -> str:
+    """Return a digest of a version's columns, and of these files."""
     columns = [(field.name, field.type.type) for field in table.schema().fields]
     return hashlib.sha256(msgspec.json.encode((columns, sorted(files)))).hexdigest()
 
@@ -157,17 +158,14 @@ class Lake:
         return DeltaTable(f"{self.root}/{name}", version=version)
 
     def table(self, name: str, version: int | None = None) -> DeltaTable:
-        """Return a shared open table for reads, at a checked version or the newest.
+        """Return a shared open table for reads, at a version or the newest.
 
         Raises:
             StoreError: the version is damaged.
         """
         with self._lock:
-            table = self._opened.get((name, version))
-            if table is None:
-                table = self.open(name, version)
-                if version is not None:
-                    self._check(name, table)
+            if (table := self._opened.get((name, version))) is None:
+                self._check(name, table := self.open(name, version))
                 self._opened[name, version] = table
             elif version is None:
                 table.update_incremental()
@@ -211,21 +209,16 @@ class Lake:
         Object stores have checksums of their own.
         """
         if is_folder(self.root):
-            log, version = TableLog(Path(self.root, name)), table.version()
-            if not log.confirms(version, _FILES, _digest_of(table, _files_of(table))):
-                raise self._damaged(f"version {version} of the table {name}")
+            digest, version = _digest_of(table, _files_of(table)), table.version()
+            if not TableLog(Path(self.root, name)).confirms(version, _FILES, digest):
+                raise StoreError(f"{self.url}: version {version} of {name} is damaged. {REMEDY}")
 
     def _check_file(self, path: str) -> None:
         """Compare a data file in a folder with the CRC-32 in its name."""
         if is_folder(self.root) and (crc := _CRC.search(path)):
             with suppress(FileNotFoundError):  # Delta's error tells more
                 if crc32(Path(self.root, path).read_bytes()) != int(crc[1]):
-                    raise self._damaged(path)
-
-    def _damaged(self, what: str) -> StoreError:
-        return StoreError(
-            f"{self.url}: {what} is damaged. Restore it from a backup, or sync into a new lake"
-        )
+                    raise StoreError(f"{self.url}: {path} is damaged. {REMEDY}")
 
     # Rows ----------------------------------------------------------------------------------------
 
@@ -308,10 +301,9 @@ class Lake:
         table = self.table(name)
         if table.version() != base:
             raise WriteConflict(f"{name}: version {table.version()} follows {base}")
-        self._check(name, table)
         buckets = {file.bucket for file in files}
-        kept = [row for row in _files_of(table) if not (replace and row[-1] in buckets)]
-        new = [(file.path, file.bytes, file.rows, file.bucket) for file in files if file.path]
+        after = [row for row in _files_of(table) if not (replace and row[-1] in buckets)]
+        after += [(file.path, file.bytes, file.rows, file.bucket) for file in files if file.path]
         with _conflicts(name):
             table.create_write_transaction(
                 [file.action() for file in files if file.path],
@@ -320,7 +312,7 @@ class Lake:
                 [BUCKET],
                 [(BUCKET, "in", sorted(map(str, buckets)))] if replace else None,
                 commit_properties=CommitProperties(
-                    max_commit_retries=0, custom_metadata={_FILES: _digest_of(table, kept + new)}
+                    max_commit_retries=0, custom_metadata={_FILES: _digest_of(table, after)}
                 ),
             )
         return base + 1
@@ -336,10 +328,8 @@ class Lake:
             for batch in batches
             for bucket in pc.unique(batch.column(BUCKET)).to_pylist()
         )
-        files = [
-            self.write_file(name, bucket, (piece for _, piece in some))
-            for bucket, some in groupby(pieces, itemgetter(0))
-        ]
+        groups = groupby(pieces, itemgetter(0))
+        files = [self.write_file(name, x, (piece for _, piece in some)) for x, some in groups]
         return self.commit(name, 0, files, replace=False)  # version 0 has no rows
 
     def sync_to_disk(self, since: Versions, until: Versions) -> None:
@@ -379,11 +369,8 @@ class Lake:
         """
         base = self.restore(name, version)
         counts = Counter(row[-1] for row in _files_of(self.table(name, version)))
-        files = [
-            self.write_file(name, bucket, self.stored(name, {name: version}, buckets=[bucket]))
-            for bucket, count in counts.items()
-            if count > 1
-        ]
+        rows = {x: self.stored(name, {name: version}, buckets=[x]) for x in counts if counts[x] > 1}
+        files = [self.write_file(name, bucket, batches) for bucket, batches in rows.items()]
         return self.commit(name, base, files, replace=True) if files else version
 
     def vacuum(self, name: str, keep: Collection[int | None], hours: int = 0) -> None:
@@ -413,6 +400,4 @@ class Lake:
 
     def data_files(self, name: str, version: int | None) -> dict[str, int]:
         """Return the files of a table at a version, with their sizes in bytes."""
-        files = self.table(name, version).get_add_actions(flatten=True)
-        paths, sizes = (files.column(x).to_pylist() for x in ("path", "size_bytes"))
-        return {f"{name}/{path}": size for path, size in zip(paths, sizes, strict=True)}
+        return {f"{name}/{path}": size for path, size, *_ in _files_of(self.table(name, version))}

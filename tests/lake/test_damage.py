@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from nftsync.errors import StoreError
+from nftsync.lake import holdings
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.storage import Lake
 from tests.kit.lake_cluster import check_lake, held
@@ -63,6 +66,13 @@ def emptied(path: Path) -> None:
 
 def zeroed(path: Path) -> None:
     path.write_bytes(b"\0" * path.stat().st_size)
+
+
+def flipped(path: Path) -> None:
+    """One bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
 
 
 def less_a_line(path: Path) -> None:
@@ -152,6 +162,94 @@ def test_a_lake_whose_creation_was_cut_off_is_created(lake: Path, sync: Sync) ->
     assert sync("--buckets", 2).code == 0
     assert len(held(lake)) == len(WALLETS)
     check_lake(lake)
+
+
+def without_digests(lake: Path) -> None:
+    """A lake of a release whose commits had none."""
+    for entry_file in lake.glob("*/_delta_log/*.json"):
+        text = entry_file.read_text()
+        entry_file.write_text(re.sub(r',"nftsync_\w+":"\w+"', "", text))
+
+
+def pinned_file(lake: Path) -> Path:
+    """A data file of the balances."""
+    return max(lake.glob("balances/bucket=*/*.parquet"))
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize(
+    ("damage", "path"),
+    [(cut, newest), (emptied, newest), (Path.unlink, newest), (flipped, pinned_file)],
+)
+def test_damage_of_what_is_pinned_is_one_line_and_never_an_answer(
+    synced: Path,
+    lake: Path,
+    sync: Sync,
+    provider: Provider,
+    command: Callable[..., Outcome],
+    damage: Damage,
+    path: Callable[..., Path],
+    earlier: bool,
+) -> None:
+    if earlier:
+        without_digests(lake)
+        assert len(held(lake)) == len(WALLETS)
+    for each in WALLETS:
+        provider.holds(each)
+    of_log = path is newest
+    damage(newest(lake, "balances") if of_log else pinned_file(lake))
+    for words in (("export", lake.parent / "copy.db"), ("compact",), ("status",)):
+        if of_log or words[0] == "export":
+            outcome = command("lake", words[0], lake, *words[1:])
+            refused(outcome, 1, str(lake))
+            assert len(outcome.err) < 600
+    assert not (lake.parent / "copy.db").exists()
+    with pytest.raises(StoreError, match=str(lake)):
+        holdings(lake).compute()
+    outcome = sync("--allow-removals")
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+
+
+def test_rows_that_contradict_each_other_are_one_line(
+    synced: Path, lake: Path, command: Callable[..., Outcome]
+) -> None:
+    """Of a lake whose digests do not tell it."""
+    without_digests(lake)
+    last = newest(lake, "wallets")
+    kept = [line for line in last.read_text().splitlines() if '"remove"' not in line]
+    last.write_text("\n".join(kept) + "\n")
+    refused(command("lake", "export", lake, lake.parent / "copy.db"), 1, "wallets.wallet_id")
+    with pytest.raises(StoreError, match=r"a file is damaged .*wallets\.wallet_id"):
+        holdings(lake).compute()
+
+
+def test_damage_before_the_newest_entry_of_the_ledger_loses_no_run(
+    synced: Path, lake: Path, sync: Sync, command: Callable[..., Outcome]
+) -> None:
+    last = newest(lake)
+    damaged = last.with_name(f"{int(last.stem) - 1:020}.json")
+    whole = damaged.read_bytes()
+    emptied(damaged)
+    for outcome in (command("lake", "runs", lake), command("lake", "status", lake), sync()):
+        refused(outcome, 1, f"entry {int(damaged.stem)} of the ledger", "backup")
+        assert "power cut" not in outcome.err
+    damaged.write_bytes(whole)
+    assert command("lake", "status", lake, "--json").json["run"] == 2
+
+
+def test_a_lake_of_a_newer_version_is_refused_and_names_the_version(
+    synced: Path, lake: Path, sync: Sync, command: Callable[..., Outcome]
+) -> None:
+    DeltaTable(str(lake / "runs")).alter.set_table_properties(
+        {"nftsync.format": "2", "nftsync.needed": "9.9"}, raise_if_not_exists=False
+    )
+    copy = lake.parent / "copy.db"
+    for words in (("status",), ("runs",), ("compact",), ("export", copy)):
+        refused(command("lake", words[0], lake, *words[1:]), 1, "format 2", "nftsync 9.9 or later")
+    refused(sync(), 1, "nftsync 9.9 or later")
+    with pytest.raises(StoreError, match="nftsync 9.9 or later"):
+        holdings(lake)
 
 
 def test_damage_of_what_is_pinned_and_of_a_whole_ledger_is_one_line(
