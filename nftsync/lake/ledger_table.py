@@ -153,7 +153,7 @@ class LedgerTable:
         )
         if is_folder(self._lake.root):
             # A driver may not have synced the previous version, nor a vacuum its two versions.
-            sync_table(Path(self._lake.root, "runs"), before - 2, table.version())
+            sync_table(Path(self._lake.root, "runs"), max(-1, before - 2), table.version())
 
     def newest_whole(self) -> tuple[int, list[dict[str, Any]]] | None:
         """Return the newest intact version and its rows."""

@@ -204,7 +204,7 @@ class Lake:
     # Damage --------------------------------------------------------------------------------------
 
     def _check(self, name: str, table: DeltaTable) -> None:
-        """Compare a version's columns and files in a folder with those that were committed.
+        """Compare a version's columns and files in a folder with the digest of its commit.
 
         Object stores have checksums of their own.
         """
