@@ -63,16 +63,16 @@ def database_id(connection: sqlite3.Connection) -> str:
     return str(connection.execute("SELECT database_id FROM mirror_state").fetchone()[0])
 
 
-def add(connection: sqlite3.Connection, messages: Sequence[Message], at: str) -> None:
-    """Store new messages."""
-    connection.executemany(
+def add(connection: sqlite3.Connection, messages: Sequence[Message], at: str) -> int:
+    """Store new messages; return their number, without those stored before."""
+    return connection.executemany(
         "INSERT OR IGNORE INTO messages (message_id, rule, destination, body, keys, created_at,"
         " next_attempt_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, 'pending')",
         [
             (*message[:4], msgspec.json.encode(message.keys).decode(), at, at)
             for message in messages
         ],
-    )
+    ).rowcount
 
 
 #: Number of oldest messages to search first; then the first of each distinct `keys`.

@@ -13,15 +13,17 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from nftsync.alerts import Forward, WatchRule
-from nftsync.columnar.source import reading
+from nftsync.columnar.source import Source, reading
 from nftsync.errors import InputError
+from nftsync.store.cursors import EVERY_RULE, waits
 from nftsync.store.history import first_row
 from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import Message, add, database_id
 from nftsync.times import now
-from nftsync.watch.events import SINGLE, messages_of
+from nftsync.watch.events import SINGLE, Events, messages_of
 from nftsync.watch.rules import Position, Scope, changes_of
 from nftsync.watch.states import (
+    States,
     compare_states,
     mark_reported,
     state_events,
@@ -33,8 +35,14 @@ _log = logging.getLogger("nftsync.watch")
 
 #: Changes without a message after which the cursor is stored; each plan reads fewer ones again.
 _LONGEST_UNSTORED = 1_000
+#: Seconds after which a cursor without messages is stored, too, to show that its rule is not late.
+_STORE_AFTER = 60.0
 #: Changes that are planned together, which bounds memory; 100,000 at once are one digest.
 _MOST = 200_000
+#: How many times larger a part may grow to have both sides of its first transfer.
+_MOST_GROWTH = 4
+#: How long changes may wait, in seconds, because each plan ends between the sides of a transfer.
+_LONGEST_APART = 600.0
 #: Webhooks per transaction.
 _WEBHOOKS = 500
 #: Resource types of `nft`: the ones with built-in routes. The provider documents no mapping.
@@ -75,6 +83,22 @@ def position_at(connection: sqlite3.Connection, since: str) -> Position:
     return Position(change, token_change, newest(connection).webhook_no)
 
 
+def start_cursors(
+    mirror: Mirror, rules: Iterable[WatchRule | Forward], since: str | None = None
+) -> None:
+    """Let rules and forwards without a cursor start at `since`, by default now."""
+    connection = mirror.connection
+    known = {name for (name,) in connection.execute("SELECT rule FROM watch_cursors").fetchall()}
+    if new := {rule.name for rule in rules} - known:
+        with mirror.transaction():
+            start = newest(connection) if since is None else position_at(connection, since)
+            connection.executemany(
+                "INSERT OR IGNORE INTO watch_cursors"
+                " (rule, change_id, token_change_id, webhook_no, version) VALUES (?, ?, ?, ?, 0)",
+                [(name, *start) for name in sorted(new)],
+            )
+
+
 class Planner:
     """Planner of messages; rules without a cursor start at `since`, by default now."""
 
@@ -84,22 +108,17 @@ class Planner:
         rules: Iterable[WatchRule],
         forwards: Iterable[Forward],
         since: str | None = None,
+        *,
+        most: int = _MOST,
     ) -> None:
         self._mirror = mirror
+        self._most = most
         self._rules = list(rules)
         self._forwards = list(forwards)
         self._wait_until: dict[str, float] = {}  # monotonic, as the clock may go back
-        self._problems: dict[str, str] = {}
-        connection = mirror.connection
-        self._database_id = database_id(connection)
-        start = newest(connection) if since is None else position_at(connection, since)
-        names = [rule.name for rule in self._rules] + [one.name for one in self._forwards]
-        with mirror.transaction() as transaction:
-            transaction.connection.executemany(
-                "INSERT OR IGNORE INTO watch_cursors"
-                " (rule, change_id, token_change_id, webhook_no, version) VALUES (?, ?, ?, ?, 0)",
-                [(name, *start) for name in names],
-            )
+        self._stored_at: dict[str, float] = {}  # monotonic
+        self._database_id = database_id(mirror.connection)
+        start_cursors(mirror, [*self._rules, *self._forwards], since)
 
     def newest(self) -> Position:
         """Return the position of the newest rows."""
@@ -111,18 +130,37 @@ class Planner:
         Without `wait`, digests end now; quiet hours still count.
         """
         planned = 0
+        paused: States = {}
         for rule in self._rules:
             try:
                 more = True
                 while more:
                     stored, more = self._plan_rule(rule, until, wait=wait)
                     planned += stored
-                self._problems.pop(rule.name, None)
             except InputError as error:  # a group or label was renamed or deleted
-                if self._problems.get(rule.name) != str(error):
-                    _log.error("the rule %s is paused: %s", rule.name, error)
-                self._problems[rule.name] = str(error)
-        return planned + sum(self._plan_forward(forward, until) for forward in self._forwards)
+                paused["rule_paused", rule.name] = {"rule": rule.name, "reason": str(error)}
+        planned += sum(self._plan_forward(forward, until) for forward in self._forwards)
+        return planned + self._report_paused(paused)
+
+    def _report_paused(self, paused: States) -> int:
+        """Tell all destinations which rules are paused since the last plan, or run again."""
+        changes = compare_states(self._mirror.connection, EVERY_RULE, paused)
+        if not any(changes):
+            return 0
+        for _, name in changes.ended:
+            _log.info("the rule %s is no longer paused", name)
+        for data in changes.began.values():
+            _log.error("the rule %s is paused: %s", data["rule"], data["reason"])
+        to = sorted({name for one in (*self._rules, *self._forwards) for name in one.to})
+        rule, at, events = WatchRule(name=EVERY_RULE, on=[], to=to), now(), Events()
+        with self._mirror.transaction() as transaction:
+            connection = transaction.connection
+            store_states(connection, EVERY_RULE, changes, at)
+            events.add(state_events(connection, rule, at))
+            messages = messages_of(self._database_id, EVERY_RULE, to, events.messages())
+            added = add(connection, messages, at)
+            mark_reported(connection, rule, at)
+        return added
 
     def _plan_rule(self, rule: WatchRule, until: Position, *, wait: bool) -> tuple[int, bool]:
         """Plan one part; return the number of messages, and whether parts are left."""
@@ -139,15 +177,13 @@ class Planner:
             return 0, False
         with reading(self._mirror.connection) as source:
             start, version = self._cursor(source.cursor.connection, rule.name)
-            ends = (
-                max(first, min(first + _MOST, last))
-                for first, last in zip(start, until, strict=True)
-            )
-            events, end = changes_of(source, rule, scope, start, part := Position(*ends))
+            events, part, end = self._next_part(source, rule, scope, start, until)
             events.add(state_events(source.cursor.connection, rule, at))
         more = end == part and any(one < last for one, last in zip(part, until, strict=True))
         if not events:
-            if more or sum(end) - sum(start) >= _LONGEST_UNSTORED or not wait:
+            is_due = time.monotonic() >= self._stored_at.get(rule.name, 0.0) + _STORE_AFTER
+            passed = sum(end) - sum(start)
+            if passed >= _LONGEST_UNSTORED or (passed and (more or not wait or is_due)):
                 self._store(rule.name, end, version, [])
             return 0, more
         first_at = datetime.fromisoformat(events.first[0].at)
@@ -158,6 +194,31 @@ class Planner:
         single = 1 if rule.quiet is not None and rule.quiet.until(first_at) else SINGLE
         messages = messages_of(self._database_id, rule.name, rule.to, events.messages(single))
         return self._store(rule.name, end, version, messages, reported=(rule, at)), more
+
+    def _next_part(
+        self, source: Source, rule: WatchRule, scope: Scope, start: Position, until: Position
+    ) -> tuple[Events, Position, Position]:
+        """Return the events of the next part, its intended end, and its end.
+
+        The part grows until it has both sides of its first transfer, but not for ever.
+        """
+        size = self._most
+        while True:
+            part = Position(
+                *(
+                    max(first, min(first + size, last))
+                    for first, last in zip(start, until, strict=True)
+                )
+            )
+            together = size < _MOST_GROWTH * self._most
+            events, end = changes_of(source, rule, scope, start, part, together=together)
+            if start.change_id < end.change_id or end == part:
+                return events, part, end
+            if part.change_id == until.change_id:
+                seconds = waits(source.cursor.connection, [rule], now())[rule.name]
+                if seconds <= _LONGEST_APART:  # the other side is part of the next plan
+                    return events, part, end
+            size *= 2
 
     def _seconds_to_wait(self, rule: WatchRule, first_at: datetime, *, wait: bool) -> float:
         """Return for how long events, the first at a time, are not reported yet."""
@@ -205,7 +266,8 @@ class Planner:
             moved = connection.execute(_ADVANCE, (*position, name, version)).rowcount
             if not moved:
                 return 0
-            add(connection, messages, now())
+            self._stored_at[name] = time.monotonic()
+            added = add(connection, messages, now())
             if reported is not None:
                 mark_reported(connection, *reported)
-        return len(messages)
+        return added

@@ -87,17 +87,19 @@ def changes_of(
     start: Position,
     end: Position,
     shown: int = SHOWN,
+    *,
+    together: bool = True,
 ) -> tuple[Events, Position]:
     """Return the events after `start`, the first `shown` ones whole, and their end.
 
-    The end is `end`, or before it so that both sides of a transfer are reported together.
+    The end is `end`; with `together`, it may be before a transfer whose other side is after `end`.
     """
     balances = Span(start.change_id, end.change_id)
     metadata = Span(start.token_change_id, end.token_change_id)
     events = Events(shown)
     reported: set[int] = set()
     if {"transfer", "sent", "received"}.intersection(rule.on):
-        until = _add_movements(events, source, rule, scope, balances, reported)
+        until = _add_movements(events, source, rule, scope, balances, reported, together)
         balances = Span(start.change_id, until)
     if "amount" in rule.on:
         events.add(_amounts(source, rule, scope, balances, reported))
@@ -119,6 +121,7 @@ def _add_movements(
     scope: Scope,
     span: Span,
     reported: set[int],
+    together: bool,
 ) -> int:
     """Add the movements in a span; return its last change, see `_wanted`."""
     condition, values = scope.condition(rule, None if "transfer" in rule.on else _WALLETS)
@@ -127,7 +130,7 @@ def _add_movements(
     if not len(tokens):
         return span.until
     movements = read_movements(source, tokens.to_numpy())
-    rows, until = _wanted(movements, rule, scope, span, tokens.to_numpy())
+    rows, until = _wanted(movements, rule, scope, span, tokens.to_numpy(), together)
     rows = rows[np.argsort(movements.at[rows], kind="stable")]  # the clock may have gone back
     partners = movements.partners[rows]
     reported.update(movements.changes[rows].tolist())
@@ -155,12 +158,17 @@ def _add_movements(
 
 
 def _wanted(
-    movements: Movements, rule: WatchRule, scope: Scope, span: Span, tokens: Numbers
+    movements: Movements,
+    rule: WatchRule,
+    scope: Scope,
+    span: Span,
+    tokens: Numbers,
+    together: bool,
 ) -> tuple[Numbers, int]:
     """Return the positions of the reported movements, each transfer once, and the last change.
 
-    The last change is before a transfer whose other side is after the span, so that a later span
-    has both. Two digests would count it twice.
+    With `together`, the last change is before a transfer whose other side is after the span, so
+    that a later span has both. Two digests would count it twice.
     """
     paired = movements.partners >= 0
     ours = np.ones(len(paired), dtype=np.bool_)
@@ -179,7 +187,7 @@ def _wanted(
     changes, until = movements.changes, span.until
     wanted &= changes > span.after
     others = np.where(paired & wanted[movements.partners], changes[movements.partners], 0)
-    while (split := wanted & (changes <= until) & (others > until)).any():
+    while together and (split := wanted & (changes <= until) & (others > until)).any():
         until = int(changes[split].min()) - 1
     wanted &= changes <= until
     rows = np.flatnonzero(wanted)
