@@ -100,10 +100,9 @@ def _config(
         run_sync = full_sync(settings, replay.access, resume=True)
     watch = None
     if settings.watch or settings.forward:
-        from nftsync.watch.service import check_rules, watch_config
+        from nftsync.watch.service import watch_config
 
         watch = watch_config(settings)
-        check_rules(settings.database, watch.rules)
     current, previous = settings.webhook_secret, settings.webhook_secret_previous
     secrets = [secret for secret in (current, previous) if secret is not None] if current else []
     return ServeConfig(

@@ -29,6 +29,7 @@ from nftsync.text import counted, lasting
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from nftsync.alerts import Forward, WatchRule
     from nftsync.provider.config import Paging
     from nftsync.provider.webhooks import Route
     from nftsync.reports.status import Check, StalestWallet, Status
@@ -67,7 +68,8 @@ def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> i
     from nftsync.times import now
 
     at = now()
-    report, stalest = read_status(settings.database, at)
+    rules: list[WatchRule | Forward] = [*settings.watch.values(), *settings.forward.values()]
+    report, stalest = read_status(settings.database, at, rules)
     if as_json:
         print_json(report)
     else:
@@ -120,6 +122,8 @@ def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
             f"{name}: {reason}; to restart it: nftsync watch send {name}"
             for name, reason in report.stopped_destinations.items()
         )
+    if report.rule_problems:
+        lines["rules"] = "; ".join(f"{name}: {why}" for name, why in report.rule_problems.items())
     if report.removals_held.since is not None:
         lines["removals"] = f"{report.removals_held} held for review: nftsync removals"
     if (size := log_bytes(Path(report.database))) >= LONG_LOG:
@@ -274,13 +278,14 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
 
 def _check_watch(settings: Settings) -> Iterator[Check]:
     """Check the rules and destinations, without sending anything."""
+    from nftsync.alerts import WatchRule
     from nftsync.errors import NftsyncError
     from nftsync.reports.status import Check
 
     if not (settings.destinations or settings.watch or settings.forward):
         return
     from nftsync.watch.delivery import open_delivery
-    from nftsync.watch.service import check_rules, watch_config
+    from nftsync.watch.service import check_rule, watch_config
 
     try:
         config = watch_config(settings)
@@ -293,15 +298,14 @@ def _check_watch(settings: Settings) -> Iterator[Check]:
             yield Check("ok", f"destination {name}", destination.shown)
         except NftsyncError as error:
             yield Check("FAILED", f"destination {name}", str(error))
-    for name, forward in config.forwards.items():
-        types = ", ".join(forward.types) or "*"
-        yield Check("ok", f"forward {name}", f"{types} to {', '.join(forward.to)}")
-    for name, rule in config.rules.items():
+    for one in config.all_rules:
+        kind, parts = ("watch", one.on) if isinstance(one, WatchRule) else ("forward", one.types)
         try:
-            check_rules(settings.database, {name: rule})
-            yield Check("ok", f"watch {name}", f"{', '.join(rule.on)} to {', '.join(rule.to)}")
+            check_rule(settings.database, one)
+            shown = f"{', '.join(parts) or '*'} to {', '.join(one.to)}"
+            yield Check("ok", f"{kind} {one.name}", shown)
         except NftsyncError as error:
-            yield Check("FAILED", f"watch {name}", str(error))
+            yield Check("FAILED", f"{kind} {one.name}", str(error))
 
 
 def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:

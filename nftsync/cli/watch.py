@@ -32,7 +32,8 @@ def watch(settings: Settings, *, since: str | None) -> int:
     sends all due messages once. Run it after each sync, even a failed one. `nftsync serve` does the
     same continuously. You can run both at the same time.
 
-    It exits with 1 if a message is dead, because its destination refused it ten times.
+    It exits with 1 if a message is dead, because its destination refused it ten times, or if a rule
+    is paused, because a wallet, group or collection in it is unknown.
 
     \b
     Examples:
@@ -42,7 +43,7 @@ def watch(settings: Settings, *, since: str | None) -> int:
     """
     from nftsync.store.schema import opened_as_is
     from nftsync.terminal import interruptible
-    from nftsync.watch.service import check_rules, watch_config, watch_once
+    from nftsync.watch.service import watch_config, watch_once
 
     config = watch_config(settings)
     if not config.rules and not config.forwards:
@@ -51,20 +52,21 @@ def watch(settings: Settings, *, since: str | None) -> int:
         )
     with opened_as_is(settings.database):
         """Fail without a database."""
-    check_rules(settings.database, config.rules)
     with interruptible() as interrupted:
-        counts, down = watch_once(settings.database, config, interrupted, since)
+        counts, down, problems = watch_once(settings.database, config, interrupted, since)
     click.echo(
         f"{counted(counts['planned'], 'new message')}; {counts['done']:,} sent,"
         f" {counts['failed']:,} refused, {counts['dead']:,} dead."
     )
     for name, reason in down.items():
         say(one_line(f"nftsync: messages to {name} stay pending: {reason}"))
+    for name, problem in problems.items():
+        say(one_line(f"nftsync: [watch.{name}]: {problem}"))
     if counts["failed"] or counts["dead"]:
         say("nftsync: to list them with reasons: nftsync outbox --state failed, or --state dead")
     if interrupted.is_set():
         return 130
-    return 1 if counts["dead"] else 0
+    return 1 if counts["dead"] or problems else 0
 
 
 def _named(name: str, tables: dict[str, object], kind: str) -> None:

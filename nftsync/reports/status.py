@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -13,11 +13,13 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from nftsync.alerts import Forward, WatchRule
 from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ProxyFailed, ReadError
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.provider.client import Client, finish
 from nftsync.records import Effort
 from nftsync.store.catalog import TABLES
+from nftsync.store.cursors import rule_problems
 from nftsync.store.database import (
     BUSY_SECONDS,
     connect_reader,
@@ -43,6 +45,7 @@ class Status(msgspec.Struct, kw_only=True):
         wallets: number of wallets by status, including untracked ones.
         outbox: number of messages by state; empty without any.
         stopped_destinations: destinations that answered 410, each with the answer.
+        rule_problems: rules that are paused or late, each with the reason.
         unusable_amounts: number of balances with an amount that is not 1 to 100 digits.
         oldest_wallet_age_s: seconds since the stalest tracked wallet was read; None: never, or none
             is tracked.
@@ -65,6 +68,7 @@ class Status(msgspec.Struct, kw_only=True):
     outbox: dict[str, int]
     oldest_message_age_s: float | None
     stopped_destinations: dict[str, str]
+    rule_problems: dict[str, str] = {}
     warning: str | None = None
 
 
@@ -76,7 +80,9 @@ class StalestWallet(NamedTuple):
     age_s: float | None
 
 
-def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
+def read_status(
+    path: Path, at: str, rules: Sequence[WatchRule | Forward] = ()
+) -> tuple[Status, StalestWallet | None]:
     """Return the status of a database and its stalest tracked wallet, with ages at `at`."""
     with reading(path) as connection:
         stalest = _stalest(connection, at)
@@ -103,6 +109,7 @@ def read_status(path: Path, at: str) -> tuple[Status, StalestWallet | None]:
             outbox={state: count for state, (count, _) in outbox.items()},
             oldest_message_age_s=age_seconds(min(unsent), at) if unsent else None,
             stopped_destinations=stopped_destinations(connection),
+            rule_problems=rule_problems(connection, rules, at),
             warning=ahead_of(connection, at),
         )
     return status, stalest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,9 +13,11 @@ from prometheus_client import make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from nftsync.alerts import Forward, WatchRule
 from nftsync.errors import NftsyncError
 from nftsync.receiver.app import Metrics
 from nftsync.store import WALLET_STATUSES
+from nftsync.store.cursors import paused_rules, waits
 from nftsync.store.database import connect_reader, log_bytes
 from nftsync.store.outbox import stopped_destinations
 from nftsync.store.removals import held
@@ -53,11 +55,18 @@ class Freshness(Collector):
     Args:
         database: the database.
         every: time between the starts of full syncs; None: no schedule.
+        rules: rules and forwards.
     """
 
-    def __init__(self, database: Path, every: timedelta | None) -> None:
+    def __init__(
+        self,
+        database: Path,
+        every: timedelta | None,
+        rules: Sequence[WatchRule | Forward] = (),
+    ) -> None:
         self._database = database
         self._every = every
+        self._rules = rules
         # The change feed only grows, so each collection counts only new changes.
         self._counting = threading.Lock()
         self._counted_to = 0
@@ -86,7 +95,7 @@ class Freshness(Collector):
                     _age(db, _WEBHOOK.format("DESC"), moment),
                 ),
             ]
-            metrics += _outbox(db, moment)
+            metrics += [*_outbox(db, moment), *_of_rules(db, moment, self._rules)]
             if self._every is not None:
                 metrics.append(_overdue(db, moment, self._every))
         yield from metrics
@@ -199,6 +208,24 @@ def _outbox(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     for name in stopped_destinations(connection):
         stopped.add_metric([name], 1)
     yield from (unsent, oldest, sent, stopped)
+
+
+def _of_rules(
+    connection: sqlite3.Connection, moment: str, rules: Sequence[WatchRule | Forward]
+) -> Iterator[Metric]:
+    late = GaugeMetricFamily(
+        "nftsync_rule_late_seconds",
+        "How long changes have waited for a rule, without its own digest and quiet hours.",
+        labels=["rule"],
+    )
+    paused = GaugeMetricFamily(
+        "nftsync_rule_paused", "1 for rules with an unknown name.", labels=["rule"]
+    )
+    for name, seconds in waits(connection, rules, moment).items():
+        late.add_metric([name], seconds)
+    for name in paused_rules(connection):
+        paused.add_metric([name], 1)
+    yield from (late, paused)
 
 
 def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> Metric:

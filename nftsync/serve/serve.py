@@ -130,11 +130,17 @@ def _start(config: ServeConfig, service: Service, stack: ExitStack) -> None:
     )
     stack.callback(close_app, app)
     if config.metrics_port is not None:
-        metrics.registry.register(Freshness(config.database, config.sync_every))
+        rules = config.watch.all_rules if config.watch is not None else []
+        metrics.registry.register(Freshness(config.database, config.sync_every, rules))
         stack.callback(
             serve_metrics(metrics, config.metrics_port, service.failures.of("the metrics server"))
         )
     stack.callback(service.stop)
+    if config.watch is not None:
+        # Imported late, because it loads pandas; not in a thread, because imports need descriptors.
+        from nftsync.watch.service import plan_continuously, send_continuously, start_rules
+
+        start_rules(config.database, config.watch)  # before the first webhook to forward
     listener = Listener(config.host, config.port)
     server = stack.enter_context(
         HttpServer(app, listener, on_broken=service.failures.of("the HTTP server"))
@@ -157,9 +163,6 @@ def _start(config: ServeConfig, service: Service, stack: ExitStack) -> None:
     if every is not None and run_sync is not None:
         service.start("sync", lambda: sync_periodically(database, every, run_sync, stopped))
     if config.watch is not None:
-        # Imported late, because it loads pandas; not in a thread, because imports need descriptors.
-        from nftsync.watch.service import plan_continuously, send_continuously
-
         service.start(
             "planner of messages", partial(plan_continuously, database, config.watch, stopped)
         )

@@ -59,13 +59,20 @@ def waits(
     return seconds
 
 
-def rule_problems(
+def late_rules(
     connection: sqlite3.Connection, rules: Iterable[WatchRule | Forward], at: str
 ) -> dict[str, str]:
-    """Return why rules are paused or late, by name."""
-    late = {
+    """Return the rules for which changes have waited for too long, with a text."""
+    return {
         name: f"changes have waited for {lasting(seconds)}; run `nftsync serve` or `nftsync watch`"
         for name, seconds in waits(connection, rules, at).items()
         if seconds > _LATE
     }
-    return late | {name: f"paused: {why}" for name, why in paused_rules(connection).items()}
+
+
+def rule_problems(
+    connection: sqlite3.Connection, rules: Iterable[WatchRule | Forward], at: str
+) -> dict[str, str]:
+    """Return why rules are late or paused, by name."""
+    paused = {name: f"paused: {why}" for name, why in paused_rules(connection).items()}
+    return late_rules(connection, rules, at) | paused

@@ -20,13 +20,13 @@ Result: TypeAlias = Literal["sent", "refused", "down"]
 _HOUR = 3_600
 #: Seconds between attempts. If the last attempt is refused, the message is dead.
 RETRIES = (5, 300, 1_800, *(hours * _HOUR for hours in (2, 5, 10, 14, 20, 24)))
+_LONGEST_SPREAD = 1.2
 
 #: Longer than any wait; a later due time comes from a wrong clock.
 _LONGEST_WAIT = timedelta(hours=30)
 
 #: A key that conflicts with every key.
 ANY_KEY = "*"
-_UNSENT = "state IN ('pending', 'failed', 'running')"
 
 
 class Message(NamedTuple):
@@ -67,62 +67,36 @@ def add(connection: sqlite3.Connection, messages: Sequence[Message], at: str) ->
     """Store new messages; return their number, without those stored before."""
     return connection.executemany(
         "INSERT OR IGNORE INTO messages (message_id, rule, destination, body, keys, created_at,"
-        " next_attempt_at, state) VALUES (?, ?, ?, ?, ?, ?, ?, 'pending')",
-        [
-            (*message[:4], msgspec.json.encode(message.keys).decode(), at, at)
-            for message in messages
-        ],
+        " next_attempt_at, scheduled_at, state) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, 'pending')",
+        [(*message[:4], msgspec.json.encode(message.keys).decode(), at) for message in messages],
     ).rowcount
 
 
-#: Number of oldest messages to search first; then the first of each distinct `keys`.
-_OLDEST = 1_000
-_IS_DUE = "state <> 'running' AND (next_attempt_at <= ?2 OR next_attempt_at > ?3)"
-_IN_ORDER = f"""
-    SELECT message_no, keys, {_IS_DUE} FROM messages
-    WHERE destination = ?1 AND {_UNSENT} ORDER BY message_no LIMIT {_OLDEST}
-"""
-_OF_KEYS = f"FROM messages INDEXED BY unsent_keys WHERE destination = ?1 AND {_UNSENT}"
-_FIRST_OF_KEYS = f"""
-    WITH RECURSIVE distinct_keys (value) AS (
-        SELECT min(keys) {_OF_KEYS}
-        UNION ALL
-        SELECT (SELECT min(keys) {_OF_KEYS} AND keys > value) FROM distinct_keys
-        WHERE value IS NOT NULL
-    )
-    SELECT message_no, keys, {_IS_DUE} FROM messages WHERE message_no IN (
-        SELECT (SELECT min(message_no) {_OF_KEYS} AND keys = value) FROM distinct_keys
-    ) ORDER BY message_no
-"""
+_FREE = "state IN ('pending', 'failed') AND waits_for IS NULL"
+#: Messages due by ?2, and those that a wrong clock has scheduled later than any wait: longer than
+#: their own longest wait (?3, by attempts) if that clock was ahead, or than all waits (?4).
+_IS_DUE = (
+    "next_attempt_at <= ?2",
+    "scheduled_at > ?2 AND (state = 'pending' OR next_attempt_at > ?3 ->> attempts)",
+    "next_attempt_at > ?4",
+)
 
 
 def due_messages(
     connection: sqlite3.Connection, destination: str, at: str, count: int
 ) -> list[int]:
     """Return due messages, by number, without unsent earlier messages that share a key."""
-    values = (destination, at, shifted(at, _LONGEST_WAIT))
-    chosen, searched = _free(connection.execute(_IN_ORDER, values), count)
-    if len(chosen) < count and searched == _OLDEST:
-        chosen, _ = _free(connection.execute(_FIRST_OF_KEYS, values), count)
-    return chosen
-
-
-def _free(rows: sqlite3.Cursor, count: int) -> tuple[list[int], int]:
-    """Return the result of `due_messages`, and the number of searched rows."""
-    chosen: list[int] = []
-    blocked: set[str] = set()
-    searched = 0
-    for number, stored, is_due in rows:
-        searched += 1
-        keys = msgspec.json.decode(stored)
-        is_free = not (ANY_KEY in keys and blocked) and blocked.isdisjoint(keys)
-        if is_due and is_free:
-            chosen.append(number)
-        blocked.update(keys)
-        if ANY_KEY in blocked or len(chosen) == count:
-            break
-    rows.close()
-    return chosen, searched
+    waits = [shifted(at, timedelta(seconds=seconds * _LONGEST_SPREAD)) for seconds in (0, *RETRIES)]
+    values = (destination, at, msgspec.json.encode(waits).decode(), shifted(at, _LONGEST_WAIT))
+    chosen: dict[int, None] = {}
+    for is_due in _IS_DUE:
+        rows = connection.execute(
+            f"SELECT message_no FROM messages WHERE destination = ?1 AND {_FREE} AND {is_due}"
+            f" ORDER BY {is_due.partition(' ')[0]}, message_no LIMIT ?5",
+            (*values, count),
+        )
+        chosen |= dict.fromkeys(number for (number,) in rows.fetchall())
+    return list(chosen)[:count]
 
 
 def claim(
@@ -132,7 +106,7 @@ def claim(
     rows = over_keys(
         connection,
         "UPDATE messages SET state = 'running', lease_no = ?2"
-        " WHERE message_no IN (SELECT value FROM json_each(?1)) AND state IN ('pending', 'failed')"
+        f" WHERE message_no IN (SELECT value FROM json_each(?1)) AND {_FREE}"
         " RETURNING message_no, message_id, rule, body, attempts",
         numbers,
         lease_no,
@@ -142,7 +116,7 @@ def claim(
 
 _SETTLE = """
     UPDATE messages SET state = ?3, attempts = ?4, next_attempt_at = ?5, last_error = ?6,
-        finished_at = ?7, lease_no = NULL
+        finished_at = ?7, scheduled_at = ?8, lease_no = NULL
     WHERE message_no = ?1 AND state = 'running' AND lease_no = ?2
 """
 
@@ -159,11 +133,11 @@ def settle(
         elif result == "refused" and message.attempts >= len(RETRIES):
             state = "dead"
         elif result == "refused":
-            spread = random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+            spread = random.uniform(0.8, _LONGEST_SPREAD)  # noqa: S311 - spreads load
             wait = timedelta(seconds=RETRIES[message.attempts] * spread)
             state, next_at = "failed", shifted(at, wait)
         finished = at if state in {"done", "dead"} else None
-        values = (message.number, lease_no, state, attempts, next_at, error, finished)
+        values = (message.number, lease_no, state, attempts, next_at, error, finished, at)
         states[state] += connection.execute(_SETTLE, values).rowcount
     return states
 
@@ -175,6 +149,28 @@ def make_due(connection: sqlite3.Connection, destination: str, at: str) -> None:
         " AND next_attempt_at > ?2",
         (destination, at),
     )
+
+
+def store_outage(connection: sqlite3.Connection, destination: str, reason: str, at: str) -> None:
+    """Store that a destination is down; an outage keeps its start."""
+    connection.execute(
+        "INSERT INTO outages (destination, since, reason) VALUES (?, ?, ?)"
+        # The clock may have been ahead.
+        " ON CONFLICT DO UPDATE SET since = min(since, excluded.since), reason = excluded.reason",
+        (destination, at, reason),
+    )
+
+
+def end_outage(connection: sqlite3.Connection, destination: str) -> None:
+    """Store that a destination answers."""
+    connection.execute("DELETE FROM outages WHERE destination = ?", (destination,))
+
+
+def outage_of(connection: sqlite3.Connection, destination: str) -> tuple[str, str] | None:
+    """Return the start of a destination's outage, and the last error."""
+    query = "SELECT since, reason FROM outages WHERE destination = ?"
+    outage: tuple[str, str] | None = connection.execute(query, (destination,)).fetchone()
+    return outage
 
 
 def stop_destination(

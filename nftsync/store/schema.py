@@ -44,6 +44,7 @@ _MIGRATIONS = (
     "name_samples",
     "hidden",
     "watch",
+    "outbox_order",
 )
 
 

@@ -151,7 +151,8 @@ class Planner:
             _log.info("the rule %s is no longer paused", name)
         for data in changes.began.values():
             _log.error("the rule %s is paused: %s", data["rule"], data["reason"])
-        to = sorted({name for one in (*self._rules, *self._forwards) for name in one.to})
+        lists = [one.to for one in self._rules] + [one.to for one in self._forwards]
+        to = sorted({name for names in lists for name in names})
         rule, at, events = WatchRule(name=EVERY_RULE, on=[], to=to), now(), Events()
         with self._mirror.transaction() as transaction:
             connection = transaction.connection

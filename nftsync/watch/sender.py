@@ -19,12 +19,15 @@ from nftsync.store.outbox import (
     add,
     claim,
     due_messages,
+    end_outage,
     make_due,
+    outage_of,
     settle,
     stop_destination,
     stopped_destinations,
+    store_outage,
 )
-from nftsync.times import growing_wait, now, shifted
+from nftsync.times import age_seconds, growing_wait, now, shifted
 from nftsync.watch.delivery import Channel, Outcome
 from nftsync.watch.texts import outgoing
 
@@ -74,7 +77,8 @@ class MessageSender:
         self._pool = ThreadPoolExecutor(_AT_ONCE, f"nftsync-send-{destination}")
         self._running: dict[Future[Outcome], Attempt] = {}
         self._lease: int | None = None
-        self._renew_at = self._paused_until = self._succeeded_at = self._down_since = 0.0
+        self._renew_at = self._paused_until = self._succeeded_at = 0.0
+        self._reported_on = ""  # the day of the last report of an outage
         self._asked_until = 0.0  # the end of a pause by Retry-After
         self._failing: dict[int, float] = {}  # starts of first failed attempts, by message
         self._pauses = 0
@@ -90,12 +94,12 @@ class MessageSender:
         self._end_lease()
 
     def step(self, seconds: float) -> bool:
-        """Claim due messages, and settle attempts that end in time; return whether any ran."""
+        """Claim due messages, and settle attempts that end in time; return whether anything ran."""
         self._renew()
         self._claim()
         if not self._running:
             self._end_lease()
-            return False
+            return self._report_outage()
         done, _ = wait(self._running, seconds, FIRST_COMPLETED)
         self._settle(list(done))
         return True
@@ -175,11 +179,26 @@ class MessageSender:
             if states["dead"]:
                 reason = next(one.error for one in settled if one.result == "refused")
                 add(connection, self._others("failed", reason or ""), at)
-            if self.down and time.monotonic() - self._down_since > _REPORT_AFTER:
-                add(connection, self._others("down", self.down), at)
+            if any(outcome.result != "down" for _, outcome in outcomes):
+                end_outage(connection, self._destination)
+            if self.down:
+                store_outage(connection, self._destination, self.down, at)
             if recovered:
                 make_due(connection, self._destination, at)
         self.counts.update(states)
+
+    def _report_outage(self) -> bool:
+        """Tell the other destinations about a long outage; return whether that is a new message."""
+        at = now()
+        outage = outage_of(self._mirror.connection, self._destination)
+        if outage is None or self._reported_on == at[:10]:
+            return False
+        since, reason = outage
+        if age_seconds(since, at) <= _REPORT_AFTER:
+            return False
+        self._reported_on = at[:10]
+        with self._mirror.transaction() as transaction:
+            return add(transaction.connection, self._others("down", reason), at) > 0
 
     def _settled(self, attempt: Attempt, outcome: Outcome, at: str) -> Settled:
         message, result, error = attempt.message, outcome.result, outcome.error
@@ -202,7 +221,6 @@ class MessageSender:
         pause = max(pause, outcome.retry_after or 0.0)
         moment = time.monotonic()
         self._asked_until = max(self._asked_until, moment + (outcome.retry_after or 0.0))
-        self._down_since = self._down_since if self.down else moment
         self._pauses += moment >= self._paused_until
         self._paused_until = max(self._paused_until, moment + pause)
         self.down = outcome.error or "no answer"

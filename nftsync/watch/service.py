@@ -21,13 +21,14 @@ from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.settings import Settings
 from nftsync.settings.alerts import open_destination_settings
+from nftsync.store.cursors import late_rules, rule_problems
 from nftsync.store.database import FilesInUse, explained
 from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import Message, database_id, restart_destination, stopped_destinations
 from nftsync.times import now
 from nftsync.watch.delivery import Outcome, open_delivery
 from nftsync.watch.events import Body, Events, message_id, messages_of
-from nftsync.watch.planner import Planner, newest, position_at
+from nftsync.watch.planner import Planner, newest, position_at, start_cursors
 from nftsync.watch.rules import Position, Scope, changes_of
 from nftsync.watch.sender import MessageSender
 from nftsync.watch.states import state_events_now, states_now
@@ -58,6 +59,11 @@ class WatchConfig(NamedTuple):
     webhook_secret: str | None = None
     settle: float = _SETTLE
 
+    @property
+    def all_rules(self) -> list[WatchRule | Forward]:
+        """Rules and forwards."""
+        return [*self.rules.values(), *self.forwards.values()]
+
     def __repr__(self) -> str:
         return f"WatchConfig({', '.join([*self.rules, *self.forwards])})"
 
@@ -75,24 +81,29 @@ def watch_config(settings: Settings) -> WatchConfig:
     return WatchConfig(settings.watch, settings.forward, destinations, network, secret)
 
 
-def check_rules(database: Path, rules: Mapping[str, WatchRule]) -> None:
-    """Check the names of wallets, groups and collections in rules; only these need a database.
+def check_rule(database: Path, rule: WatchRule | Forward) -> None:
+    """Check the names in a rule, and its progress, if the database exists.
 
     Raises:
-        InputError: a name is unknown or ambiguous; the text names the rule.
+        InputError: a name is unknown or ambiguous, or changes have waited for too long.
     """
-    named = [one for one in rules.values() if one.wallets or one.groups or one.collections]
-    if not named:
+    if not database.exists():
         return
     with reading(database) as source:
-        for rule in named:
-            try:
-                Scope.of(rule, source)
-            except InputError as error:
-                raise InputError(f"[watch.{rule.name}]: {error}") from None
+        if isinstance(rule, WatchRule):
+            Scope.of(rule, source)
+        late = late_rules(source.cursor.connection, [rule], now())
+        if late:
+            raise InputError(late[rule.name])
 
 
 # In `serve` --------------------------------------------------------------------------------------
+
+
+def start_rules(database: Path, config: WatchConfig) -> None:
+    """Let new rules and forwards start now."""
+    with explained(database), Mirror(database) as mirror:
+        start_cursors(mirror, config.all_rules)
 
 
 def plan_continuously(database: Path, config: WatchConfig, stopped: threading.Event) -> None:
@@ -178,11 +189,12 @@ def _sender(mirror: Mirror, config: WatchConfig, name: str) -> Iterator[MessageS
 
 def watch_once(
     database: Path, config: WatchConfig, stopped: threading.Event, since: str | None = None
-) -> tuple[Counter[str], dict[str, str]]:
+) -> tuple[Counter[str], dict[str, str], dict[str, str]]:
     """Plan, and send all due messages.
 
     Returns:
-        The number of messages, `planned` and by new state, and why destinations are unreachable.
+        The number of messages, `planned` and by new state; why destinations are unreachable; why
+        rules are paused or late.
     """
     with explained(database), ExitStack() as stack:
         mirror = stack.enter_context(Mirror(database))
@@ -197,10 +209,11 @@ def watch_once(
             steps = [sender.step(_POLL / len(senders)) for sender in senders.values()]
             busy = any(steps)
         unreachable = stopped_destinations(mirror.connection)
+        problems = rule_problems(mirror.connection, config.all_rules, now())
     for sender in senders.values():
         counts += sender.counts
     unreachable |= {name: sender.down for name, sender in senders.items() if sender.down}
-    return counts, unreachable
+    return counts, unreachable, problems
 
 
 def send_test(database: Path, config: WatchConfig, name: str) -> Outcome:

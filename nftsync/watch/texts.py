@@ -22,6 +22,7 @@ _STATES = {
     "destination.down": "An alert destination is unreachable: nftsync outbox",
     "destination.stopped": "An alert destination answered 410 and is stopped: nftsync watch send",
     "destination.failed": "Messages to a destination are dead: nftsync outbox --state dead",
+    "rule.paused": "A rule is paused; nftsync reports its changes once its names are known again",
     "test": "Test message from nftsync: this destination receives alerts",
 }
 
@@ -78,7 +79,7 @@ def lines_of(body: Mapping[str, Any]) -> list[str]:
 def _line(kind: str, data: Mapping[str, Any]) -> str:
     text = _STATES.get(kind) or _movement(kind, data)
     if kind in _STATES and "reason" in data:
-        text += f" ({data['destination']}: {data['reason']})"
+        text += f" ({data.get('destination') or data['rule']}: {data['reason']})"
     if data.get("state") == "lasts":
         text += f" (since {data['since'][:16]}Z)"
     elif data.get("state") == "ended":

@@ -5,7 +5,7 @@
     python -m tests.nightly.watch_memory --minutes 5 --trace        # with the lines that allocate
 
 A sandbox provider sends 40 webhooks a minute. Rules report the changes to a destination that
-answers, and to one of each that refuses, breaks connections, hangs, is busy or is a failing command.
+answers, and to others that refuse, break connections, hang, are busy or are a failing command.
 Each line shows what `serve` holds, in MB: resident memory (anonymous, files, shared), what malloc
 has in use and keeps free, SQLite, Arrow, and the numbers of Python objects and threads. In the end,
 it shows the types of objects that grew. `--speed` multiplies the webhooks; the destinations' pauses
@@ -197,7 +197,9 @@ def run(folder: Path, minutes: float, speed: float, every: float, *, traced: boo
             server = Serve(process)
             configure(provider, server.url)
             held = {key: int(amount) for key, amount in listed(provider.world).items()}
-            print("minute", *(f"{name:>8}" for name in COLUMNS), " objects  threads webhooks messages")
+            print(
+                "minute", *(f"{name:>8}" for name in COLUMNS), " objects  threads webhooks messages"
+            )
             began, shown = time.monotonic(), 0
             while (seconds := time.monotonic() - began) < 60 * minutes:
                 trade(provider, rng, held)
@@ -229,9 +231,7 @@ def main() -> int:
     for name in [name for name in os.environ if name.startswith("NFTSYNC_")]:
         del os.environ[name]
     with tempfile.TemporaryDirectory() as folder:
-        samples = run(
-            Path(folder), given.minutes, given.speed, given.every, traced=given.trace
-        )
+        samples = run(Path(folder), given.minutes, given.speed, given.every, traced=given.trace)
     first, last = samples[len(samples) // 4], samples[-1]
     for kind in ("types", "lines"):
         grown = Counter(last.get(kind, {}))

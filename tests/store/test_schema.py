@@ -28,6 +28,7 @@ APPLIED = [
     "name_samples",
     "hidden",
     "watch",
+    "outbox_order",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Rules whose changes lie far apart, or whose names are gone: none stops the others, or for good."""
+"""Rules with changes that lie far apart, or with unknown names: none stops others, or for good."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_transfer_is_reported_once_however_many_changes_are_between_its_sides(
     with Mirror(watched.database, write_gap=0.0) as mirror:
         planner = Planner(mirror, [rule], [], most=10)
         watched.apply(mirror, {B: {1: "1"}})
-        watched.apply(mirror, {C: {token: "1" for token in range(100, 300)}})
+        watched.apply(mirror, {C: dict.fromkeys(range(100, 300), "1")})
         watched.apply(mirror, {A: {}})
         assert planner.plan(planner.newest()) == 1
         watched.apply(mirror, {A: {2: "1"}})
