@@ -270,7 +270,8 @@ def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
     """
     from nftsync.reports.evidence import find_evidence
 
-    proof = find_evidence(settings.database, wallet, at)
+    with frame_warnings():
+        proof = find_evidence(settings.database, wallet, at)
     if view.as_json:
         print_json(proof)
     else:

@@ -119,8 +119,9 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
     with frame_warnings():
         frame = frames.statement(settings.database, start, end, column, **arguments)
     if view.as_json:
-        _print_json(frame)
+        _print_json(frame.assign(**frame.attrs))
         return
+    start, end = frame.attrs["start"], frame.attrs["end"]
     rows = len(frame) - (2 if HIDDEN_ROW in frame[column].tolist()[-2:] else 1)
     limit = min(view.limit or rows, rows)
     shown = _with_texts(frame).drop(index=range(limit, rows))

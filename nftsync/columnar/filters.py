@@ -17,7 +17,7 @@ from nftsync.columnar.columns import INTEGER
 from nftsync.columnar.source import IN_JSON, Numbers, Source
 from nftsync.errors import InputError
 from nftsync.store.filters import Filters, find_filters
-from nftsync.store.history import known_time
+from nftsync.store.history import known_time, whole_time
 from nftsync.store.wallets import WalletIds, ids_in
 from nftsync.text import quoted
 from nftsync.times import Edge, parse_time
@@ -41,6 +41,20 @@ def stored_time(source: Source, value: Moment, edge: Edge) -> str:
     if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
         raise InputError(f"{shown(value)} is not a time; write 2026-01-31T12:00:00Z")
     return known_time(source.cursor, parse_time(value, edge))
+
+
+def state_time(source: Source, value: Moment) -> str:
+    """Return the time of the last whole state up to a caller's time; warn if that is earlier.
+
+    A date means the end of its day; a future time is an InputError.
+    """
+    return whole_time(source.cursor, stored_time(source, value, "end"))
+
+
+def states_between(source: Source, start: Moment, end: Moment | None) -> tuple[str, str | None]:
+    """Return the times of the states at both ends of a span, as `state_time` does; None is now."""
+    first, last = stored_span(source, start, end, "end")
+    return whole_time(source.cursor, first or ""), last and whole_time(source.cursor, last)
 
 
 def stored_span(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from nftsync.columnar.amounts import AmountKind, amount_columns
 from nftsync.columnar.balances import read_balances, read_confirmations
 from nftsync.columnar.columns import frame_of, moments, text, times
-from nftsync.columnar.filters import Moment, shown, stored_time, wallet_numbers
+from nftsync.columnar.filters import shown, wallet_numbers
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
 from nftsync.columnar.tokens import CONTRACT_COLUMNS, finished, read_tokens
@@ -22,6 +22,8 @@ from nftsync.store.catalog import TABLES
 from nftsync.store.filters import Filters, is_contract
 from nftsync.text import counted
 
+#: The key in a frame's `attrs` with the time of the state that it shows.
+AS_OF = "as_of"
 #: All columns in order; an amount has three.
 _COLUMNS = [
     column
@@ -35,14 +37,15 @@ def read_holdings(
     db: Store | Source = None,
     filters: Filters = Filters(),  # noqa: B008 - it cannot change
     *,
-    as_of: Moment | None = None,
+    as_of: str | None = None,
     amounts: AmountKind = None,
     needs: Collection[str] | None = None,
     hidden: bool = True,
 ) -> pd.DataFrame:
     """Read `frames.holdings`, or only the columns in `needs`, which takes less time.
 
-    A name in `needs` that `holdings` does not have reads all columns.
+    A name in `needs` that `holdings` does not have reads all columns. `as_of` is the stored
+    time of a whole state.
     """
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
@@ -51,17 +54,16 @@ def read_holdings(
     if contract is not None:
         content = list(dict.fromkeys(("contract_address", *content)))
     with reading(db) as source:
-        moment = None if as_of is None else stored_time(source, as_of, "end")
         some = None if ids is None else np.unique(wallet_numbers(source, ids))
         holders, columns_of_wallets = source.numbered("wallet", _WALLET_COLUMNS, some)
         about = dict(zip(_WALLET_COLUMNS, columns_of_wallets, strict=True))
-        balances = read_balances(source, filters, moment)
+        balances = read_balances(source, filters, as_of)
         confirmations = None
-        if moment is not None:
-            confirmations = read_confirmations(source, moment, holders, everything=ids is None)
-        narrow = ids is not None or (contract is not None and moment is None)
+        if as_of is not None:
+            confirmations = read_confirmations(source, as_of, holders, everything=ids is None)
+        narrow = ids is not None or (contract is not None and as_of is None)
         wanted = np.unique(balances.tokens) if narrow else None
-        tokens = read_tokens(source, content, wanted=wanted, as_of=moment)
+        tokens = read_tokens(source, content, wanted=wanted, as_of=as_of)
         left_out = hidden_rows(source, balances.tokens, include=hidden)
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
@@ -102,7 +104,9 @@ def read_holdings(
         finished_columns["confirmed_before"] = times(confirmations.before[holder])
         finished_columns["confirmed_after"] = times(confirmations.after[holder])
         finished_columns["certainty"] = text(confirmations.certainty.take(by_holder))
-    return marked(frame_of(finished_columns), hidden_holdings)
+    frame = frame_of(finished_columns)
+    frame.attrs |= {} if as_of is None else {AS_OF: as_of}
+    return marked(frame, hidden_holdings)
 
 
 _FIRST = """
@@ -115,7 +119,7 @@ _FIRST = """
 """
 
 
-def explain_empty(source: Source, filters: Filters, as_of: Moment | None) -> str | None:
+def explain_empty(source: Source, filters: Filters, as_of: str | None) -> str | None:
     """Return why a frame has no holdings; None if the data shows that there were none."""
     which, whose = "", ""
     parameters: Parameters = ()
@@ -138,10 +142,9 @@ def explain_empty(source: Source, filters: Filters, as_of: Moment | None) -> str
     first = next(source.rows(_FIRST.format(which=which), parameters * 2))[0]
     if first is None:
         return f"no data{whose} yet: no read has been stored; run `nftsync sync`"
-    moment = None if as_of is None else stored_time(source, as_of, "end")
-    if moment is not None and moment < first:
+    if as_of is not None and as_of < first:
         return (
-            f"no data{whose} at {moment}: the first stored read is from {first}."
+            f"no data{whose} at {as_of}: the first stored read is from {first}."
             " Holdings before it are unknown; choose a later time"
         )
     if (contract := filters.contract) is not None:

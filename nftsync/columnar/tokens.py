@@ -26,7 +26,7 @@ from nftsync.columnar.columns import (
     text,
     times,
 )
-from nftsync.columnar.filters import Moment, filters_of, stored_time
+from nftsync.columnar.filters import Moment, filters_of, state_time
 from nftsync.columnar.source import EDITIONS, Numbers, Source, Store, positions, reading
 from nftsync.errors import StoreError
 from nftsync.records import CONTENT_COLUMNS
@@ -228,7 +228,7 @@ def read_token_frame(
     """Read the frame of `frames.tokens`, with the same arguments."""
     with reading(db) as source:
         address = filters_of(source, contract=contract).contract
-        moment = None if as_of is None else stored_time(source, as_of, "end")
+        moment = None if as_of is None else state_time(source, as_of)
         names = (*_COLUMNS, "first_seen_at")
         tokens = read_tokens(source, names, as_of=moment)
     first_seen_at = moments(tokens.content["first_seen_at"])

@@ -23,7 +23,7 @@ from nftsync.export.formats import Rows, write_csv, write_rows
 from nftsync.export.workbook import Sheet, check_fits, workbook
 from nftsync.store.catalog import TABLES, ColumnKind, columns_of
 from nftsync.store.filters import Filters
-from nftsync.store.history import known_time
+from nftsync.store.history import known_time, whole_time
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
 from nftsync.text import counted
@@ -85,7 +85,8 @@ def write_export(
         StoreError: see the package.
     """
     with reading(database) as connection, whole_directory(directory.resolve()) as partial:
-        as_of = None if as_of is None else known_time(connection, as_of)
+        if as_of is not None:
+            as_of = whole_time(connection, known_time(connection, as_of))
         manifest = Manifest(
             nftsync=__version__,
             exported_at=now(),

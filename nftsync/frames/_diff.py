@@ -12,7 +12,7 @@ import pyarrow as pa
 from nftsync.columnar.amounts import AmountKind, Amounts, amounts_as_sent
 from nftsync.columnar.balances import STEPS, change_log, change_span
 from nftsync.columnar.columns import TEXT, Rows, Times, frame_of, moments, text, times
-from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
+from nftsync.columnar.filters import Moment, filters_of, states_between, wallet_numbers
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.movements import read_movements
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
@@ -132,7 +132,7 @@ def diff(
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
         # Both times mean states, so a date is the end of its day.
-        earlier, later = stored_span(source, start, end, "end")
+        earlier, later = states_between(source, start, end)
         changes = change_span(source, earlier, later, after=True)
         window = _read_window(source, changes)
         held_before, held_after = window.before.nonzero(), window.after.nonzero()
@@ -166,4 +166,5 @@ def diff(
             "changed_at": times(window.changed_at),
         }
     )
+    frame.attrs |= {"start": earlier, "end": later}
     return marked(frame, left_out)

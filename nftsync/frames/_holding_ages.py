@@ -11,7 +11,7 @@ import pandas as pd
 from nftsync.columnar.amounts import AmountKind, Amounts, amount_columns
 from nftsync.columnar.balances import BalanceColumns, change_span, read_balances
 from nftsync.columnar.columns import INTEGER, TEXT, ages, frame_of, times
-from nftsync.columnar.filters import Moment, filters_of, stored_time
+from nftsync.columnar.filters import Moment, filters_of, state_time
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import Source, Store, reading
 from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
@@ -58,7 +58,7 @@ def holding_ages(
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
-        moment = None if at is None else stored_time(source, at, "end")
+        moment = None if at is None else state_time(source, at)
         balances = read_balances(source, filters, moment)
         selected = balances.amounts.nonzero()
         tokens = read_tokens(source, NAMING, wanted=np.unique(balances.tokens), as_of=moment)

@@ -36,6 +36,7 @@ from nftsync.columnar.periods import Every, Period, period_edges, period_of
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import contract_columns, contract_groups
 from nftsync.store.filters import Filters
+from nftsync.store.history import last_observed
 from nftsync.store.wallets import GroupNames, WalletIds
 
 #: The table and column of each value of `by`.
@@ -176,10 +177,11 @@ def read_steps(
     is_held = np.array([size != 0 for size in sizes], dtype=np.int64)
     unknown = np.array([size is None for size in sizes], dtype=np.int64)
     known_sizes = np.where(unknown, 0, sizes)
+    at = _shown_at(source, moments(observed).view(np.int64))
     step, first = is_held[after] - is_held[before], baseline.to_numpy() != 0
     steps = Steps(
         group=np.zeros(len(step), dtype=np.int64),
-        at=moments(observed).view(np.int64),
+        at=at,
         holdings=step,
         arrived=((step > 0) & ~first).astype(np.int64),
         left=(step < 0).astype(np.int64),
@@ -189,17 +191,32 @@ def read_steps(
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     selected = before != after
+    if until is not None:
+        selected &= at <= ticks_of(until)
     return wallets[selected], tokens[selected], steps.rows(selected)
 
 
-_LAST_READ = """
-    SELECT (SELECT observed_at FROM balance_change_rows ORDER BY change_id DESC LIMIT 1),
-        (SELECT max(synced_at) FROM wallets)
-"""
+def _shown_at(source: Source, at: Numbers) -> Numbers:
+    """Return when each change is part of a whole state: at once, or at the end of its span.
+
+    Without an end, that is the last read.
+    """
+    query = "SELECT began_at, ended_at FROM partial_spans ORDER BY began_at"
+    columns = source.columns(query, [TEXT, TEXT])
+    begins, ends = (moments(column).view(np.int64) for column in columns)
+    if not len(begins):
+        return at
+    ends = np.maximum.accumulate(ends)
+    is_last = np.append(begins[1:] > ends[:-1], True)  # of spans that overlap
+    ends = ends[is_last][np.cumsum(is_last) - is_last]
+    span = np.searchsorted(begins, at, side="right") - 1
+    shown = np.where(span >= 0, np.maximum(at, ends[span]), at)
+    return np.minimum(shown, _last_read(source, None))
 
 
 def _last_read(source: Source, until: str | None) -> int:
-    latest = max((time for time in next(source.rows(_LAST_READ)) if time is not None), default=None)
+    (synced,) = next(source.rows("SELECT max(synced_at) FROM wallets"))
+    latest = max(filter(None, (last_observed(source.cursor), synced)), default=None)
     if latest is None:
         return 0
     return ticks_of(latest if until is None else min(latest, until))

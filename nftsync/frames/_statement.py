@@ -16,8 +16,7 @@ from nftsync.columnar.filters import (
     Moment,
     filters_of,
     one_of,
-    stored_span,
-    stored_time,
+    states_between,
     ticks_of,
 )
 from nftsync.columnar.hidden import HIDDEN_ROW, hidden_rows
@@ -94,8 +93,7 @@ def statement(
         raise InputError("a statement needs the time of its opening balance: statement(db, start)")
     with reading(db) as source, localcontext(prec=DIGITS):
         filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
-        opening = stored_time(source, start, "end")
-        _, closing = stored_span(source, start, end, "end")
+        opening, closing = states_between(source, start, end)
         wallets, tokens, steps = read_steps(source, closing, filters)
         numbers, names = groups_of_steps(source, by, {"wallet": wallets, "token": tokens})
         numbers[hidden_rows(source, tokens, include=hidden)] = len(names[by])
@@ -104,7 +102,9 @@ def statement(
         if prices is not None:
             ends = {"opening": (opening, ~inside), "closing": (closing or now(), inside | True)}
             values = _values(source, prices, tokens, steps, ends)
-        return _frame(steps, numbers, names, inside, values, amounts)
+        frame = _frame(steps, numbers, names, inside, values, amounts)
+    frame.attrs |= {"start": opening, "end": closing}
+    return frame
 
 
 def _values(

@@ -22,7 +22,7 @@ from nftsync.columnar.columns import (
     text,
     times,
 )
-from nftsync.columnar.filters import Moment, filters_of
+from nftsync.columnar.filters import Moment, filters_of, state_time
 from nftsync.columnar.freshness import freshness_frame, wallet_groups
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.holders import sort_groups
@@ -73,8 +73,9 @@ def holdings(
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
-        frame = read_holdings(source, filters, as_of=as_of, amounts=amounts, hidden=hidden)
-        reason = explain_empty(source, filters, as_of) if frame.empty else None
+        moment = None if as_of is None else state_time(source, as_of)
+        frame = read_holdings(source, filters, as_of=moment, amounts=amounts, hidden=hidden)
+        reason = explain_empty(source, filters, moment) if frame.empty else None
     if reason is not None:
         warnings.warn(reason, NftsyncWarning, stacklevel=2)
     return frame

@@ -36,7 +36,7 @@ from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import explained, over_keys, sync_lock
 from nftsync.store.hidden import Reasons, store_hidden_file
-from nftsync.store.history import approve_all
+from nftsync.store.history import approve_all, begin_span, end_span
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.store.removals import HELD_BACK
 from nftsync.store.wallets import (
@@ -380,6 +380,8 @@ class SyncRun:
                 counts.wallets_failed -= isinstance(read, WalletRead)
             counts.seconds = self._seconds()
             runs.save_counts(transaction.connection, self._run.run_id, counts)
+            if not all(x.changed_nothing for x in applied):
+                begin_span(transaction.connection, self._run.run_id, transaction.observed_at)
         self._run.counts = counts
         self._batch.learn(sum(weight(x.read) for x in applied), self._mirror.lock_seconds)
         for outcome in finished:
@@ -435,6 +437,9 @@ class SyncRun:
         with self._mirror.transaction() as transaction:
             if self._guard.limits is None:
                 approve_all(transaction.connection)
+            if not (self._error or interrupted):  # removals that waited were stored, too
+                whole = result.status in {"ok", "partial"}
+                end_span(transaction.connection, run.run_id, made_up_for=whole)
             resumable = cut_off or result.status == "interrupted"
             runs.finish_run(
                 transaction.connection, run, result.status, self._error, resumable=resumable

@@ -39,6 +39,7 @@ from nftsync.pull.run import NoWallets
 from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.config import ReplayConfig, RunSync, Timing
 from nftsync.store import inbox, leases, runs
+from nftsync.store.history import begin_span, end_span
 from nftsync.store.inbox import ObjectKey, Settlement
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
@@ -154,6 +155,7 @@ class LeasedRun:
                 more = leases.end_lease(transaction.connection, self._number or 0)
                 if self._run is not None:
                     runs.finish_run(transaction.connection, self._run, status, error)
+                    end_span(transaction.connection, self._run.run_id)
             self._run = None
         self._number = None
 
@@ -237,6 +239,8 @@ class LeasedRun:
             else:
                 caused.append(msgspec.structs.replace(read, webhook_id=webhook_behind(read)))
         applied = self._counted(transaction, self.guard.apply(transaction, run.run_id, caused))
+        if self.guard:
+            begin_span(transaction.connection, run.run_id, transaction.observed_at)
         done = [(effect.read, effect) for effect in applied if effect.result != "staged"]
         return [*((read, None) for read in aside), *done]
 
@@ -245,6 +249,8 @@ class LeasedRun:
         _, run = self._current
         released = self.guard.release(transaction, run.run_id, entries)
         applied = self._counted(transaction, released)
+        if not self.guard:
+            end_span(transaction.connection, run.run_id)
         if number := sum(effect.result == "held" for effect in applied):
             _log.warning("removals held for review", extra={"reads": number})
         return [(effect.read, effect) for effect in applied]

@@ -12,7 +12,7 @@ from nftsync.errors import InputError
 from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
 from nftsync.store.database import named_rows
 from nftsync.store.filters import Filters
-from nftsync.store.history import known_time
+from nftsync.store.history import known_time, whole_time
 from nftsync.store.schema import reading
 from nftsync.store.wallets import ids_in
 from nftsync.text import counted
@@ -73,7 +73,7 @@ def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
                 f" `nftsync sync {wallet_id}` starts reading this one"
             )
         number, label = row
-        at = known_time(connection, at)
+        at = whole_time(connection, known_time(connection, at))
         has_state, reads, unproven = _states_around(connection, number, at)
         with reading_columns(connection) as source:
             holdings = read_holdings(source, Filters(wallet_ids=[wallet_id]), as_of=at)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Literal, NamedTuple
 
+from nftsync.errors import NftsyncWarning
 from nftsync.records import CONTENT_COLUMNS, METADATA
 from nftsync.store.database import over_keys
 from nftsync.times import shifted, up_to_now
@@ -19,6 +21,8 @@ _OBSERVED = """
         (SELECT observed_at FROM token_change_rows ORDER BY change_id DESC LIMIT 1),
         (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1)
 """
+#: The difference between two successive stored times.
+_MOMENT = timedelta(microseconds=1)
 #: Other stored times, from small tables.
 _READ = "SELECT (SELECT max(finished_at) FROM sync_runs), (SELECT max(synced_at) FROM wallets)"
 
@@ -82,6 +86,66 @@ def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> st
         return max((time for time in times if time), default=None)
 
     return up_to_now(moment, latest)
+
+
+# Partial states ----------------------------------------------------------------------------------
+
+
+def begin_span(connection: sqlite3.Connection, run_id: int, at: str) -> None:
+    """Record that the state is partial from a time on; see `migrations/partial_spans.sql`."""
+    connection.execute(
+        "INSERT INTO partial_spans (run_id, began_at) SELECT ?1, ?2 WHERE NOT EXISTS"
+        " (SELECT 1 FROM partial_spans WHERE run_id = ?1 AND ended_at > '9999')",
+        (run_id, at),
+    )
+
+
+#: A sync before ?2 that was cut off, if all wallets that answer have been read since it began.
+_MADE_UP_FOR = """
+    EXISTS (SELECT 1 FROM sync_runs r JOIN sync_runs later ON later.run_id = ?2
+        WHERE r.run_id = partial_spans.run_id AND r.kind = 'sync' AND r.run_id < ?2
+        AND (later.reads_all OR NOT EXISTS (SELECT 1 FROM wallets
+            WHERE tracked AND status IN ('ok', 'incomplete') AND sequence < r.first_sequence)))
+"""
+
+
+def end_span(connection: sqlite3.Connection, run_id: int, *, made_up_for: bool = False) -> None:
+    """Record that a run has stored all its changes.
+
+    `made_up_for`: so have the syncs that were cut off before it, if it read their wallets again.
+    """
+    which = f"(run_id = ?2 OR {_MADE_UP_FOR})" if made_up_for else "run_id = ?2"
+    connection.execute(
+        "UPDATE partial_spans SET ended_at = max(began_at, ?1)"
+        f" WHERE ended_at > '9999' AND {which}",
+        (last_observed(connection) or "", run_id),
+    )
+
+
+def whole_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> str:
+    """Return the time of the last whole state up to a time; warn if that is earlier.
+
+    Args:
+        moment: the result of `known_time`.
+    """
+    whole, run, unended = moment, "", False
+    query = (
+        "SELECT began_at, kind || ' ' || run_id, kind = 'sync' AND ended_at > '9999'"
+        " FROM partial_spans JOIN sync_runs USING (run_id)"
+        " WHERE ended_at > ?1 AND began_at <= ?1 ORDER BY began_at LIMIT 1"
+    )
+    while (span := database.execute(query, (whole,)).fetchone()) is not None:
+        whole, run = shifted(span[0], -_MOMENT), run or span[1]
+        unended = unended or bool(span[2])
+    if run:
+        advice = " If no sync is running, complete it: `nftsync sync --resume`" if unended else ""
+        warnings.warn(
+            f"{moment} is within {run}, which had stored only some of its changes; this is the last"
+            f" whole state before it, of {whole}.{advice}",
+            NftsyncWarning,
+            stacklevel=1,  # Python shows a warning once per line and text
+        )
+    return whole
 
 
 #: Difference of clocks that causes no warning.

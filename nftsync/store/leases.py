@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
 
+from nftsync.store.history import end_span
 from nftsync.store.queues import QUEUES, Queue
 from nftsync.times import shifted
 
@@ -85,6 +86,8 @@ def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = RO
         " WHERE run_id = ? AND kind = 'replay' AND status = 'running'",
         [(at, run_id) for (run_id,) in expired],
     )
+    for (run_id,) in expired:
+        end_span(connection, run_id)
     return _release(connection, most)
 
 
@@ -94,6 +97,10 @@ def end_all_leases(connection: sqlite3.Connection) -> None:
     if "leases" in tables:  # 0.1.0 had no inbox
         connection.execute("DELETE FROM leases")
         _release(connection, -1, [queue for queue in QUEUES if queue.table in tables])
+    if "partial_spans" in tables:
+        query = "SELECT run_id FROM partial_spans JOIN sync_runs USING (run_id)"
+        for row in connection.execute(f"{query} WHERE kind = 'replay'").fetchall():
+            end_span(connection, *row)
 
 
 def _release(connection: sqlite3.Connection, most: int, queues: Sequence[Queue] = QUEUES) -> int:

@@ -45,6 +45,7 @@ _MIGRATIONS = (
     "hidden",
     "watch",
     "outbox_order",
+    "partial_spans",
 )
 
 

@@ -57,7 +57,7 @@ def test_frames_leave_out_exactly_the_rows_of_hidden_tokens_and_count_them(
     whole = {name: read(db, start, end) for name, read in BY_TOKEN.items()}
     statement = frames.statement(db, start, end, "wallet_id", **EXACT)
     tokens = frames.tokens(db)
-    assert not any(frame.attrs for frame in whole.values())
+    assert not any("hidden" in frame.attrs for frame in whole.values())
     store(db, entries)
     is_hidden = tokens["contract"].isin([x.contract for x in entries if x.contract])
     is_hidden |= tokens["token_id"].isin([x.token_id for x in entries if x.token_id])
@@ -69,7 +69,7 @@ def test_frames_leave_out_exactly_the_rows_of_hidden_tokens_and_count_them(
         assert_same(visible, whole[name].drop(index=left_out.index))
         if name in {"holdings", "as_of"}:
             left_out = left_out[left_out["held_since"].notna()]
-        assert visible.attrs == ({"hidden": len(left_out)} if len(left_out) else {})
+        assert visible.attrs.get("hidden", 0) == len(left_out)
     assert_same(frames.statement(db, start, end, "wallet_id", hidden=True, **EXACT), statement)
     assert_adds_up(frames.statement(db, start, end, "wallet_id", **EXACT), statement)
     last = frames.holdings_over_time(db).tail(1)

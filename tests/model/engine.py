@@ -46,6 +46,7 @@ from tests.model.rules import Broken, Rules, hold, is_as
 from tests.model.simulated import Machine, Process
 from tests.model.stand_ins import Event, Executor, Module, installed
 from tests.model.watching import STAND_INS, Watching
+from tests.model.whole_states import Guard
 
 STEPS_OF_A_SEED = 2_500
 _ROUTES = merge_routes(
@@ -301,6 +302,8 @@ class Engine:
         self.figures["commits"] += self.rules.commits
         self.figures["of these while something is held back"] += self.rules.commits_while_held
         self.figures["changes of the provider"] += self.world.changes
+        self.figures["past states"] += self.rules.states.compared
+        self.figures["of these within runs"] += self.rules.states.within_runs
         return self.figures
 
     def _bury(self) -> None:
@@ -401,6 +404,7 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
             machine,
             way=(transport, "httpx", Module(httpx, HTTPTransport=Transport)),
             executor=(work, "ThreadPoolExecutor", Executor),
+            guard=(work, "RemovalGuard", Guard),
             **STAND_INS,
         ),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from nftsync.store.rules import check_rules
 from nftsync.times import now
 from tests.model.provider_world import World
 from tests.model.simulated import Machine, Process
+from tests.model.whole_states import WholeStates
 
 _SETTLED = {"done", "failed", "dead", "unrouted", "quarantined"}
 #: What a commit may do to a webhook's state; a lease says who may do it.
@@ -57,6 +59,7 @@ class Rules:
         self._leases: set[int] = set()
         self._owners: dict[int, Process] = {}
         self.commits = self.commits_while_held = 0
+        self.states = WholeStates(self._connection, random.Random(machine.rng.random()))
 
     def close(self) -> None:
         self._connection.close()
@@ -72,6 +75,16 @@ class Rules:
             self._times()
             self._wallets(before, removed, accepting=process.name == "accept")
             self._leases_and_webhooks(process)
+            self.states.note(
+                process,
+                {
+                    (wallet, token): x
+                    for wallet in self._lines
+                    for token, x in self._lines[wallet].items()
+                },
+            )
+            if self.commits % 20 == 0:
+                self.states.compare()
         finally:
             query("COMMIT")
 

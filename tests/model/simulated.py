@@ -74,6 +74,7 @@ class Machine:
         self.current: Actor | None = None
         self.on_commit: Callable[[Process], None] = lambda _: None
         self.broken: Exception | None = None
+        self.guards: list[Any] = []
 
     # Processes -----------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ def test_the_rules_hold_after_each_commit_and_the_end_is_what_the_provider_is() 
         "sync ok",
         "done",
         "wallets let through",
+        "past states",
+        "of these within runs",
     ):
         assert figures[what] > 0, what
 
