@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import unicodedata
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -58,6 +59,9 @@ OnRemovals: TypeAlias = Literal["apply", "stage", "hold"]
 _HEX = "[0-9A-Fa-f]"
 _UUID = rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
 _ONE_UUID = re.compile(_UUID)
+#: Hex digits of any width, with separators of any kind.
+_RESEMBLES = re.compile(r"[\W_\da-fA-F]{32,60}")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _UUIDS = re.compile(rf"(?:{_UUID},)*{_UUID}")
 
 
@@ -230,5 +234,17 @@ def normalize_uuid(value: str, kind: str) -> str:
     """
     if not is_uuid(value):
         shown = value if len(value) <= 80 else value[:77] + "..."
-        raise InputError(f"{shown!r} is not a {kind}: expected a UUID of 8-4-4-4-12 hex digits")
+        raise InputError(
+            f"{shown!r} is not a {kind}: expected a UUID of 8-4-4-4-12 hex digits"
+            f"{look_alike(value)}"
+        )
     return value.lower()
+
+
+def look_alike(text: str) -> str:
+    """Return the end of a message that names a character of what only resembles a UUID, or ""."""
+    odd = _NOT_ASCII.search(text)
+    if not (odd and _RESEMBLES.fullmatch(unicodedata.normalize("NFKC", text[:80]))):
+        return ""
+    name = unicodedata.name(odd[0], "without a name")
+    return f"; character {odd.start() + 1} is U+{ord(odd[0]):04X} ({name})"

@@ -19,7 +19,8 @@ from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, position
 from nftsync.columnar.tokens import CONTRACT_COLUMNS, finished, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
-from nftsync.store.filters import Filters, is_contract
+from nftsync.store.contracts import contract_key
+from nftsync.store.filters import Filters
 from nftsync.text import counted
 
 #: The key in a frame's `attrs` with the time of the state that it shows.
@@ -148,8 +149,8 @@ def explain_empty(source: Source, filters: Filters, as_of: str | None) -> str | 
             " Holdings before it are unknown; choose a later time"
         )
     if (contract := filters.contract) is not None:
-        query = f"SELECT 1 FROM tokens WHERE {is_contract(contract)} LIMIT 1"
-        if not any(source.rows(query, (contract,))):
+        query = "SELECT 1 FROM tokens WHERE contract = ? LIMIT 1"
+        if not any(source.rows(query, (contract_key(contract),))):
             return (
                 f"no known token has the contract {shown(contract)};"
                 " list the known contracts with `nftsync collections`"

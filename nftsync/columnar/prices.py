@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,7 +15,8 @@ import pandas as pd
 
 from nftsync.columnar.filters import shown
 from nftsync.errors import InputError
-from nftsync.records import is_uuid
+from nftsync.list_files import named_columns, read_list_file
+from nftsync.records import is_uuid, normalize_uuid
 from nftsync.store.contracts import contract_key, is_hex_address
 from nftsync.text import quoted
 from nftsync.times import parse_time
@@ -24,6 +27,13 @@ Prices: TypeAlias = "pd.DataFrame | str | os.PathLike[str]"
 #: Each price is for a token or a contract, named in one of these columns.
 KEYS: Final = ("token_id", "contract")
 _NEEDED: Final = ("date", "price", "currency")
+#: The columns with their other names; others are ignored.
+_COLUMNS: Final = {"token_id": (), "contract": ("contract_address",)} | dict.fromkeys(
+    (*_NEEDED, "source"), ()
+)
+_PRICE: Final = re.compile(r"\+?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
+#: The most digits of a price on each side of its point; products with amounts stay exact.
+_MOST_DIGITS: Final = 60
 #: Addresses that an error lists.
 _LISTED: Final = 5
 
@@ -42,39 +52,29 @@ def read_prices(prices: Prices) -> pd.DataFrame:
         InputError: the file cannot be read, a column is missing, or a row is unusable; the text
             names the row (in a file, its line) and the column.
     """
-    name, first = "the prices", 0
+    rules: Any = {"keys": len(KEYS), "needs": _NEEDED, "others": True}
+    rows: Iterable[tuple[int, Mapping[str, Any]]]
     if isinstance(prices, pd.DataFrame):
-        frame = prices.reset_index(drop=True)
+        name, place = "the prices", "the prices, row"
+        names = named_columns([*map(str, prices.columns)], _COLUMNS, f"{name} have", **rules)
+        rows = _frame_rows(prices, names)
     else:
-        path, first = os.fspath(prices), 2  # line 1 has the names of the columns
-        name = f"the prices in {path}"
-        try:
-            frame = pd.read_csv(
-                path,
-                dtype=str,
-                index_col=False,
-                keep_default_na=False,
-                encoding="utf-8-sig",
-                skip_blank_lines=False,
-            )
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error).strip()
-            raise InputError(f"cannot read {name}: {reason}") from None
-    missing = [name for name in _NEEDED if name not in frame]
-    if "contract" not in frame and "contract_address" in frame:
-        frame = frame.rename(columns={"contract_address": "contract"})
-    if missing or not frame.columns.intersection(KEYS).size:
-        needs = " and no column ".join(missing) or "token_id or contract"
-        raise InputError(f"{name} have no column {needs}")
-    frame = frame.reindex(columns=[*KEYS, *_NEEDED, "source"]).astype(object)
-    frame = frame.where(frame.notna() & (frame != ""), None)
-    rows = [
-        _price(row, f"row {number} of {name}")
-        for number, row in enumerate(frame.to_dict("records"), first)
-        if not all(value is None for value in row.values())
-    ]
+        file = read_list_file(Path(prices), "prices file")
+        name, place = f"the prices in {file.name}", f"{file.name}, line"
+        rows = file.table(_COLUMNS, **rules)
+    table = [_price(row, f"{place} {number}") for number, row in rows]
     columns = ["key", "price", "currency", "price_date", "price_source"]
-    return _single(pd.DataFrame(rows, columns=columns, dtype=object), name)
+    return _single(pd.DataFrame(table, columns=columns, dtype=object), name)
+
+
+def _frame_rows(frame: pd.DataFrame, names: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the filled cells of each row, texts stripped."""
+    cells = frame.astype(object).where(frame.notna(), None)
+    for number, row in enumerate(cells.itertuples(index=False, name=None)):
+        stripped = [cell.strip() or None if isinstance(cell, str) else cell for cell in row]
+        named = zip(names, stripped, strict=True)
+        if filled := {name: cell for name, cell in named if name and cell is not None}:
+            yield number, filled
 
 
 def _single(table: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -136,27 +136,43 @@ def latest_prices(rows: pd.DataFrame, table: pd.DataFrame, day: date) -> pd.Data
     return priced.astype(object).where(priced.notna(), None)
 
 
-def _price(row: dict[Any, Any], place: str) -> tuple[str, Decimal, str, date, str | None]:
-    token, contract = row["token_id"], row["contract"]
-    key = contract_key(str(contract)) if token is None and contract is not None else token
-    if key is None:
+def _price(row: Mapping[str, Any], place: str) -> tuple[str, Decimal, str, date, str | None]:
+    if not row.keys() & KEYS:
         raise InputError(f"{place} has neither token_id nor contract; fill in one of them")
+    column = "token_id"
     try:
-        price = Decimal(str(row["price"]).strip())
-    except InvalidOperation:
-        price = Decimal("NaN")
-    if not price.is_finite() or price < 0:
-        raise InputError(
-            f"{place}, column price: {shown(row['price'])} is not a price; write 1234.56"
-        )
-    if row["currency"] is None:
-        raise InputError(f"{place}, column currency: empty; write a code such as EUR")
-    try:
-        day = day_of(row["date"])
+        token = normalize_uuid(str(row[column]), "token id") if column in row else None
+        column = "price"
+        price = _decimal(row.get(column, ""))
+        column = "currency"
+        currency = _currency(row.get(column, ""))
+        column = "date"
+        day = day_of(row.get(column, ""))
     except InputError as error:
-        raise InputError(f"{place}, column date: {error}") from None
-    source = row["source"] if row["source"] is None else str(row["source"])
-    return str(key).lower() if token else key, price, str(row["currency"]), day, source
+        raise InputError(f"{place}, column {column}: {error}") from None
+    source = row.get("source")
+    key = token or contract_key(str(row["contract"]))
+    return key, price, currency, day, None if source is None else str(source)
+
+
+def _decimal(value: Any) -> Decimal:
+    """Return a price; refuse signs and separators, whose meaning differs between countries."""
+    if _PRICE.fullmatch(str(value)):
+        price = Decimal(str(value))
+        if price.adjusted() < _MOST_DIGITS >= -int(price.as_tuple().exponent):
+            return price
+    raise InputError(
+        f"{shown(value)} is not a price; write 1234.56, with up to {_MOST_DIGITS} digits before and"
+        " after the point"
+    )
+
+
+def _currency(value: Any) -> str:
+    """Return a currency in one spelling; it needs a letter, so that no part of a price passes."""
+    code = str(value).upper()
+    if not any(map(str.isalpha, code)) or not code.isprintable():
+        raise InputError(f"{shown(value) if code else 'empty'}; write a code such as EUR")
+    return code
 
 
 def day_of(moment: Any) -> date:

@@ -1,8 +1,8 @@
 """The mirrored data as pandas DataFrames, and analyses of it.
 
 `explain` describes each column of a frame. `brief` shortens a frame for display. `save` and `load`
-keep frames in files. `concentration`, `editions` and `overlap` take a frame or a database, `value`
-a frame, and other analyses a database.
+keep frames in files. `concentration`, `editions`, `overlap` and `value` take a frame or a database,
+and other analyses a database.
 
 Shared parameters:
 

@@ -9,10 +9,11 @@ from decimal import localcontext
 import pandas as pd
 
 from nftsync.columnar.filters import Moment
-from nftsync.columnar.inputs import exact_amounts, require_columns
+from nftsync.columnar.inputs import FrameOrDb, exact_amounts, require_columns
 from nftsync.columnar.prices import Prices, day_of, latest_prices, read_prices, with_contracts
 from nftsync.columnar.source import Source
 from nftsync.errors import NftsyncWarning
+from nftsync.frames._tables import holdings as read_holdings
 from nftsync.records import is_uuid
 from nftsync.store.contracts import is_hex_address, near_contracts
 from nftsync.text import counted, quoted
@@ -22,7 +23,7 @@ from nftsync.times import now
 DIGITS = 400
 
 
-def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> pd.DataFrame:
+def value(holdings: FrameOrDb, prices: Prices, at: Moment | None = None) -> pd.DataFrame:
     """Return holdings with the price of each one at a date, and its value, in exact decimals.
 
     The price of a holding is the latest price up to the date: of its token, or otherwise of its
@@ -30,11 +31,12 @@ def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> p
     different currencies, use `groupby("currency")`.
 
     Args:
-        holdings: rows of `frames.holdings`.
+        holdings: rows of `frames.holdings`, or a database, whose holdings at `at` count.
         prices: a frame or the path of a CSV file, with the columns `date` (such as `2026-10-31`),
-            `price` (a decimal number, for an amount of 1), `currency`, and `token_id` or `contract`
-            (an address, or a name that only one collection has; if a row has both, the token
-            counts); `source` is optional.
+            `price` (a decimal number such as `1234.56`, for an amount of 1), `currency` (its case
+            does not matter), and `token_id` or `contract` (an address, or a name that only one
+            collection has; if a row has both, the token counts); `source` is optional. Other
+            columns are ignored. The file may have any form that spreadsheets write.
         at: the date of the prices, in UTC; None is today. Give the `as_of` of the holdings.
 
     Returns:
@@ -46,19 +48,22 @@ def value(holdings: pd.DataFrame, prices: Prices, at: Moment | None = None) -> p
         InputError: a column is missing, a price is unusable or contradicts another, or `at` is
             not a date.
     """
-    require_columns(holdings, ("token_id", "contract", "amount"))
+    frame = holdings
+    if not isinstance(frame, pd.DataFrame):
+        frame = read_holdings(frame, as_of=at)
+    require_columns(frame, ("token_id", "contract", "amount"))
     day = day_of(now() if at is None else at)
-    names = holdings["collection"] if "collection" in holdings else [None] * len(holdings)
-    table = with_contracts(read_prices(prices), zip(holdings["contract"], names, strict=True))
-    priced = latest_prices(holdings, table, day)
+    names = frame["collection"] if "collection" in frame else [None] * len(frame)
+    table = with_contracts(read_prices(prices), zip(frame["contract"], names, strict=True))
+    priced = latest_prices(frame, table, day)
     warn_unpriced(int(priced["price"].isna().sum()), len(priced), day, stacklevel=3)
     with localcontext(prec=DIGITS):
-        pairs = zip(priced["price"], exact_amounts(holdings), strict=True)
+        pairs = zip(priced["price"], exact_amounts(frame), strict=True)
         values = [
             None if price is None or amount is None else price * amount for price, amount in pairs
         ]
-    priced["value"] = pd.Series(values, holdings.index, object)
-    return holdings.assign(**{name: priced[name] for name in priced})
+    priced["value"] = pd.Series(values, frame.index, object)
+    return frame.assign(**{name: priced[name] for name in priced})
 
 
 def warn_unpriced(unpriced: int, holdings: int, day: date, stacklevel: int) -> None:

@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nftsync.columnar.tokens import contract_keys
 from nftsync.lake.rows import (
     KEEP_SOURCES,
     TABLES,
@@ -382,10 +383,10 @@ def _guesses(
     key_of = lru_cache(100_000)(contract_key)
     spelled = {key_of(address): address for address in contracts}
     samples: dict[str, list[list[Any]]] = {key: [] for key in spelled}
-    lower = pa.array({key.lower() for key in spelled}, pa.string())
+    keys = pa.array([*spelled], pa.string())
     columns = ("contract_address", "token_id", "name")
     for batch in lake.stored("tokens", versions, columns=columns):
-        among = pc.is_in(pc.utf8_lower(batch.column("contract_address")), value_set=lower)
+        among = pc.is_in(contract_keys(batch.column("contract_address")), value_set=keys)
         for address, *token in rows_of(batch.filter(among), columns):
             if (key := key_of(address)) in samples:
                 spelled[key] = min(spelled[key], address)

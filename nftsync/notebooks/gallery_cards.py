@@ -14,7 +14,7 @@ from nftsync import settings
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.images import DEFAULT_GATEWAY, ImageAddress, Images
-from nftsync.store.contracts import short_address
+from nftsync.store.contracts import contract_key, short_address
 from nftsync.text import short_id, without_controls
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
     if {"collection", "contract"} <= columns.keys():
         # A collection's name may be only its contract's short address.
         columns["collection"] = [
-            None if name and contract and name.lower() == short_address(contract).lower() else name
+            None if name and contract and name == short_address(contract_key(contract)) else name
             for name, contract in zip(columns["collection"], columns["contract"], strict=True)
         ]
     columns["amount"] = _amounts(frame)

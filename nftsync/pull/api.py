@@ -15,7 +15,7 @@ from nftsync.provider.config import ClientConfig
 from nftsync.pull.list_files import read_collections_file, read_hidden_file, read_wallets_file
 from nftsync.pull.removal_guard import RemovalLimits
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.run import NoWallets, SyncRequest, sync_wallets
 from nftsync.store.wallets import WalletLine, ids_from
 from nftsync.text import quoted
 from nftsync.times import parse_duration
@@ -40,7 +40,7 @@ def sync(
 
     Args:
         wallets: ids, or labels that one wallet of the database has. If None, the wallets file names
-            them; without a file, all tracked wallets are read.
+            them; without a file, all tracked wallets are read. An empty list is an error.
         wallets_file: one UUID per line, or CSV with the columns wallet_id, label and group.
         tokens: also read each token of those wallets by its id.
         older_than: skip wallets read within this time: a timedelta, or text such as `6h`.
@@ -99,6 +99,8 @@ def sync_with(
 ) -> SyncResult:
     """Run a sync with loaded settings; see `sync` and `sync_wallets`."""
     wallets = request.wallets
+    if wallets is not None and not wallets:
+        raise NoWallets
     if wallets and request.resume:
         named = quoted(wallets[0].wallet_id) + (", …" if len(wallets) > 1 else "")
         raise InputError(

@@ -90,6 +90,12 @@ class SyncRequest(NamedTuple):
 class NoWallets(InputError):
     """No wallets to read."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            "no wallets to read. Name wallets, use --wallets-file, or add wallets with "
+            "`nftsync wallets add`"
+        )
+
 
 def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
     """Start or resume a run; the caller holds the sync lock."""
@@ -135,10 +141,7 @@ def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
         return numbers_of(mirror.connection, ids, read_before=read_before)
     plan = tracked_numbers(mirror.connection, read_before=read_before)
     if not plan and (read_before is None or not tracked_numbers(mirror.connection)):
-        raise NoWallets(
-            "no wallets to read. Name wallets, use --wallets-file, or add wallets with "
-            "`nftsync wallets add`"
-        )
+        raise NoWallets
     return plan
 
 

@@ -15,19 +15,30 @@ from typing import TypeAlias
 from nftsync.errors import InputError
 from nftsync.text import quoted, without_controls
 
-HEX_ADDRESS = "0[xX][0-9a-fA-F]{40}"
+#: Addresses of Ethereum have 40 digits. Those of Starknet, Aptos and Sui have up to 64, and their
+#: leading zeros mean nothing. Both patterns work in RE2 and `re`.
+HEX_ADDRESS = "^0[xX][0-9a-fA-F]{1,64}$"
+LEADING_ZEROS = "^0x0*([0-9a-f]+)$"
+#: Characters of an address whose zeros count.
+WHOLE_LENGTH = 42
 _HEX_ADDRESS = re.compile(HEX_ADDRESS)
 _LONGEST_WHOLE = 20
 
 
 def is_hex_address(address: str) -> bool:
-    """Return whether an address is `0x` and 40 hex digits, whose case is only a checksum."""
-    return _HEX_ADDRESS.fullmatch(address) is not None
+    """Return whether an address is `0x` and 40 to 64 hex digits, whose case is only a checksum."""
+    return len(address) >= WHOLE_LENGTH and _HEX_ADDRESS.fullmatch(address) is not None
 
 
 def contract_key(address: str) -> str:
-    """Return one spelling for all spellings of a contract's address."""
-    return address.lower() if is_hex_address(address) else address
+    """Return one spelling for all spellings of a contract's address.
+
+    Hex addresses are in lower case and, unless they have 40 digits, without leading zeros.
+    """
+    if _HEX_ADDRESS.fullmatch(address) is None:
+        return address
+    lower = address.lower()
+    return lower if len(lower) == WHOLE_LENGTH else re.sub(LEADING_ZEROS, r"0x\1", lower)
 
 
 def short_address(contract: str) -> str:

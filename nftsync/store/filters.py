@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from nftsync.errors import InputError
-from nftsync.store.contracts import is_hex_address, near_contracts
+from nftsync.store.contracts import contract_key, is_hex_address, near_contracts
 from nftsync.store.wallets import GroupNames, Reader, WalletIds, ids_in, ids_in_groups
 from nftsync.text import matching, quoted
 
@@ -50,9 +50,8 @@ class Filters:
         if self.contract is not None:
             # A wallet has few rows; the plus stops SQLite from searching by token instead.
             plus = "+" if conditions else ""
-            of_contract = is_contract(self.contract)
-            conditions.append(f"{plus}{token} IN (SELECT {token} FROM tokens WHERE {of_contract})")
-            values.append(self.contract)
+            conditions.append(f"{plus}{token} IN (SELECT {token} FROM tokens WHERE contract = ?)")
+            values.append(contract_key(self.contract))
         limits = zip(times or (), (">=", "<="), (self.since, self.until), strict=False)
         for column, relation, moment in limits:
             if moment is not None:
@@ -97,12 +96,6 @@ def find_filters(
     return Filters(ids, address, since, until)
 
 
-def is_contract(contract: str) -> str:
-    """Return a condition on rows of tokens; its parameter is the contract's address."""
-    collation = " COLLATE NOCASE" if is_hex_address(contract) else ""
-    return f"contract_address = ?{collation}"
-
-
 #: Addresses that an error lists.
 _LISTED = 5
 #: Whether a token has or had this address; its contract may not be stored yet.
@@ -115,7 +108,7 @@ _IS_TOKENS = """
 def contract_named(database: Reader, named: object) -> str:
     """Return the address of the contract that a caller names, by address or by name.
 
-    An address of `0x` and 40 hex digits need not be in the database.
+    An address of `0x` and 40 to 64 hex digits need not be in the database.
 
     Raises:
         InputError: the value is neither a known address nor the name of exactly one collection.
@@ -126,7 +119,7 @@ def contract_named(database: Reader, named: object) -> str:
         return named
     query = "SELECT contract, contract_address, name FROM contracts"
     contracts = database.execute(query).fetchall()
-    if any(contract == named for contract, _, _ in contracts):
+    if any(contract == contract_key(named) for contract, _, _ in contracts):
         return named
     same = matching(named, (name for *_, name in contracts if name is not None))
     matches = [contract for contract, _, name in contracts if name in same]

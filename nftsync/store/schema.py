@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from nftsync.errors import EarlierDatabase, NewerDatabase, StoreError
 from nftsync.store.catalog import TABLES
-from nftsync.store.contracts import name_new_tokens
+from nftsync.store.contracts import contract_key, name_new_tokens
 from nftsync.store.database import (
     begin_immediate,
     connect_reader,
@@ -46,14 +46,16 @@ _MIGRATIONS = (
     "watch",
     "outbox_order",
     "partial_spans",
+    "hex_addresses",
 )
 
 
 def _run_file(database: Database, name: str) -> None:
     file = files(__package__).joinpath("migrations", f"{name}.sql")
+    database.conn.create_function("contract_key", 1, contract_key, deterministic=True)
     for statement in file.read_text(encoding="utf-8").split(";\n"):
         database.execute(statement)
-    if name == "collections":
+    if name in {"collections", "hex_addresses"}:
         (until,) = database.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
         name_new_tokens(database.conn, 0, until)
 

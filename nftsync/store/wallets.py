@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from nftsync.errors import InputError
-from nftsync.records import is_uuid
+from nftsync.records import is_uuid, look_alike
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import named_rows, over_keys
 from nftsync.store.schema import reading
@@ -317,8 +317,13 @@ def _wrong(name: str, ids: list[str], labels: list[str]) -> str:
         return f"{len(ids):,} wallets are called {shown}; name one by its id: {listed}"
     by_folded = {label.casefold(): label for label in labels}
     near = [by_folded[key] for key in get_close_matches(name.casefold(), by_folded, n=3)]
-    return f"{shown} is neither a wallet id (a UUID) nor the label of a wallet; " + (
-        f"similar: {', '.join(map(repr, near))}" if near else "to list wallets: `nftsync wallets`"
+    return (
+        f"{shown} is neither a wallet id (a UUID) nor the label of a wallet{look_alike(name)}; "
+        + (
+            f"similar: {', '.join(map(repr, near))}"
+            if near
+            else "to list wallets: `nftsync wallets`"
+        )
     )
 
 

@@ -47,6 +47,23 @@ def spammed(build: Builder, monkeypatch: pytest.MonkeyPatch) -> Path:
     return build.close()
 
 
+def test_hiding_an_address_hides_all_its_spellings(build: Builder, command: Any) -> None:
+    digits = "da" * 31
+    spellings = (f"0x00{digits}", f"0x{digits.upper()}", f"0x0{digits}")
+    build.wallet(1, synced_at=at(9), status="ok")
+    for number, address in enumerate((*spellings, OWN), start=1):
+        build.token(number, contract_address=address, name=f"NFT {number}")
+        build.balance(1, number, "1", 1)
+    path = build.close()
+    command("hide", spellings[0], "-d", str(path)).says()
+    assert len(command("holdings", "-d", str(path), "--json").json) == 1
+    held = frames.holdings(path, contract=spellings[1], hidden=True)
+    assert held["contract"].unique().tolist() == [f"0x{digits}"]
+    assert len(held) == 3
+    command("unhide", spellings[2], "-d", str(path)).says()
+    assert len(frames.holdings(path, contract=spellings[2])) == 3
+
+
 def contents(database: Path) -> list[str]:
     with closing(sqlite3.connect(database)) as connection:
         return list(connection.iterdump())
@@ -189,7 +206,7 @@ def test_a_sync_reads_the_hidden_file(site, command, tmp_path, monkeypatch):
     # A bad row, file or heading is an error that loses nothing.
     before = entries(command)
     for text, *problems in (
-        (f"token_id\n{first}\n", "line 2", "is not a token id (a UUID)"),
+        (f"token_id\n{first}\n", "line 2", "is not a token id"),
         ("contract_address,reason\n0xabc,a link\n,no address\n", "line 3", "neither"),
         ("contract_address\n0xabc,a link\n", "line 2", "no heading"),
         ('contract_address\n"0xabc\n', "not CSV"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -66,28 +67,56 @@ def test_the_latest_price_up_to_the_date_counts_and_the_token_before_its_contrac
 @pytest.mark.parametrize(
     ("table", "text"),
     [
-        ("contract,date,price\nKT1,2026-01-01,1\n", "no column currency"),
-        ("date,price,currency\n2026-01-01,1,EUR\n", "no column token_id or contract"),
+        ("contract,date,price\nKT1,2026-01-01,1\n", "'price'; currency is missing"),
+        ("contract,source\nKT1,x\n", "'source'; date and price and currency is missing"),
+        ("date,price,currency\n2026-01-01,1,EUR\n", "; token_id or contract is missing"),
         (
-            "contract,date,price,currency\nKT1,2026-01-01,one,EUR\n",
-            r"row 2 of the prices in \S+prices.csv, column price: 'one' is not a price",
+            "contract,date,price,currency,Contract\nKT1,2026-01-01,1,EUR,KT2\n",
+            "Rename or remove 'contract', 'Contract'",
         ),
-        ("contract,date,price,currency\n\nKT1,2026-01-01,NaN,EUR\n", "row 3 of .+ is not a price"),
-        ("contract,date,price,currency\nKT1,2026-01-01,-1,EUR\n", "is not a price"),
-        ("contract,date,price,currency\nKT1,soon,1,EUR\n", "row 2 .+, column date: 'soon'"),
+        *(
+            (
+                f'contract,date,price,currency\n\nKT1,2026-01-01,"{price}",EUR\n',
+                r"\S+prices.csv, line 3, column price: .+ is not a price; write 1234.56",
+            )
+            for price in (
+                *("one", "NaN", "-1", "1e999999999", "1e-999999999", "0e-9999", "1_000", "1 000"),
+                *("１２", "1,234.56", "1.234,56", "120,50", "€5", "5 EUR", "1'000", "0x10", "1e"),
+                *("Infinity", "1" * 61, f"0.{'0' * 60}1"),
+            )
+        ),
+        *(
+            (f"contract,date,price,currency\nKT1,{day},1,EUR\n", "line 2, column date: '.+' is not")
+            for day in ("soon", "01.02.2026", "02/01/2026", "31.12.2026", "２０２６-01-01", "46053")
+        ),
         (
             "contract,date,price,currency\nKT1,2026-01-01,1,\n",
-            "row 2 .+, column currency: empty",
+            "line 2, column currency: empty; write a code such as EUR",
+        ),
+        # A decimal comma without quotes shifts the cells by one.
+        (
+            "contract,token_id,date,price,currency\nKT1,,2020-01-01,120,50,EUR\n",
+            "line 2: 'EUR' has no heading; the first line has 5 headings",
         ),
         (
+            "contract,token_id,date,price,currency,source\nKT1,,2020-01-01,120,50,EUR\n",
+            "line 2, column currency: '50'; write a code such as EUR",
+        ),
+        ('contract,date,price,currency\nKT1,2026-01-01,1,"E\nR"\n', "column currency: 'E.nR'"),
+        (
             "contract,date,price,currency\n,2026-01-01,1,EUR\n",
-            "row 2 .+ neither token_id nor contract",
+            "line 2 has neither token_id nor contract",
+        ),
+        (
+            f"token_id,date,price,currency\n{token_id(2).replace('-', '‐')},2026-01-01,1,EUR\n",
+            r"line 2, column token_id: .+U\+2010",
         ),
         (
             "contract,date,price,currency\nKT1,2026-01-01,1,EUR\nKT1,2026-01-01,2,EUR\n",
             "prices.csv give KT1 two prices at 2026-01-01",
         ),
-        ("", "cannot read the prices"),
+        ("KT1,2026-01-01,1,EUR\n", "the first line of the prices file .+ must be headings"),
+        ("", "the first line of the prices file .+ must be headings"),
     ],
 )
 def test_unusable_prices_are_named(
@@ -95,8 +124,65 @@ def test_unusable_prices_are_named(
 ) -> None:
     path = tmp_path / "prices.csv"
     path.write_text(table)
-    with pytest.raises(InputError, match=text):
-        frames.value(holdings, path, "2026-03-01")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=text):
+            frames.value(holdings, path, "2026-03-01")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+def test_prices_are_read_as_spreadsheets_write_them(
+    holdings: pd.DataFrame, tmp_path: Path, encoding: str, separator: str, end: str
+) -> None:
+    """Headings in any spelling, other columns, blank cells and rows, quotes, comments."""
+    rows = [
+        ["Contract-Address", "Token ID", "DATE", "price", "Currency", "Source", "Näme", "", ""],
+        [
+            f"  {ADDRESS.upper().replace('X', 'x')}",
+            "",
+            "2026-01-31 ",
+            " 1.50",
+            "eur",
+            "",
+            "x",
+            "",
+            "",
+        ],
+        [""] * 9,
+        ["# Kõln", *[""] * 8] if encoding != "cp1252" else [""] * 9,
+        [ADDRESS, "", "2026-02-28", "1.5E+0", "EUR", '"two\nlines"', "", "", ""],
+        ["", token_id(2).upper(), "2026-02-01", ".25", " Eur ", "é", "", "", ""],
+    ]
+    path = tmp_path / "prices.csv"
+    path.write_bytes(end.join(separator.join(row) for row in rows).encode(encoding))
+    frame = frames.value(holdings, path, "2026-03-01")
+    assert frame["price"].tolist() == [Decimal("1.5"), Decimal("0.25"), None]
+    assert frame["currency"].tolist() == ["EUR", "EUR", None]
+    assert frame["price_source"].tolist() == ["two\nlines", "é", None]
+
+
+def test_a_frame_of_prices_has_the_rules_of_a_file(holdings: pd.DataFrame) -> None:
+    row = {"contract": f" {ADDRESS}", "date": "2026-01-01 ", "price": 1.5, "currency": "eur "}
+    others = {"contract_address": "KT9", "note": None, "token_id": float("nan")}
+    prices = pd.DataFrame([row | others, dict.fromkeys(row)], index=[7, 7])
+    with pytest.warns(nftsync.NftsyncWarning, match="1 of 3"):
+        frame = frames.value(holdings, prices.rename(columns={"date": "Date"}), "2026-03-01")
+    assert frame["price"].tolist() == [Decimal("1.5")] * 2 + [None]
+    assert frame["currency"].tolist() == ["EUR", "EUR", None]
+    for change, problem in (
+        ({"price": "1,5"}, "the prices, row 1, column price: '1,5' is not a price"),
+        ({"price": True}, "column price: True is not a price"),
+        ({"price": None}, "column price: '' is not a price"),
+        ({"currency": 50}, "row 1, column currency: 50; write a code"),
+        ({"date": pd.NaT}, "row 1, column date: '' is not a time"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            frames.value(holdings, pd.DataFrame([row, row | change]), "2026-03-01")
+    with pytest.raises(InputError, match="each once. Rename or remove 'price', 'price'"):
+        frames.value(holdings, pd.concat([prices, prices["price"]], axis=1))
 
 
 NAMED = "contract,date,price,currency\nSALT harbours,2026-01-01,7,EUR\n"

@@ -14,12 +14,16 @@ from nftsync.exact_sum import exact
 from tests.kit.database import token_id, wallet_id
 
 HEX = ("0x" + "ab" * 20, "0x" + "AB" * 20, "0x" + "aB" * 20, "0X" + "AB" * 20)
-CONTRACTS = (*HEX, "0x" + "cd" * 20, "KT1abc", "kt1abc", "0x" + "ab" * 19, "", None)
+#: A Starknet address as wallets and explorers write it, and a package of Sui.
+LONG = ("0x00da" + "7f" * 30, "0xDA" + "7f" * 30, "0x" + "0" * 62 + "02", "0x2")
+CONTRACTS = (*HEX, *LONG, "0x" + "cd" * 20, "KT1abc", "kt1abc", "0x" + "ab" * 19, "", None)
 
 
 def folded(address: str) -> str:
     """What all spellings of a contract have in common."""
-    return address.lower() if re.fullmatch("0[xX][0-9a-fA-F]{40}", address) else address
+    if not re.fullmatch("0[xX][0-9a-fA-F]{1,64}", address):
+        return address
+    return address.lower() if len(address) == 42 else hex(int(address, 16))
 
 
 def called(address: str) -> str:

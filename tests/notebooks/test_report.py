@@ -135,7 +135,7 @@ def test_the_statement_of_any_period_adds_up_with_its_small_groups_in_one_row(
         (["r.html", "--wallet", "nope"], "'nope' is neither a wallet id", 2),
         (["r.html", "--wallet", f"{'0' * 8}-0000-4000-8000-{'0' * 12}"], "is unknown", 2),
         (["r.html", "--group", "house", "--wallet", "Treasury"], "not both", 2),
-        (["r.html", "--prices", "bad.csv"], "row 2 of the prices in .*bad.csv, column price", 2),
+        (["r.html", "--prices", "bad.csv"], "bad.csv, line 2, column price", 2),
         (["r.html", "--from", "2026-02-02", "--to", "2026-01-01"], "is after end", 2),
         (["r.html", "-d", "none.db"], "there is no database at .*none.db", 1),
     ],

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nftsync.errors import InputError
-from nftsync.pull.list_files import ListFile, Row, read_list_file, read_wallets_file
+from nftsync.errors import InputError, NftsyncWarning
+from nftsync.list_files import ListFile, Row, read_list_file
+from nftsync.pull.list_files import read_wallets_file
 from nftsync.store.wallets import WalletLine
 
 COLUMNS = {"wallet_id": (), "label": ("wallet_label",), "group": ()}
@@ -34,7 +35,10 @@ ENCODINGS = {
     "big-endian without a mark": lambda text: text.encode("utf-16-be"),
 }
 
-CELL = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(",;\t\"'#\r\n "))
+CELL = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+    | st.sampled_from(",;\t\"'#\r\n ")
+)
 
 
 def rows_of(text: str) -> list[Row]:
@@ -139,9 +143,20 @@ def test_what_must_change_is_said(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
+        *(
+            (
+                f"wallet_id;label\r\n1;{label}\r\n".encode(encoding),
+                "is not UTF-8 text: in Windows-1252, line 2 would be '1;",
+            )
+            for label, encoding in {"Кошелёк": "cp1251", "東京": "cp932", "金库": "gbk"}.items()
+        ),
         (
-            "wallet_id;label\r\n1;Köln\r\n".encode("cp1252"),
-            "is not UTF-8 text: in Windows-1252, line 2 would be '1;Köln'; in Excel, save it as",
+            "wallet_id,label\n1,Käse".encode() + b"\n2,\xe4",
+            "is not UTF-8 text: in Windows-1252, line 3",
+        ),
+        (
+            b"wallet_id\r\n1\0\r\n",
+            "has a character with the code 0 in line 2; in Excel, save it as",
         ),
         (b"PK\x03\x04rest", "is an Excel workbook, not a text file; in Excel, save it as"),
         (b"\xd0\xcf\x11\xe0", "is an Excel workbook, not a text file; in Excel, save it as"),
@@ -156,7 +171,15 @@ def test_what_is_no_such_text_is_said_with_what_to_do(
     with pytest.raises(InputError) as raised:
         read_list_file(path, "wallets file")
     assert str(raised.value).startswith(f"the wallets file {path} {problem}")
-    assert ("iconv -f WINDOWS-1252 -t UTF-8" in str(raised.value)) == ("UTF-8 text" in problem)
+    assert ("iconv -f ENCODING -t UTF-8" in str(raised.value)) == ("UTF-8 text" in problem)
+
+
+def test_windows_1252_is_read_with_a_note_that_shows_its_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "w.csv"
+    for label in ("Köln", "Müller & Söhne {0}", "Société – “Été” 50 €", "Ñandú"):
+        path.write_bytes(f"wallet_id;label\r\n{A};{label}".encode("cp1252"))
+        with pytest.warns(NftsyncWarning, match=re.escape(f"line 2 is {f'{A};{label}'!r}")):
+            assert read_wallets_file(path) == [WalletLine(A, label)]
 
 
 # The wallets file -------------------------------------------------------------------------------
@@ -234,7 +257,7 @@ def test_standard_input_is_read_as_utf_8_and_named_in_a_refusal(
     for wrong, message in [
         (b"x\n", r"^standard input, line 1: 'x' is not a wallet id"),
         (b"", "standard input has no wallets"),
-        (b"\xff", "standard input is not UTF-8"),
+        (b"\xff\xff\xff", "standard input is not UTF-8"),
     ]:
         stdin(wrong)
         with pytest.raises(InputError, match=message):

@@ -29,6 +29,7 @@ APPLIED = [
     "hidden",
     "watch",
     "outbox_order",
+    "hex_addresses",
 ]
 
 

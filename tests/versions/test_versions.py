@@ -403,3 +403,39 @@ def test_an_empty_database_is_no_earlier_one(tmp_path):
         assert not is_earlier(connection, "empty.db")
         with pytest.raises(StoreError, match="is empty"):
             frames.wallets(connection)
+
+
+def test_spellings_of_an_address_become_one_with_their_names_and_entries(tmp_path: Path) -> None:
+    path = unpacked("0.5.0-hidden", tmp_path / "nftsync.db")
+    digits = "da" * 31
+    padded, plain, other = f"0x00{digits}", f"0x{digits}", f"0x000{digits}"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        before = connection.execute("SELECT * FROM contracts ORDER BY contract").fetchall()
+        number, indexed = connection.execute(
+            "SELECT max(token_no), indexed_token_no FROM tokens, mirror_state"
+        ).fetchone()
+        assert number == indexed
+        tokens = connection.execute("SELECT token_no FROM tokens LIMIT 12").fetchall()
+        for place, (token,) in enumerate(tokens):
+            connection.execute(
+                "UPDATE tokens SET contract_address = ?, name = ? WHERE token_no = ?",
+                ((padded, plain)[place % 2], f"Kite #{place}", token),
+            )
+        for address, label in ((padded, "Ours"), (plain, None)):
+            connection.execute(
+                "INSERT INTO contracts (contract, contract_address, given_name) VALUES (?, ?, ?)",
+                (address, address, label),
+            )
+        for address in (padded, other):
+            connection.execute(
+                "INSERT INTO hidden (contract, source, hidden_at) VALUES (?, 'given', '')",
+                (address,),
+            )
+    migrate(path)
+    new = query(path, "SELECT contract, given_name, guessed_name FROM contracts")
+    assert (plain, "Ours", "Kite") in new
+    assert len(new) == len(before) + 1
+    assert query(path, "SELECT contract FROM hidden WHERE hidden_at = ''") == [(plain,)]
+    count = "SELECT count(*) FROM {} WHERE contract = '" + plain + "'"
+    assert [query(path, count.format(x)) for x in ("tokens", "sampled_tokens")] == [[(12,)]] * 2
+    assert set(frames.holdings(path, contract=other, hidden=True)["collection"]) == {"Ours"}
