@@ -30,13 +30,7 @@ from nftsync.columnar.filters import Moment, filters_of, state_time
 from nftsync.columnar.source import EDITIONS, Numbers, Source, Store, positions, reading
 from nftsync.errors import StoreError
 from nftsync.records import CONTENT_COLUMNS
-from nftsync.store.contracts import (
-    HEX_ADDRESS,
-    LEADING_ZEROS,
-    WHOLE_LENGTH,
-    contract_key,
-    short_address,
-)
+from nftsync.store.contracts import contract_key, short_address
 from nftsync.store.history import first_row
 
 #: Contract columns of a frame besides `contract_address`.
@@ -45,10 +39,8 @@ CONTRACT_COLUMNS = ("contract", "collection")
 
 def contract_keys(addresses: pa.Array) -> pa.Array:
     """Return each address in one spelling, like `contract_key` for a whole column."""
-    is_hex = pc.match_substring_regex(addresses, HEX_ADDRESS)
-    lower = pc.if_else(is_hex, pc.ascii_lower(addresses), addresses)
-    zeros = pc.and_(is_hex, pc.not_equal(pc.binary_length(lower), WHOLE_LENGTH))
-    return pc.if_else(zeros, pc.replace_substring_regex(lower, LEADING_ZEROS, r"0x\1"), lower)
+    codes, distinct = coded(addresses)
+    return taken(pa.array(map(contract_key, distinct.to_pylist()), TEXT), codes)
 
 
 def matches_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:

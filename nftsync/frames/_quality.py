@@ -131,7 +131,7 @@ def _address_problems(distinct: pa.Array, field: str, base_url: str | None) -> p
     for place in np.flatnonzero(~flags(plain)).tolist():
         value = distinct[place].as_py()
         if field in _ADDRESSES:
-            reasons[place] = image_address(value, provider=base_url).problem
+            reasons[place] = image_address(value.replace("{id}", "0"), provider=base_url).problem
         else:
             reasons[place] = _page_problem(value)
     return pa.array(reasons, TEXT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
@@ -26,35 +26,53 @@ Trait: TypeAlias = "tuple[str | None, str]"
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _objects = msgspec.json.Decoder(list[msgspec.Raw])
 _text = msgspec.json.Decoder(str)
-#: Marketplaces have used these names for the type of a trait.
-_TYPE_FIELDS: Final = ("trait_type", "traitType")
+#: Names of the type of a trait: ERC-721, other marketplaces, TZIP-21.
+_TYPE_FIELDS: Final = ("trait_type", "traitType", "name", "key")
+#: Fields of metadata with traits, in order of preference: ERC-721 and Metaplex, OpenSea, ERC-1155.
+_FIELDS: Final = ("attributes", "traits", "properties")
+_HAS_TRAITS: Final = rf'(?:{"|".join(_FIELDS)})\\*"\s*:'
 
 
 def traits_of(extra: str) -> Iterator[Trait]:
     """Yield the traits in the `extra` column of one token.
 
-    `metadata.attributes` is a list of objects with `trait_type` and `value`, or an object that
-    maps types to values. Values that are text, numbers or booleans are traits, numbers exactly as
-    sent. Anything else is not a trait.
+    The first of `_FIELDS` that is not empty is a list of objects with a type and `value`, or an
+    object that maps types to values or to such objects. It may be JSON as text. Values that are
+    text, numbers or booleans are traits, numbers exactly as sent. Anything else is not a trait.
     """
     try:
-        metadata = _object.decode(_object.decode(extra).get("metadata", b"{}"))
-        for trait_type, raw in _pairs(bytes(metadata.get("attributes", b"[]"))):
+        metadata = _object.decode(_json(_object.decode(extra).get("metadata", b"{}")))
+        fields = (_json(metadata[name]) for name in _FIELDS if name in metadata)
+        for trait_type, raw in _pairs(next((x for x in fields if len(x) > 2), b"")):
             if (value := _scalar(raw)) is not None:
                 yield trait_type, value
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return
+
+
+def _json(raw: msgspec.Raw | bytes) -> bytes:
+    """Return a JSON list or object, also of JSON as text; empty for anything else."""
+    text = bytes(raw)
+    if text.startswith(b'"'):
+        text = _text.decode(text).strip().encode("utf-8", "replace")
+    return text if text[:1] in {b"[", b"{"} else b""
 
 
 def _pairs(attributes: bytes) -> Iterator[tuple[str | None, msgspec.Raw]]:
     if attributes.startswith(b"{"):
-        yield from _object.decode(attributes).items()
-    elif attributes.startswith(b"["):
-        for attribute in _objects.decode(attributes):
-            if bytes(attribute).startswith(b"{"):
-                fields = _object.decode(attribute)
-                types = (_scalar(fields[name]) for name in _TYPE_FIELDS if name in fields)
-                yield next(types, None), fields.get("value", msgspec.Raw(b"null"))
+        named = _object.decode(attributes)
+        if "files" in named:  # the media of Metaplex
+            return
+        items: Iterable[tuple[str | None, msgspec.Raw]] = named.items()
+    else:
+        items = ((None, one) for one in (_objects.decode(attributes) if attributes else ()))
+    for name, value in items:
+        if bytes(value).startswith(b"{"):
+            fields = _object.decode(value)
+            types = (_scalar(fields[field]) for field in _TYPE_FIELDS if field in fields)
+            yield next(types, name), fields.get("value", msgspec.Raw(b"null"))
+        elif name is not None:
+            yield name, value
 
 
 def _scalar(value: msgspec.Raw) -> str | None:
@@ -68,8 +86,10 @@ def _scalar(value: msgspec.Raw) -> str | None:
 def traits(db: Store = None, contract: str | None = None, *, hidden: bool = False) -> pd.DataFrame:
     """Return the traits of tokens: a row per token and trait.
 
-    Shared parameters: see `nftsync.frames`. Traits come from `attributes` in a token's metadata,
-    either a list of objects with `trait_type` and `value` or an object that maps types to values.
+    Shared parameters: see `nftsync.frames`. Traits come from `attributes`, `traits` or `properties`
+    in a token's metadata, in the forms of ERC-721, ERC-1155, TZIP-21 and Metaplex, also as text
+    with JSON: a list of objects with `trait_type` (or `name`) and `value`, or an object that maps
+    types to values.
     Each trait counts once per token; hidden tokens count nowhere. To find the rarest traits, sort
     by `share`.
 
@@ -92,7 +112,7 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
     contracts, _ = contract_groups(tokens.content["contract_address"])
     extra = tokens.content["extra"]
     in_contract = tokens.in_contract(wanted, tokens.numbers)
-    selected = flags(pc.match_substring(extra, '"attributes":')) & in_contract
+    selected = flags(pc.match_substring_regex(extra, _HAS_TRAITS)) & in_contract
     hidden_tokens = selected & left_out
     places: list[int] = []
     pairs: list[Trait] = []

@@ -30,7 +30,7 @@ from nftsync.notebooks.gallery_cards import (
     with_embedded,
 )
 from nftsync.notebooks.pages import markup, page, part, source
-from nftsync.provider.images import Images, WhichImages, origin
+from nftsync.provider.images import Images, WhichImages, image_sources
 from nftsync.whole_files import whole_file
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Gallery:
         return page(
             "gallery.html",
             ("theme.css", "gallery.css"),
-            "data:" if embedded else _sources(self._rows.images),
+            "data:" if embedded else image_sources(self._rows.images),
             source("gallery_choice.js", "gallery.js"),
             title=self.title,
             notes=notes,
@@ -230,14 +230,6 @@ def _notes(rows: GalleryRows, shown: int, advice: str) -> list[str]:
     if rows.zeros:
         notes.append(f"Left out: {rows.zeros:,} with an amount of 0.")
     return notes
-
-
-def _sources(images: Images) -> str:
-    """Return the sources of images for the page's security policy."""
-    own = [] if images.provider is None else [origin(images.provider)]
-    others = {site for site in [origin(images.gateway), *own] if not site.startswith("https:")}
-    sources = {"all": ["https:", *sorted(others)], "provider": own, "none": []}[images.which]
-    return " ".join(sources) or "'none'"
 
 
 def _packed(value: object) -> str:

@@ -6,8 +6,8 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from itertools import islice
+from functools import lru_cache, partial
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from nftsync import settings
@@ -59,6 +59,9 @@ _TEXTS = {
     "description": ("description", 200),
 }
 _MOST_DIGITS = 120
+#: Characters of all pictures that metadata contain.
+_MOST_IN_PAGE = 20_000_000
+_TOO_MUCH = ImageAddress(None, "all pictures in metadata together are larger than 20 MB")
 #: The most traits of a token.
 _MOST_TRAITS = 100
 
@@ -142,6 +145,11 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
     columns["editions"] = [None if text == "0" else text for text in totals]
     columns["held"] = _map_column(_moment, frame, "held_since")
     checked = addresses(frame, images)
+    sizes = accumulate(len(url) if url and url.startswith("data:") else 0 for url, _ in checked)
+    checked = [
+        one if size <= _MOST_IN_PAGE or one.url is None else _TOO_MUCH
+        for one, size in zip(checked, sizes, strict=True)
+    ]
     columns["image"] = [address.url for address in checked]
     columns["problem"] = [address.problem for address in checked]
     columns["token"] = [token or "" for token in columns["token"]]
@@ -200,8 +208,9 @@ def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, C
     )
     nothing: Column = [None] * len(cards["token"])
     urls, problems = cards.get("image", nothing), cards.get("problem", nothing)
-    embedded = download_images(filter(None, urls), images, config)
-    checked = [embedded.get(url or "", _NO_IMAGE) for url in urls]
+    to_load = (url for url in urls if url and not url.startswith("data:"))
+    embedded = download_images(to_load, images, config)
+    checked = [embedded.get(url or "", ImageAddress(url, None)) for url in urls]
     missing = sum(address.url is None for address in embedded.values())
     note = f"Not embedded: {missing:,} of {len(embedded):,} images. Their cards say why."
     return {
@@ -254,12 +263,8 @@ def _moment(value: Any) -> str | None:
 
 
 def addresses(frame: pd.DataFrame, images: Images) -> list[ImageAddress]:
-    """Check each address in the column `image`."""
-
-    def address(cell: Any) -> ImageAddress:
-        return images.at(str(cell)) if str(cell).strip() else _NO_IMAGE
-
-    return [checked or _NO_IMAGE for checked in _map_column(address, frame, "image")]
-
-
-_NO_IMAGE = ImageAddress(None, None)
+    """Check the image of each NFT."""
+    names = ("image", "blockchain_token_id", "extra")
+    columns = (_map_column(str, frame, name) for name in names)
+    checked = lru_cache(maxsize=None)(images.of_token)
+    return [checked(*(text or "" for text in texts)) for texts in zip(*columns, strict=True)]

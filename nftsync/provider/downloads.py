@@ -20,15 +20,11 @@ import msgspec
 
 from nftsync.errors import NoConnection, ProxyFailed, ReadError, SettingsError, UnusableResponse
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.images import ImageAddress, Images, is_private, origin
+from nftsync.provider.images import IMAGE_TYPES, ImageAddress, Images, is_private, origin
 from nftsync.provider.rate_limit import Auth
 from nftsync.provider.transport import Requests, Response, Transports, network_of
 from nftsync.terminal import progress_bar
 
-#: Images that browsers show; within `<img>`, an SVG runs no script and requests nothing.
-_TYPES: Final = frozenset(
-    f"image/{name}" for name in ("avif", "bmp", "gif", "jpeg", "png", "svg+xml", "webp")
-)
 _NUMBER = re.compile(r"\[Errno -?\d+\] ")
 _TYPE = re.compile(r"[a-z]+/[a-z0-9.+-]{1,40}")
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -154,8 +150,9 @@ class _Downloads:
                 raise _Refused("redirects to no valid address") from None
             sources = self._images._replace(provider=site if is_own else None)
             address = sources.at(target)
-            if address.url is None:
-                raise _Refused(f"redirects to an address that is not allowed: {address.problem}")
+            if address.url is None or address.url.startswith("data:"):
+                problem = address.problem or "data:"
+                raise _Refused(f"redirects to an address that is not allowed: {problem}")
             url = address.url
             is_own = is_own and origin(url) == site
         raise _Refused(f"redirects more than {_MOST_REDIRECTS} times")
@@ -195,7 +192,7 @@ class _Downloads:
         if response.status != 200:
             raise _Refused(f"its server answered with HTTP {response.status}")
         named = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if named not in _TYPES:
+        if named not in IMAGE_TYPES:
             shown = f" but {named}" if _TYPE.fullmatch(named) else ""
             raise _Refused(f"not an image{shown}")
         if not response.body:

@@ -1,10 +1,12 @@
 """Image addresses in token metadata: which ones may be shown, and as which URL.
 
-Metadata comes from strangers. An address is shown in three cases:
+Metadata comes from strangers. An address is shown in four cases:
 
 - It is `https:`, and its host is not plainly on this machine or a private network.
-- It is content on IPFS, loaded through a gateway.
+- It is content on IPFS or Arweave, loaded through a gateway.
 - It is on the provider's own origin, which may be plain `http:` in a trial.
+- It is a picture itself (`data:` or the text of an SVG), of a bounded size. In `<img>`, an SVG runs
+  no script and requests nothing.
 
 Returned URLs are assembled from checked parts, so browsers cannot interpret them differently.
 
@@ -14,6 +16,7 @@ Source: provider's document, section TokenMetadata (which does not define the fo
 from __future__ import annotations
 
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import (
@@ -25,6 +28,10 @@ from ipaddress import (
     ip_network,
 )
 from typing import Final, Literal, NamedTuple, TypeAlias
+from urllib.parse import quote, unquote_to_bytes
+
+import idna
+import msgspec
 
 from nftsync.errors import InputError
 
@@ -80,10 +87,21 @@ _UNSAFE = re.compile(r"%(?![0-9A-Fa-f]{2})|[^A-Za-z0-9\-._~!$&()*+,;=:@/?#\[\]%]
 
 #: Version 0, and version 1 in base 32, 36, 58 and 16 (docs.ipfs.tech, Content identifiers).
 _CID = (
-    r"(?:Qm[1-9A-HJ-NP-Za-km-z]{44}|b[a-z2-7]{58,112}|k[0-9a-z]{50,112}"
-    r"|z[1-9A-HJ-NP-Za-km-z]{46,112}|f01[0-9a-f]{68,140})"
+    r"(?:Qm[1-9A-HJ-NP-Za-km-z]{44}|z[1-9A-HJ-NP-Za-km-z]{46,112}"
+    r"|(?i:b[a-z2-7]{58,112}|k[0-9a-z]{50,112}|f01[0-9a-f]{68,140}))"
 )
-_ON_IPFS = re.compile(rf"(?:(?i:ipfs):/*|/)?(?:ipfs/)*({_CID})((?:[/?#].*)?)", re.ASCII)
+_ON_IPFS = re.compile(rf"(?:(?i:ipfs):/*|/)?(?i:ipfs/)*({_CID})((?:[/?#].*)?)", re.ASCII)
+_ON_ARWEAVE = re.compile(r"(?i:ar):/*([A-Za-z0-9_-]{43})((?:[/?#].*)?)")
+_ARWEAVE = "https://arweave.net/"
+#: Images that browsers show.
+IMAGE_TYPES: Final = frozenset(
+    f"image/{name}" for name in ("avif", "bmp", "gif", "jpeg", "png", "svg+xml", "webp")
+)
+_DATA = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),(.*)", re.IGNORECASE | re.DOTALL)
+_MOST_IN_DATA = 200_000
+#: Where `image` is unusable, these fields may have a picture: TZIP-21, OpenSea.
+_OTHER_FIELDS = ("displayUri", "artifactUri", "thumbnailUri", "image_url", "image_data")
+_TOKEN_NUMBER = re.compile(r"[0-9]{1,78}|0x[0-9a-f]{1,64}", re.IGNORECASE)
 _UPWARDS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 
 
@@ -109,7 +127,8 @@ def image_address(
     """Turn an image address from metadata into a URL that is safe to load.
 
     Args:
-        text: `https://…`, `ipfs://CID/…`, a bare CID, or a URL of the provider.
+        text: `https://…`, `ipfs://CID/…`, a bare CID, `ar://…`, a URL of the provider, a picture as
+            `data:` or as the text of an SVG.
         ipfs_gateway: the URL before a CID.
         provider: the provider's base URL; its origin may show images.
     """
@@ -147,6 +166,28 @@ class Images(NamedTuple):
     provider: str | None
     which: WhichImages = "all"
 
+    def of_token(self, image: str, number: str, extra: str) -> ImageAddress:
+        """Check a token's image and, if it is unusable, other fields of its metadata.
+
+        Args:
+            image: the address.
+            number: the on-chain token id, which replaces `{id}` (ERC-1155).
+            extra: other fields, as JSON; blank: none.
+        """
+        digits = ""
+        if _TOKEN_NUMBER.fullmatch(number):
+            digits = f"{int(number, 16 if number[1:2] in {'x', 'X'} else 10):064x}"
+        metadata = msgspec.json.decode(extra).get("metadata") if extra else None
+        fields = metadata if isinstance(metadata, dict) else {}
+        texts = [image, *map(fields.get, _OTHER_FIELDS)]
+        checked = (
+            self.at(text.replace("{id}", digits) if digits else text)
+            for text in texts
+            if isinstance(text, str) and text.strip()
+        )
+        first = next(checked, ImageAddress(None, None))
+        return first if first.url else next((one for one in checked if one.url), first)
+
     def at(self, text: str) -> ImageAddress:
         """Check an image's address."""
         if self.which == "none":
@@ -166,11 +207,25 @@ class Images(NamedTuple):
         return self
 
 
+def image_sources(images: Images) -> str:
+    """Return the sources of images for a page's security policy."""
+    own = [] if images.provider is None else [origin(images.provider)]
+    others = {site for site in [origin(images.gateway), *own] if not site.startswith("https:")}
+    sources = {"all": ["https:", "data:", *sorted(others)], "provider": own, "none": []}
+    return " ".join(sources[images.which]) or "'none'"
+
+
 def _shown(text: str, gateway: str, own: str | None) -> str:
+    if text.startswith("<") or text[:5].lower() == "data:":
+        return _data_url(text)
     _check_characters(text)
-    on_ipfs = _ON_IPFS.fullmatch(text)
-    if on_ipfs is not None:
-        return gateway + on_ipfs[1] + _within(on_ipfs[2])
+    if "{id}" in text:
+        raise _Refused("{id} without an on-chain token id")
+    if on_ipfs := _ON_IPFS.fullmatch(text):
+        cid = on_ipfs[1]
+        return gateway + (cid if cid[0] in "Qz" else cid.lower()) + _within(on_ipfs[2])
+    if on_arweave := _ON_ARWEAVE.fullmatch(text):
+        return _ARWEAVE + on_arweave[1] + _within(on_arweave[2])
     scheme = _SCHEME.match(text)
     if scheme is None:
         raise _Refused("relative address without a host")
@@ -186,6 +241,22 @@ def _shown(text: str, gateway: str, own: str | None) -> str:
         if is_private(host):
             raise _Refused("host on this machine or a private network")
     return f"{site}{'' if rest.startswith('/') else '/'}{_encoded(rest)}"
+
+
+def _data_url(text: str) -> str:
+    """Return the picture that a text contains, encoded anew."""
+    if len(text) > _MOST_IN_DATA:
+        raise _Refused(f"a picture of more than {_MOST_IN_DATA:,} characters")
+    match = _DATA.fullmatch(f"data:image/svg+xml,{quote(text)}" if text[0] == "<" else text)
+    if match is None or (kind := match[1].strip().lower()) not in IMAGE_TYPES:
+        raise _Refused("data: without a picture")
+    content = unquote_to_bytes(match[3])
+    if match[2].lower().endswith(";base64"):
+        try:
+            content = b64decode(content.translate(bytes.maketrans(b"-_", b"+/")) + b"==")
+        except ValueError:
+            raise _Refused("data: without a picture") from None
+    return f"data:{kind};base64,{b64encode(content).decode()}"
 
 
 def _check_characters(text: str) -> None:
@@ -220,10 +291,12 @@ def _host(host: str) -> str:
     try:
         if host.startswith("["):
             return f"[{IPv6Address(host[1:-1]).compressed}]"
+        if not host.isascii():
+            host = idna.encode(host, uts46=True).decode()
         labels = host.removesuffix(".").split(".")
         if _NUMBER.fullmatch(labels[-1]):
             return str(IPv4Address(host))
-    except AddressValueError:
+    except (AddressValueError, idna.IDNAError):
         raise _Refused("no valid host") from None
     if len(host) > _MOST_HOST_CHARACTERS or not all(map(_LABEL.fullmatch, labels)):
         raise _Refused("no valid host")

@@ -93,11 +93,12 @@ WEBHOOK_ID = uuid(
 )
 
 ADDRESS = text(
-    "the token's contract; the case of a `0x` address with 40 hex digits has no meaning",
+    "the token's contract; the case of hex digits after `0x` has no meaning",
     f"{RECORD}contractAddress",
 )
 CONTRACT = text(
-    "the contract in one spelling, to group by: `0x` addresses in lower case",
+    "the contract in one spelling, to group by: hex addresses in lower case, and without leading"
+    " zeros unless they have 40 digits",
     f"{RECORD}contractAddress",
 )
 COLLECTION = ours("name of the contract, or its short address", "table contracts")

@@ -16,18 +16,15 @@ from nftsync.errors import InputError
 from nftsync.text import quoted, without_controls
 
 #: Addresses of Ethereum have 40 digits. Those of Starknet, Aptos and Sui have up to 64, and their
-#: leading zeros mean nothing. Both patterns work in RE2 and `re`.
-HEX_ADDRESS = "^0[xX][0-9a-fA-F]{1,64}$"
-LEADING_ZEROS = "^0x0*([0-9a-f]+)$"
-#: Characters of an address whose zeros count.
-WHOLE_LENGTH = 42
-_HEX_ADDRESS = re.compile(HEX_ADDRESS)
+#: leading zeros mean nothing.
+_HEX_ADDRESS = re.compile("0[xX][0-9a-fA-F]{1,64}")
+_WITH_ZEROS = len("0x") + 40
 _LONGEST_WHOLE = 20
 
 
 def is_hex_address(address: str) -> bool:
     """Return whether an address is `0x` and 40 to 64 hex digits, whose case is only a checksum."""
-    return len(address) >= WHOLE_LENGTH and _HEX_ADDRESS.fullmatch(address) is not None
+    return len(address) >= _WITH_ZEROS and _HEX_ADDRESS.fullmatch(address) is not None
 
 
 def contract_key(address: str) -> str:
@@ -37,8 +34,7 @@ def contract_key(address: str) -> str:
     """
     if _HEX_ADDRESS.fullmatch(address) is None:
         return address
-    lower = address.lower()
-    return lower if len(lower) == WHOLE_LENGTH else re.sub(LEADING_ZEROS, r"0x\1", lower)
+    return address.lower() if len(address) == _WITH_ZEROS else hex(int(address, 16))
 
 
 def short_address(contract: str) -> str:
