@@ -28,6 +28,7 @@ from nftsync.notebooks.gallery_cards import (
     make_traits,
     select_rows,
     with_embedded,
+    with_other_fields,
 )
 from nftsync.notebooks.pages import markup, page, part, source
 from nftsync.provider.images import Images, WhichImages, image_sources
@@ -104,7 +105,7 @@ class Gallery:
         }
         return page(
             "gallery.html",
-            ("theme.css", "gallery.css"),
+            source("theme.css", "gallery.css"),
             "data:" if embedded else image_sources(self._rows.images),
             source("gallery_choice.js", "gallery.js"),
             title=self.title,
@@ -203,7 +204,7 @@ def gallery(
     if isinstance(holdings, pd.DataFrame):
         frame = holdings
     else:
-        frame = read_holdings(holdings, hidden=hidden)
+        frame = with_other_fields(read_holdings(holdings, hidden=hidden), holdings)
         if traits is None:
             with warnings.catch_warnings():  # a gallery without traits has no filters for them
                 warnings.simplefilter("ignore", NftsyncWarning)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from itertools import accumulate, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from nftsync import settings
+from nftsync.columnar.source import Store, reading
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.images import DEFAULT_GATEWAY, ImageAddress, Images
@@ -66,10 +68,10 @@ _TOO_MUCH = ImageAddress(None, "all pictures in metadata together are larger tha
 _MOST_TRAITS = 100
 
 
-def configured_images() -> Images:
+def configured_images(config: Path | None = None) -> Images:
     """Return the configured sources; if they are unusable, warn and use the defaults."""
     try:
-        configured = settings.load()
+        configured = settings.load(config=config)
         return Images(configured.ipfs_gateway, configured.base_url).checked()
     except (SettingsError, InputError) as error:
         # The gallery is useful even if some images are missing.
@@ -260,6 +262,13 @@ def _moment(value: Any) -> str | None:
         moment = value.astimezone(UTC) if has_zone else value
         value = f"{moment:%Y-%m-%d %H:%M:%S}{' UTC' if has_zone else ''}"
     return clean(value, 40)
+
+
+def with_other_fields(frame: pd.DataFrame, db: Store) -> pd.DataFrame:
+    """Add the column `extra` of tokens without an image, which may name a picture."""
+    with reading(db) as source:
+        query = "SELECT token_id, extra FROM tokens WHERE coalesce(trim(image), '') = ''"
+        return frame.assign(extra=frame["token_id"].map(dict(source.rows(query))))
 
 
 def addresses(frame: pd.DataFrame, images: Images) -> list[ImageAddress]:

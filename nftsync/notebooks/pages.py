@@ -15,17 +15,24 @@ if TYPE_CHECKING:
 
 
 def page(
-    template: str, styles: tuple[str, ...], images: str, script: str | None = None, **values: Any
+    template: str, style: str, images: str, *scripts: str, inline: bool = False, **values: Any
 ) -> str:
-    """Return a page that loads only images, and runs only `script`, or else any script in it."""
-    style = source(*styles)
-    own = [f"'{_hash(text)}'" if script else "'unsafe-inline'" for text in (script or "", style)]
+    """Return a page that loads only images, and runs only `scripts`.
+
+    Args:
+        template: a file beside this module.
+        style: its style sheet.
+        images: the sources of images.
+        *scripts: its scripts.
+        inline: allow elements with styles of their own, and further style sheets.
+        **values: further values for the template.
+    """
+    styles = "'unsafe-inline'" if inline else _hash(style)
     policy = (
-        f"default-src 'none'; script-src {own[0]}; style-src {own[1]};"
-        f" img-src {images}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))};"
+        f" style-src {styles}; img-src {images}; base-uri 'none'; form-action 'none'"
     )
-    marked = {"policy": policy, "style": style, "script": script or ""}
-    values |= {name: markup(text) for name, text in marked.items()}
+    values |= {"policy": markup(policy), "style": markup(style), "scripts": [*map(markup, scripts)]}
     return _environment().get_template(template).render(values)
 
 
@@ -48,7 +55,7 @@ def source(*names: str) -> str:
 
 
 def _hash(text: str) -> str:
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 @lru_cache

@@ -12,6 +12,7 @@ from nftsync.notebooks.gallery_cards import (
     make_cards,
     select_rows,
     with_embedded,
+    with_other_fields,
 )
 from nftsync.notebooks.pages import part
 from nftsync.text import counted
@@ -36,7 +37,7 @@ def picture_cards(holdings: pd.DataFrame, db: Path, most: int, *, embed: bool) -
     images = configured_images()._replace(provider=provider_address(db))
     newest = holdings.sort_values("held_since", ascending=False, kind="stable")
     nfts = newest.drop_duplicates("token_id")
-    rows = select_rows(nfts, images, hide_zero=False, pictures_first=True)
+    rows = select_rows(with_other_fields(nfts, db), images, hide_zero=False, pictures_first=True)
     columns = make_cards(rows, most)
     if embed:
         columns, _ = with_embedded(columns, images)

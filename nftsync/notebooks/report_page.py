@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 from nftsync import errors
 from nftsync.errors import InputError, NftsyncError
 from nftsync.notebooks.database import provider_address
+from nftsync.notebooks.gallery_cards import configured_images
 from nftsync.notebooks.jupyter import notebook_environment, require_notebook_extra, shipped
-from nftsync.notebooks.pages import markup, page
-from nftsync.provider.images import origin
+from nftsync.notebooks.pages import markup, page, part, source
+from nftsync.provider.images import image_sources
 from nftsync.terminal import progress_bar
 from nftsync.whole_files import whole_file
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def write_report(
@@ -52,14 +56,16 @@ def write_report(
     with notebook_environment(database, config, tell if embed else lambda _: None) as environment:
         values = {**parameters, "database": str(database)}
         body = _run(values, environment, tell)
-        provider = provider_address(database)
-    own = origin(provider) if provider else ""
+    images = configured_images(config)._replace(provider=provider_address(database))
     page_text = page(
         "report.html",
-        ("theme.css", "report.css"),
-        images="data:" if embed else f"data: https: {own}".strip(),
+        source("theme.css", "report.css"),
+        "data:" if embed else image_sources(images),
+        # In HTML, a control character is an error.
+        _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", get_plotlyjs()),
+        source("report.js"),
+        inline=True,
         title=str(parameters.get("title") or "NFT holdings"),
-        plotly=markup(get_plotlyjs()),
         body=markup(body),
     )
     with whole_file(target, replace=True) as partial:
@@ -104,5 +110,11 @@ def _run(
     for line in dict.fromkeys(printed.splitlines()):
         tell(line)
     # Leaves out printed lines, and progress bars, which are widgets.
-    pages = (output.get("data", {}).get("text/html", "") for output in outputs)
-    return "\n".join(filter(None, pages))
+    return "\n".join(filter(None, (_html(output.get("data", {})) for output in outputs)))
+
+
+def _html(data: Mapping[str, Any]) -> str:
+    """Return an output as HTML without scripts; the page's script draws charts."""
+    if (figure := data.get("application/vnd.plotly.v1+json")) is None:
+        return str(data.get("text/html", ""))
+    return part("chart", figure=figure, height=figure["layout"]["height"])

@@ -408,7 +408,7 @@ def test_an_empty_database_is_no_earlier_one(tmp_path):
 def test_spellings_of_an_address_become_one_with_their_names_and_entries(tmp_path: Path) -> None:
     path = unpacked("0.5.0-hidden", tmp_path / "nftsync.db")
     digits = "da" * 31
-    padded, plain, other = f"0x00{digits}", f"0x{digits}", f"0x000{digits}"
+    padded, plain, other = f"0x00{digits}", f"0x{digits}", f"0x0{digits}"
     with closing(sqlite3.connect(path)) as connection, connection:
         before = connection.execute("SELECT * FROM contracts ORDER BY contract").fetchall()
         number, indexed = connection.execute(
