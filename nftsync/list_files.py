@@ -184,8 +184,6 @@ def read_list_file(source: Path | Literal["-"], kind: str) -> ListFile:
 #: The first bytes of Excel's workbooks: the current format (zip), and the one before 2007.
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 _ADVICE = 'in Excel, save it as "CSV UTF-8 (Comma delimited)"'
-
-
 #: Bytes that are not text of Western languages in Windows-1252, but of others or damaged UTF-8.
 _NOT_WESTERN = re.compile(rb"[\x80-\xff]{3}|[\xc2-\xdf][\x80-\xbf]|[\x81\x8d\x8f\x90\x9d]")
 
@@ -201,17 +199,12 @@ def _decoded(content: bytes, file: str) -> str:
         text = error.object.decode("cp1252", "replace")
         number = len(_LINE_END.split(text[: error.start]))
         line = _LINE_END.split(text)[number - 1][:80]
+        problem = f"{file} is not UTF-8 text: in Windows-1252, line {number} would be {line!r}"
+        advice = f"{_ADVICE}, or convert it: iconv -f ENCODING -t UTF-8"
         if _NOT_WESTERN.search(content):
-            raise InputError(
-                f"{file} is not UTF-8 text: in Windows-1252, line {number} would be {line!r};"
-                f" {_ADVICE}, or convert it: iconv -f ENCODING -t UTF-8"
-            ) from None
-        warnings.warn(
-            f"{file} is not UTF-8, so it was read as Windows-1252: line {number} is {line!r}. If"
-            f" this is wrong, {_ADVICE}",
-            NftsyncWarning,
-            stacklevel=3,
-        )
+            raise InputError(f"{problem}; {advice}") from None
+        problem += f", and was read so. If this is wrong, {advice}"
+        warnings.warn(problem, NftsyncWarning, stacklevel=3)
     if "\0" in text:
         number = len(_LINE_END.split(text[: text.index("\0")]))
         raise InputError(f"{file} has a character with the code 0 in line {number}; {_ADVICE}")

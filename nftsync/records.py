@@ -61,7 +61,6 @@ _UUID = rf"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
 _ONE_UUID = re.compile(_UUID)
 #: Hex digits of any width, with separators of any kind.
 _RESEMBLES = re.compile(r"[\W_\da-fA-F]{32,60}")
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _UUIDS = re.compile(rf"(?:{_UUID},)*{_UUID}")
 
 
@@ -233,18 +232,15 @@ def normalize_uuid(value: str, kind: str) -> str:
         InputError: the text is not a UUID.
     """
     if not is_uuid(value):
-        shown = value if len(value) <= 80 else value[:77] + "..."
-        raise InputError(
-            f"{shown!r} is not a {kind}: expected a UUID of 8-4-4-4-12 hex digits"
-            f"{look_alike(value)}"
-        )
+        shown = repr(value if len(value) <= 80 else value[:77] + "...") + look_alike(value)
+        raise InputError(f"{shown} is not a {kind}: expected a UUID of 8-4-4-4-12 hex digits")
     return value.lower()
 
 
 def look_alike(text: str) -> str:
-    """Return the end of a message that names a character of what only resembles a UUID, or ""."""
-    odd = _NOT_ASCII.search(text)
+    """Return a remark on the first odd character of what only resembles a UUID, or ""."""
+    odd = re.search(r"[^\x00-\x7f]", text)
     if not (odd and _RESEMBLES.fullmatch(unicodedata.normalize("NFKC", text[:80]))):
         return ""
-    name = unicodedata.name(odd[0], "without a name")
-    return f"; character {odd.start() + 1} is U+{ord(odd[0]):04X} ({name})"
+    name = unicodedata.name(odd[0], "no name")
+    return f" (character {odd.start() + 1} is U+{ord(odd[0]):04X}, {name})"

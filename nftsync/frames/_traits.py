@@ -43,7 +43,7 @@ def traits_of(extra: str) -> Iterator[Trait]:
     try:
         metadata = _object.decode(_json(_object.decode(extra).get("metadata", b"{}")))
         fields = (_json(metadata[name]) for name in _FIELDS if name in metadata)
-        for trait_type, raw in _pairs(next((x for x in fields if len(x) > 2), b"")):
+        for trait_type, raw in _pairs(next((x for x in fields if len(x) > 2), b"[]")):
             if (value := _scalar(raw)) is not None:
                 yield trait_type, value
     except (msgspec.DecodeError, RecursionError):
@@ -59,13 +59,12 @@ def _json(raw: msgspec.Raw | bytes) -> bytes:
 
 
 def _pairs(attributes: bytes) -> Iterator[tuple[str | None, msgspec.Raw]]:
+    items: Iterable[tuple[str | None, msgspec.Raw]]
     if attributes.startswith(b"{"):
         named = _object.decode(attributes)
-        if "files" in named:  # the media of Metaplex
-            return
-        items: Iterable[tuple[str | None, msgspec.Raw]] = named.items()
+        items = () if "files" in named else named.items()  # the media of Metaplex
     else:
-        items = ((None, one) for one in (_objects.decode(attributes) if attributes else ()))
+        items = ((None, one) for one in _objects.decode(attributes))
     for name, value in items:
         if bytes(value).startswith(b"{"):
             fields = _object.decode(value)

@@ -147,11 +147,10 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
     columns["editions"] = [None if text == "0" else text for text in totals]
     columns["held"] = _map_column(_moment, frame, "held_since")
     checked = addresses(frame, images)
-    sizes = accumulate(len(url) if url and url.startswith("data:") else 0 for url, _ in checked)
-    checked = [
-        one if size <= _MOST_IN_PAGE or one.url is None else _TOO_MUCH
-        for one, size in zip(checked, sizes, strict=True)
-    ]
+    inline = [len(url or "") * (url or "").startswith("data:") for url, _ in checked]
+    for place, size in enumerate(accumulate(inline)):
+        if inline[place] and size > _MOST_IN_PAGE:
+            checked[place] = _TOO_MUCH
     columns["image"] = [address.url for address in checked]
     columns["problem"] = [address.problem for address in checked]
     columns["token"] = [token or "" for token in columns["token"]]

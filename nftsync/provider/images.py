@@ -16,8 +16,9 @@ Source: provider's document, section TokenMetadata (which does not define the fo
 from __future__ import annotations
 
 import re
-from base64 import b64decode, b64encode
+from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from ipaddress import (
     AddressValueError,
@@ -28,7 +29,7 @@ from ipaddress import (
     ip_network,
 )
 from typing import Final, Literal, NamedTuple, TypeAlias
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 import idna
 import msgspec
@@ -174,19 +175,15 @@ class Images(NamedTuple):
             number: the on-chain token id, which replaces `{id}` (ERC-1155).
             extra: other fields, as JSON; blank: none.
         """
-        digits = ""
+        digits = "{id}"
         if _TOKEN_NUMBER.fullmatch(number):
             digits = f"{int(number, 16 if number[1:2] in {'x', 'X'} else 10):064x}"
         metadata = msgspec.json.decode(extra).get("metadata") if extra else None
         fields = metadata if isinstance(metadata, dict) else {}
         texts = [image, *map(fields.get, _OTHER_FIELDS)]
-        checked = (
-            self.at(text.replace("{id}", digits) if digits else text)
-            for text in texts
-            if isinstance(text, str) and text.strip()
-        )
-        first = next(checked, ImageAddress(None, None))
-        return first if first.url else next((one for one in checked if one.url), first)
+        filled = (text for text in texts if isinstance(text, str) and text.strip())
+        checked = (self.at(text.replace("{id}", digits)) for text in filled)
+        return min(checked, key=lambda one: one.url is None, default=ImageAddress(None, None))
 
     def at(self, text: str) -> ImageAddress:
         """Check an image's address."""
@@ -216,7 +213,7 @@ def image_sources(images: Images) -> str:
 
 
 def _shown(text: str, gateway: str, own: str | None) -> str:
-    if text.startswith("<") or text[:5].lower() == "data:":
+    if text.startswith(("<svg", "<?xml")) or text[:5].lower() == "data:":
         return _data_url(text)
     _check_characters(text)
     if "{id}" in text:
@@ -247,15 +244,17 @@ def _data_url(text: str) -> str:
     """Return the picture that a text contains, encoded anew."""
     if len(text) > _MOST_IN_DATA:
         raise _Refused(f"a picture of more than {_MOST_IN_DATA:,} characters")
-    match = _DATA.fullmatch(f"data:image/svg+xml,{quote(text)}" if text[0] == "<" else text)
-    if match is None or (kind := match[1].strip().lower()) not in IMAGE_TYPES:
+    kind, content = "image/svg+xml" if text[0] == "<" else "", text.encode("utf-8", "replace")
+    if match := _DATA.fullmatch(text):
+        kind, content = (
+            match[1].strip().lower(),
+            unquote_to_bytes(match[3].encode("utf-8", "replace")),
+        )
+        if match[2].replace(" ", "").lower().endswith(";base64"):
+            with suppress(ValueError):  # a browser says that it is damaged
+                content = urlsafe_b64decode(content + b"==")
+    if kind not in IMAGE_TYPES or not content:
         raise _Refused("data: without a picture")
-    content = unquote_to_bytes(match[3])
-    if match[2].lower().endswith(";base64"):
-        try:
-            content = b64decode(content.translate(bytes.maketrans(b"-_", b"+/")) + b"==")
-        except ValueError:
-            raise _Refused("data: without a picture") from None
     return f"data:{kind};base64,{b64encode(content).decode()}"
 
 

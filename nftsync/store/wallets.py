@@ -310,20 +310,15 @@ def ids_named(names: Sequence[str], labelled: Callable[[], Labelled]) -> list[st
 
 
 def _wrong(name: str, ids: list[str], labels: list[str]) -> str:
-    shown = quoted(name)
+    shown = quoted(name) + look_alike(name)
     if ids:
         more = len(ids) - _LISTED
         listed = ", ".join(ids[:_LISTED]) + f" and {more:,} more" * (more > 0)
         return f"{len(ids):,} wallets are called {shown}; name one by its id: {listed}"
     by_folded = {label.casefold(): label for label in labels}
     near = [by_folded[key] for key in get_close_matches(name.casefold(), by_folded, n=3)]
-    return (
-        f"{shown} is neither a wallet id (a UUID) nor the label of a wallet{look_alike(name)}; "
-        + (
-            f"similar: {', '.join(map(repr, near))}"
-            if near
-            else "to list wallets: `nftsync wallets`"
-        )
+    return f"{shown} is neither a wallet id (a UUID) nor the label of a wallet; " + (
+        f"similar: {', '.join(map(repr, near))}" if near else "to list wallets: `nftsync wallets`"
     )
 
 

@@ -145,3 +145,59 @@ def test_no_traits_at_all_is_a_warning(build: Builder) -> None:
     build.token(2)
     with pytest.warns(NftsyncWarning, match="no traits: the metadata of 2 tokens has no"):
         assert frames.traits(build.path).empty
+
+
+#: The same two traits as each standard writes them.
+_HAT, _LEVEL = ("Hat", "Red"), ("Level", "7")
+_FORMS: dict[str, Any] = {
+    "ERC-721": {
+        "attributes": [{"trait_type": "Hat", "value": "Red"}, {"trait_type": "Level", "value": 7}]
+    },
+    "TZIP-21": {
+        "attributes": [
+            {"name": "Hat", "value": "Red"},
+            {"name": "Level", "value": "7", "type": "integer"},
+        ]
+    },
+    "Metaplex": {
+        "attributes": [
+            {"trait_type": "Hat", "value": "Red"},
+            {"trait_type": "Level", "value": "7"},
+        ],
+        "properties": {"files": [{"uri": "a"}], "category": "image", "creators": []},
+    },
+    "ERC-1155": {
+        "properties": {
+            "Hat": "Red",
+            "Level": {"name": "Level", "value": 7, "css": {}},
+            "array": {"value": [1]},
+        }
+    },
+    "ERC-1155 with keys": {
+        "attributes": None,
+        "properties": {"Hat": {"value": "Red"}, "Level": {"value": 7}},
+    },
+    "OpenSea": {
+        "traits": [{"trait_type": "Hat", "value": "Red"}, {"trait_type": "Level", "value": 7}]
+    },
+    "an object": {"attributes": {"Hat": "Red", "Level": 7}},
+}
+
+
+@pytest.mark.parametrize("form", _FORMS)
+def test_traits_come_in_the_forms_of_each_standard_and_as_text(form: str, build: Builder) -> None:
+    metadata = _FORMS[form]
+    texts = {name: json.dumps(value) for name, value in metadata.items()}
+    forms = (metadata, texts, json.dumps(metadata, indent=1))
+    for number, one in enumerate(forms, start=1):
+        build.token(number, contract_address="KT1", extra=json.dumps({"metadata": one}))
+    rows = rows_of(frames.traits(build.path), ["token_id", "trait_type", "value", "tokens"])
+    assert [tuple(row.values()) for row in rows] == [
+        (token_id(number), *trait, 3) for number in (1, 2, 3) for trait in (_HAT, _LEVEL)
+    ]
+
+
+def test_metadata_without_traits_has_none() -> None:
+    metaplex = {"attributes": [], "properties": {"files": [], "category": "image"}}
+    for metadata in (metaplex, "[" * 100_000, {"attributes": "[" * 100_000}, "text", [1], None):
+        assert list(traits_of(json.dumps({"metadata": metadata}))) == []

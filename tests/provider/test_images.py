@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64encode
 from contextlib import suppress
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError
-from nftsync.provider.images import DEFAULT_GATEWAY, image_address, origin
+from nftsync.provider.images import DEFAULT_GATEWAY, Images, image_address, origin
 
 V0 = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 V1 = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
+OTHERS = ("displayUri", "artifactUri", "thumbnailUri", "image_url", "image_data")
+BASE36 = f"k51qzi5uqu5d{'a' * 50}"
+ARWEAVE = "Zq-_" * 10 + "Zq8"
+SVG = "<svg xmlns='http://www.w3.org/2000/svg'><path fill='#f00' d='M0 0'/></svg>"
+SVGS = (
+    *(SVG, f"data:image/svg+xml;utf8,{SVG}", f"data:image/svg+xml,{quote(SVG)}"),
+    f"data:image/svg+xml;charset=utf-8;base64,{b64encode(SVG.encode()).decode().rstrip('=')}",
+)
 PROVIDER = "http://127.0.0.1:8788/api"
 
 #: Parts of addresses, and characters that break parsers.
@@ -49,6 +59,10 @@ def test_any_text_gives_a_safe_url_or_a_problem(text):
         assert problem
         assert len(problem) < 80
         assert problem.isprintable()
+        return
+    if url.startswith("data:"):
+        assert re.fullmatch("data:image/[a-z+]+;base64,[A-Za-z0-9+/]+=*", url)
+        assert image_address(url) == (url, None)
         return
     assert re.fullmatch(r"[A-Za-z0-9\-._~!$&()*+,;=:@/?#\[\]%]+", url)
     parts = urlsplit(url)
@@ -85,6 +99,16 @@ def test_any_text_gives_a_safe_url_or_a_problem(text):
         (V0, f"{DEFAULT_GATEWAY}{V0}"),
         (f"{V1}/image.png", f"{DEFAULT_GATEWAY}{V1}/image.png"),
         (f"/ipfs/{V0}", f"{DEFAULT_GATEWAY}{V0}"),
+        *((text, f"{DEFAULT_GATEWAY}{V1}") for text in (V1.upper(), f"IPFS://IPFS/{V1.title()}")),
+        (f"ipfs://{BASE36.upper()}/A.png", f"{DEFAULT_GATEWAY}{BASE36}/A.png"),
+        (f"ar://{ARWEAVE}", f"https://arweave.net/{ARWEAVE}"),
+        (f"AR://{ARWEAVE}/1 #2.png", f"https://arweave.net/{ARWEAVE}/1%20%232.png"),
+        ("https://Bücher.example/ü", "https://xn--bcher-kva.example/%C3%BC"),
+        ("https://a。example:8443/", "https://a.example:8443/"),
+        ("https://日本.例え/x", "https://xn--wgv71a.xn--r8jz45g/x"),
+        *((text, f"data:image/svg+xml;base64,{b64encode(SVG.encode()).decode()}") for text in SVGS),
+        ("data:image/png;base64,_-8", "data:image/png;base64,/+8="),
+        ("DATA: image/GIF ;charset=x; BASE64,R0lG OD lh", "data:image/gif;base64,R0lGODlh"),
         ("http://127.0.0.1:8788/x.svg", "http://127.0.0.1:8788/x.svg"),
     ],
 )
@@ -101,7 +125,13 @@ NOT_SHOWN = {
     ],
     "relative address without a host": ["image.png", "//a.example/b", f"/ipfs/{V0[:-1]}"],
     "javascript: is not allowed": ["JavaScript:alert(1)"],
-    "data: is not allowed": ["data:image/png;base64,AA"],
+    "data: without a picture": [
+        *("data:text/html,<script>", "data:,x", "data:image/png", "data:image/png;base64,"),
+        *("data:image/svg,<svg/>", "data:application/pdf;base64,AA"),
+    ],
+    "a picture of more than 200,000 characters": [f"data:image/png,{'x' * 200_000}"],
+    "{id} without an on-chain token id": ["https://a.example/{id}.png", f"ipfs://{V0}/{{id}}"],
+    "ar: is not allowed": [f"ar://{'a' * 42}", "ar://../x"],
     "file: is not allowed": ["file:///etc/passwd"],
     "a" * 20 + "…: is not allowed": ["a" * 30 + ":x"],
     "ipfs: without a valid content id": ["ipfs://not-a-cid/x"],
@@ -122,6 +152,12 @@ NOT_SHOWN = {
         *["https://[2002:7f00:1::]/", "https://[64:ff9b::a01:203]/", "https://[::127.0.0.1]/x"],
         *["https://[::7f00:1]/x", "https://[::ffff:0:10.0.0.1]/x", "https://[fec0::1]/x"],
         *["https://[feff::1]/x", "https://[64:ff9b:1::7f00:1]/x", "https://localhost/x"],
+        *[
+            "https://１２７.０.０.１/",
+            "https://ⓛocalhost/",
+            "https://nas。local/",
+            "https://10。1.2.3/",
+        ],
         *["https://LOCALHOST.:9/", "https://a.localhost/", "https://router/", "https://nas.local/"],
         *["https://vault.internal/", "https://x.home.arpa./", "https://home.arpa/x"],
         *["https://HOME.ARPA./x", "https://api.default.svc/x", "https://wiki.corp/x"],
@@ -131,7 +167,7 @@ NOT_SHOWN = {
     "no host": ["https:a.example", "https:///a.example"],
     "contains a user name or password": ["https://a:b@c.example/"],
     "no valid host": [
-        *("https://a..example/", "https://ä.example/", "https://a%2eexample/", "https://127.1/"),
+        *("https://a..example/", "https://a／b.example/", "https://a%2eexample/", "https://127.1/"),
         *("https://0x7f000001/", "https://[fe80::1%25eth0]/", "https://[::1"),
         "https://" + "a" * 64 + ".example/",
     ],
@@ -157,3 +193,37 @@ def test_gateway_and_provider_are_written_as_browsers_write_them():
             image_address(V0, ipfs_gateway=url)
         with pytest.raises(InputError, match="cannot be used"):
             origin(url)
+
+
+IMAGES = Images(DEFAULT_GATEWAY, None)
+
+
+@pytest.mark.parametrize(
+    ("number", "digits"),
+    [("188", "bc"), ("0xBC", "bc"), ("0", "0"), ("007", "7"), (str(2**256 - 1), "f" * 64)],
+)
+def test_a_tokens_number_takes_the_place_of_id_in_64_digits(number, digits):
+    for template in ("https://a.example/{id}.json", f"ipfs://{V0}/{{id}}"):
+        expected = image_address(template.replace("{id}", digits.rjust(64, "0")))
+        assert IMAGES.of_token(template, number, "") == expected
+    assert IMAGES.of_token("", number, '{"metadata":{"image_url":"https://a.example/{id}"}}').url
+
+
+def test_other_numbers_leave_the_image_out():
+    for number in ("", "-1", "1.5", "x", "0x", "１", "9" * 79, "0x" + "f" * 65):
+        found = IMAGES.of_token("https://a.example/{id}", number, "")
+        assert found == (None, "{id} without an on-chain token id")
+
+
+@given(st.dictionaries(st.sampled_from(OTHERS), st.sampled_from([None, 1, [], " ", "x", "ok"])))
+def test_the_first_usable_of_other_fields_shows_what_has_no_image(fields):
+    found = {
+        name: f"https://{name.lower()}.example/" if x == "ok" else x for name, x in fields.items()
+    }
+    extra = json.dumps({"metadata": found, "other": 1})
+    usable = [f"https://{name.lower()}.example/" for name in OTHERS if fields.get(name) == "ok"]
+    for image in ("", "x"):
+        assert IMAGES.of_token(image, "", extra).url == (usable[0] if usable else None)
+    assert IMAGES.of_token("https://a.example/", "", extra).url == "https://a.example/"
+    for unusable in ("{}", '{"metadata":null}', '{"metadata":"x"}', '{"metadata":[]}'):
+        assert IMAGES.of_token("", "", unusable) == (None, None)

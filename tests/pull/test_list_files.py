@@ -178,7 +178,9 @@ def test_windows_1252_is_read_with_a_note_that_shows_its_first_line(tmp_path: Pa
     path = tmp_path / "w.csv"
     for label in ("Köln", "Müller & Söhne {0}", "Société – “Été” 50 €", "Ñandú"):
         path.write_bytes(f"wallet_id;label\r\n{A};{label}".encode("cp1252"))
-        with pytest.warns(NftsyncWarning, match=re.escape(f"line 2 is {f'{A};{label}'!r}")):
+        with pytest.warns(
+            NftsyncWarning, match=re.escape(f"line 2 would be {f'{A};{label}'!r}, and was read so")
+        ):
             assert read_wallets_file(path) == [WalletLine(A, label)]
 
 
