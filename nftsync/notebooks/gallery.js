@@ -88,7 +88,7 @@
     image.setAttribute("decoding", "async");
     image.setAttribute("referrerpolicy", "no-referrer");
     image.addEventListener("error", () => {
-      const reason = data.embedded ? "damaged image"
+      const reason = data.embedded || url.startsWith("data:") ? "damaged image"
         : navigator.onLine ? `no image from ${hostOf(url)}` : "you are offline";
       image.replaceWith(notice(nft, "Image did not load", reason));
     });

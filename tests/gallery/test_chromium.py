@@ -175,11 +175,14 @@ def test_images_load_or_say_why_not(saved, record, provider):
         "blank": (" ", "No image"),
         "gone": ("https://images.invalid/x.png", f"{failed} images.invalid"),
         "ipfs": (f"ipfs://{CID}/a b.png", f"{failed} ipfs.io"),
+        "on the chain": (PICTURES["scripted.svg"], ""),
+        "data": (f"data:image/svg+xml;utf8,{PICTURES['good.svg']}", ""),
+        "damaged": ("data:image/png;base64,AAAA", "Image did not load damaged image"),
     }
     rows = [{"name": name, "image": image} for name, (image, _) in images.items()]
     page = saved(nftsync.gallery(frame(rows), base_url=provider.url))
     page.evaluate("document.querySelectorAll('img').forEach((image) => image.loading = 'eager')")
-    expect(page.locator(".missing")).to_have_count(8)
+    expect(page.locator(".missing")).to_have_count(9)
     said = [" ".join(text.split()) for text in page.locator(".picture").all_inner_texts()]
     assert dict(zip(names(page), said, strict=True)) == {
         name: text for name, (_, text) in images.items()
@@ -189,8 +192,8 @@ def test_images_load_or_say_why_not(saved, record, provider):
     assert asked == ["good.svg", "missing.png", "page.png", "scripted.svg"]
     assert f"https://ipfs.io/ipfs/{CID}/a%20b.png" in record.requests
     assert all("referer" not in seen.headers for seen in provider.requests())
-    assert page.locator("img").count() == 2
-    assert page.locator('img[referrerpolicy="no-referrer"][decoding="async"]').count() == 2
+    assert page.locator("img").count() == 4
+    assert page.locator('img[referrerpolicy="no-referrer"][decoding="async"]').count() == 4
 
 
 def test_a_page_with_embedded_images_shows_them_and_requests_nothing(

@@ -70,6 +70,38 @@ def test_images_of_strangers_can_be_turned_off(images, policy, shown):
         assert "stranger.example" not in gallery.html
 
 
+def test_pictures_in_metadata_are_bounded_together():
+    """Beyond 20 MB, a card says why its picture is missing; other images stay."""
+    pictures = [f"<svg><!--{number}{'x' * 149_000}--></svg>" for number in range(110)]
+    rows = [{"image": image} for image in [*pictures, "https://a.example/", pictures[0]]]
+    gallery = nftsync.gallery(frame(rows), pictures_first=False)
+    inline = [url for url in column(gallery, "image") if url and url.startswith("data:")]
+    assert 19_000_000 < sum(map(len, inline)) <= 20_000_000
+    assert column(gallery, "image")[-2:] == ["https://a.example/", None]
+    problem = "all pictures in metadata together are larger than 20 MB"
+    assert column(gallery, "problem")[-1] == problem
+
+
+def test_a_database_shows_other_fields_where_the_image_is_missing(tmp_path):
+    build = Builder(tmp_path / "nftsync.db")
+    build.wallet(1)
+    fields = {"thumbnailUri": f"ipfs://{CID}", "image_url": "https://a.example/{id}"}
+    metadata = [fields, {"image_data": "<svg/>"}, {"image_url": "https://a.example/{id}"}, {}]
+    for number, extra in enumerate(metadata, start=1):
+        build.token(number, extra=json.dumps({"metadata": extra}), blockchain_token_id="188")
+        build.balance(1, number, "1")
+    path = build.close()
+    expected = [
+        f"https://ipfs.io/ipfs/{CID}",
+        "data:image/svg+xml;base64,PHN2Zy8+",
+        f"https://a.example/{188:064x}",
+        None,
+    ]
+    assert column(nftsync.gallery(path), "image") == expected
+    held = frames.holdings(path).merge(frames.tokens(path)[["token_id", "extra"]], on="token_id")
+    assert column(nftsync.gallery(held), "image") == expected
+
+
 def test_amounts_are_exact_whatever_the_column_is():
     exact = [str(2**256 - 1), "12", "1", None]
     ids = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
@@ -199,7 +231,7 @@ def test_the_policy_names_the_script_and_the_style_that_are_there():
     ]
     assert (
         f"default-src 'none'; script-src '{hashes[0]}'; style-src '{hashes[1]}'; "
-        "img-src https: http://127.0.0.1:8788; base-uri 'none'; form-action 'none'"
+        "img-src https: data: http://127.0.0.1:8788; base-uri 'none'; form-action 'none'"
     ) in html
     assert "innerHTML" not in html
     assert "http:" not in html.replace("http://127.0.0.1:8788", "").replace("http-equiv", "")

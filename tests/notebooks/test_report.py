@@ -1,19 +1,24 @@
 """The command `report`: its page, on a screen and on paper, and its errors."""
 
+import json
 import re
 import stat
+from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from nftsync import frames
 from nftsync.cli import main
 from nftsync.notebooks.report import Report
 from tests.kit.browser import PATIENCE, Record, open_chromium
+from tests.kit.database import Builder
+from tests.kit.provider import Provider, reply
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import made_once
 from tests.notebooks.worlds import columns_of, texts_of
@@ -177,18 +182,23 @@ def test_a_failure_keeps_the_earlier_page_and_says_what_is_missing(
 
 
 @pytest.fixture(scope="module")
-def view(page: Path) -> Iterator[Page]:
+def browser() -> Iterator[Browser]:
+    with open_chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def view(page: Path, browser: Browser) -> Iterator[Page]:
     """The page in a browser without a network, which may neither complain nor ask for anything."""
-    with open_chromium() as browser:
-        context = browser.new_context(offline=True, color_scheme="dark")
-        context.set_default_timeout(PATIENCE)
-        record, view = Record(context), context.new_page()
-        view.goto(page.as_uri())
-        view.wait_for_selector(".js-plotly-plot .gtitle")
-        yield view
-        assert record.messages == []
-        asked = [url for url in record.requests if not url.startswith(("file:", "data:", "blob:"))]
-        assert asked == []
+    context = browser.new_context(offline=True, color_scheme="dark")
+    context.set_default_timeout(PATIENCE)
+    record, view = Record(context), context.new_page()
+    view.goto(page.as_uri())
+    view.wait_for_selector(".js-plotly-plot .gtitle")
+    yield view
+    assert record.messages == []
+    asked = [url for url in record.requests if not url.startswith(("file:", "data:", "blob:"))]
+    assert asked == []
 
 
 def test_on_a_phone_pictures_are_there_and_wide_tables_scroll_in_their_boxes(view: Page) -> None:
@@ -222,3 +232,75 @@ def test_on_paper_charts_fit_and_the_first_and_the_last_page_are_well_filled(vie
     assert 3 <= pages <= 5
     view.evaluate("layOut(false)")
     view.emulate_media(media="screen")
+
+
+# Of strangers ---------------------------------------------------------------------------------
+
+_RUN = "document.title='ran'"
+_SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><rect width="4" height="4"/>'
+_CID = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Page]:
+    """A report on hostile NFTs, with a gateway on plain http, in a browser."""
+    folder = tmp_path_factory.mktemp("hostile")
+    script = f"</script><script>{_RUN}</script><img src=x onerror={_RUN!r}>"
+    build = Builder(folder / "nftsync.db")
+    build.wallet(1, label=script, synced_at="2026-01-01T00:00:00.000000Z", status="ok")
+    pictures = {
+        "image": [f"ipfs://{_CID}/good.svg", f"ipfs://{_CID}/gone.svg", f"{_SVG}{script}</svg>"],
+        "extra": [json.dumps({"metadata": {"artifactUri": f"ipfs://{_CID}/good.svg"}})],
+    }
+    number = 0
+    for column, texts in pictures.items():
+        for text in texts:
+            number += 1
+            names = {"name": f"{number} {script}", "contract_address": script}
+            build.token(number, **names, **{column: text})
+            build.balance(1, number, "1")
+            build.change(1, number, None, "1", 1)
+    path = build.close()
+    with Provider() as gateway, pytest.MonkeyPatch.context() as patch:
+        good = reply(f"{_SVG}</svg>".encode(), content_type="image/svg+xml")
+        gateway.on(f"/ipfs/{_CID}/good.svg", good)
+        patch.setenv("NFTSYNC_IPFS_GATEWAY", f"{gateway.url}/ipfs/")
+        with pytest.raises(SystemExit) as ended:
+            main(["report", str(folder / "report.html"), "-d", str(path), "--title", script])
+        assert ended.value.code == 0
+        context = browser.new_context()
+        context.set_default_timeout(PATIENCE)
+        record, view = Record(context), context.new_page()
+        view.goto((folder / "report.html").as_uri())
+        view.wait_for_selector(".js-plotly-plot .gtitle")
+        yield view
+        assert record.dialogs == []
+        assert not [text for _, text, _ in record.messages if "Content Security Policy" in text]
+
+
+def test_pictures_of_a_gateway_on_plain_http_and_of_metadata_are_shown(hostile: Page) -> None:
+    wait_until(lambda: hostile.locator(".nftsync-pictures img").count() == 3)
+    wait_until(lambda: hostile.evaluate("[...document.images].every((x) => x.naturalWidth > 0)"))
+    assert hostile.get_by_text("The picture did not load.").count() == 4  # behind pictures, too
+    policy = hostile.locator("meta[http-equiv]").get_attribute("content") or ""
+    assert re.search(r"img-src https: data: http://127\.0\.0\.1:\d+;", policy)
+
+
+def test_a_report_runs_only_the_scripts_that_its_policy_names(hostile: Page) -> None:
+    assert hostile.title().startswith("</script><script>")
+    policy = hostile.locator("meta[http-equiv]").get_attribute("content") or ""
+    scripts = hostile.locator("script:not([type])").all_text_contents()
+    digests = [b64encode(sha256(text.encode()).digest()).decode() for text in scripts]
+    hashes = [f"'sha256-{digest}'" for digest in digests]
+    assert policy.partition("script-src ")[2].partition(";")[0] == " ".join(hashes)
+    handlers = "[...document.querySelectorAll('*')].flatMap((e) => e.getAttributeNames())"
+    assert not [name for name in hostile.evaluate(handlers) if name.startswith("on")]
+    attack = f"document.body.insertAdjacentHTML('beforeend', `<img src='x:' onerror={_RUN!r}>`)"
+    hostile.evaluate(attack)
+    hostile.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    assert not hostile.title().startswith("ran")
+
+
+def test_a_report_has_no_character_that_html_forbids(page: Path) -> None:
+    forbidden = "[\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]"
+    assert re.findall(forbidden, page.read_text(encoding="utf-8")) == []
