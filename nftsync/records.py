@@ -37,7 +37,18 @@ CONTENT_COLUMNS = (
 NAME = CONTENT_COLUMNS.index("name")
 METADATA = slice(NAME, CONTENT_COLUMNS.index("extra"))
 
-#: A token's content: a value per column of CONTENT_COLUMNS; None if the response lacks it.
+
+def _path(column: str) -> str:
+    first, *rest = column.split("_")
+    place = "metadata." if column in CONTENT_COLUMNS[METADATA] else ""
+    return place + first + "".join(word.capitalize() for word in rest)
+
+
+#: The provider's field of each column, as settings and messages name it: `metadata.editionId`.
+FIELD_PATHS = {column: _path(column) for column in CONTENT_COLUMNS[:-1]}
+
+#: A token's content: a value per column of CONTENT_COLUMNS; None if the response lacks it. If parts
+#: of the record are unreadable, one more value follows: a JSON object of their paths and reasons.
 Content: TypeAlias = tuple[str | int | None, ...]
 
 #: An entry of a wallet's list: token id, amount as sent, and the content, if sent.
@@ -99,6 +110,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         started_at: when that request was sent, in the stored form.
         error: why the read is `failed` or `incomplete`.
         webhook_id: a webhook that caused it.
+        volatile: the setting `volatile_fields`.
         provider_down: see `ReadError`, like `passing`.
         status: HTTP status of a failed read, if there was a response.
     """
@@ -109,6 +121,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: str | None = None
     effort: Effort = msgspec.field(default_factory=Effort)
     webhook_id: str | None = None
+    volatile: list[str] = []
     provider_down: bool = False
     passing: bool = False
     status: int | None = None

@@ -147,18 +147,33 @@ def header_problem(name: str, value: str) -> Literal["name", "value"] | None:
 DEEPEST_JSON = 200
 # The closing quote is optional: otherwise an unterminated string would be searched again from each
 # of its quotes, in quadratic time.
-_NO_BRACKET = re.compile(rb'(?s)"(?:[^"\\]++|\\.)*+"?|[^\[\]{}]')
+_BRACKET = re.compile(rb'(?s)"(?:[^"\\]++|\\.)*+"?|[\[\]{}]')
 
 
 def nests_too_deeply(document: bytes) -> bool:
     """Return whether a document nests deeper than `DEEPEST_JSON`."""
-    if document.count(b"{") + document.count(b"[") <= DEEPEST_JSON:
-        return False
-    depth = deepest = 0
-    for byte in _NO_BRACKET.sub(b"", document):
-        depth += 1 if byte in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest > DEEPEST_JSON
+    return cut_deep(document, DEEPEST_JSON, b"") != document
+
+
+def cut_deep(document: bytes, deepest: int, instead: bytes) -> bytes:
+    """Return a document with `instead` for each array or object deeper than `deepest` levels."""
+    if document.count(b"{") + document.count(b"[") <= deepest:
+        return document
+    depth = end = 0
+    parts: list[bytes] = []
+    for match in _BRACKET.finditer(document):
+        if match[0] in {b"[", b"{"}:
+            depth += 1
+            if depth == deepest + 1:
+                parts.append(document[end : match.start()])
+        elif match[0] in {b"]", b"}"}:
+            if depth == deepest + 1:
+                parts.append(instead)
+                end = match.end()
+            depth -= 1
+    if depth <= deepest:  # otherwise the document is cut short
+        parts.append(document[end:])
+    return b"".join(parts)
 
 
 def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:

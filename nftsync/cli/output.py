@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from nftsync.errors import NftsyncWarning
-from nftsync.text import escaped_json, visible
+from nftsync.text import counted, escaped_json, visible
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from nftsync.pull.result import SyncResult
     from nftsync.replay.config import ReplayResult
+    from nftsync.store.faults import Unreadable
     from nftsync.store.mirror import Mirror
 
 
@@ -167,3 +168,11 @@ def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
             click.echo(lead + b"\n" + b",\n".join(lines), nl=False)
             lead = b","
     click.echo(b"[]" if lead == b"[" else b"\n]")
+
+
+def unreadable_shown(parts: Sequence[Unreadable]) -> str:
+    """Return the number of tokens with unreadable parts, and the first parts."""
+    count = counted(len({part.token_id for part in parts}), "token")
+    shown = "; ".join(f"{x.token_id}: {x.field}: {x.reason}" for x in parts[:3])
+    more = "; …. List: frames.quality" if len(parts) > 3 else ""
+    return one_line(f"{count} with unreadable fields, whose known values stay: {shown}{more}")

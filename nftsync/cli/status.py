@@ -19,6 +19,7 @@ from nftsync.cli.output import (
     print_json,
     say,
     say_truncated,
+    unreadable_shown,
     utc_times,
     wallet_name,
     wrapped,
@@ -124,6 +125,8 @@ def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
         )
     if report.rule_problems:
         lines["rules"] = "; ".join(f"{name}: {why}" for name, why in report.rule_problems.items())
+    if report.unreadable:
+        lines["unreadable"] = unreadable_shown(report.unreadable)
     if report.removals_held.since is not None:
         lines["removals"] = f"{report.removals_held} held for review: nftsync removals"
     if (size := log_bytes(Path(report.database))) >= LONG_LOG:

@@ -14,6 +14,7 @@ from nftsync.cli.output import (
     print_result,
     rerun,
     say,
+    unreadable_shown,
     utc_times,
     wallet_name,
 )
@@ -82,6 +83,8 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
     print_result(result, as_json=as_json)
     failed = [failure.wallet_id for failure in result.failures]
     say_failures(result, labels_and_statuses(settings.database, failed) if failed else {})
+    if result.unreadable:
+        say(f"nftsync: {unreadable_shown(result.unreadable)}")
     with reading(settings.database) as connection:
         warning = ahead_of(connection, now())
         unknown = note_unknown(connection, file_entries(connection)) if settings.hidden_file else ""

@@ -20,21 +20,17 @@ from nftsync.columnar.source import EDITIONS, Numbers, Store, positions, reading
 from nftsync.columnar.tokens import CONTRACT_COLUMNS, Tokens, read_tokens
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.provider.images import image_address, origin
-from nftsync.records import CONTENT_COLUMNS
+from nftsync.records import CONTENT_COLUMNS, FIELD_PATHS
 
 _INTEGER = re.compile(rb"-?[0-9]+")
 _RECORD = ("organization_id", "contract_address", "blockchain_token_id")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
 #: Columns by the provider's field names.
-_TOKEN = {_camel(name): name for name in (*_RECORD, "id", "token")}
-_METADATA = {_camel(name): name for name in CONTENT_COLUMNS if name not in (*_RECORD, "extra")}
+_TOKEN = {"id": "id", "token": "token", **{FIELD_PATHS[name]: name for name in _RECORD}}
+_COLUMNS = {path: name for name, path in FIELD_PATHS.items()}
+_METADATA = {path.partition(".")[2]: name for path, name in _COLUMNS.items() if "." in path}
 #: Matches every `extra` with a problem, and few others.
 _SUSPICIOUS = rf'"(?:{"|".join([*_TOKEN, *_METADATA])})":|"metadata":[^{{]|\A[^{{]'
 
@@ -154,6 +150,10 @@ _BAD_AMOUNTS = (
     f"SELECT token_no, substr(min(amount), 1, {_SHOWN + 1}) FROM balance_rows"
     f" WHERE {NOT_EXACT} GROUP BY +token_no"
 )
+_FAULTS = (
+    "SELECT f.token_no, j.key, j.value FROM token_faults f, json_each(f.faults) j"
+    " ORDER BY f.token_no, j.key"
+)
 _HELD = "SELECT DISTINCT token_no FROM balance_rows WHERE held_since IS NOT NULL"
 
 
@@ -183,6 +183,9 @@ def quality(
         - `value`: the first 200 characters; JSON text for a wrong type
         - `reason`, the first that applies:
 
+          - `unreadable: FIELD: …` (repeated keys, broken text, nesting beyond 200 levels, numbers
+            that JSON does not know): the known value stays. `field` is `metadata` or `extra` for
+            fields without a column
           - `wrong type`, `too large` (an integer beyond 64 bits), `another token's id`: the value
             is kept in `extra`
           - `missing`, `blank` (only white space)
@@ -210,9 +213,11 @@ def quality(
         chosen = filters_of(source, contract=contract).contract
         left_out = hidden_rows(source, tokens.numbers, include=hidden)
         listed, amounts = source.columns(_BAD_AMOUNTS, [INTEGER, TEXT])
+        faulty, *faults = source.columns(_FAULTS, [INTEGER, TEXT, TEXT])
     rows = positions(tokens.numbers, listed.to_numpy())
     bad = _problems(rows, "amount", "not 1 to 100 digits", amounts)
-    problems = pd.concat([*_all_problems(tokens, needed, base_url), bad])
+    unreadable = _unreadable(positions(tokens.numbers, faulty.to_numpy()), *map(text, faults))
+    problems = pd.concat([unreadable, *_all_problems(tokens, needed, base_url), bad])
     # The first problem of a token and field is the one to report.
     selected = np.isin(tokens.numbers, numbers) & tokens.in_contract(chosen, tokens.numbers)
     problems = problems[selected[problems["row"]]].drop_duplicates(["row", "field"])
@@ -231,6 +236,14 @@ def quality(
         }
     )
     return marked(frame, is_hidden)
+
+
+def _unreadable(rows: Numbers, paths: Any, reasons: Any) -> pd.DataFrame:
+    """Return the unreadable fields; those without a column count as `metadata` or `extra`."""
+    places = {"token": "token", "metadata": "metadata"}
+    fields = [_COLUMNS.get(path, places.get(path.partition(".")[0], "extra")) for path in paths]
+    shown = [f"unreadable: {path}: {reason}" for path, reason in zip(paths, reasons, strict=True)]
+    return _problems(rows, "extra", "unreadable").assign(field=fields, reason=shown)
 
 
 def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:

@@ -45,6 +45,7 @@ _SHARED = (
     "max_entries",
     "large_bytes",
     "ignore_fields",
+    "volatile_fields",
     "paging",
 )
 _OWN = tuple(name for name in ClientConfig.__struct_fields__ if name not in _SHARED)

@@ -97,6 +97,7 @@ class Client(AbstractContextManager["Client"]):
 
     Attributes:
         proxy: the proxy and its source, without the password, or None.
+        volatile_fields: see `ClientConfig`.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Client(AbstractContextManager["Client"]):
         self._requests = Requests(network, access.auth)
         self._transports = Transports(network, config, self._slots.stopped)
         self._large = self._transports.large
+        self.volatile_fields = config.volatile_fields
         self.proxy = None if network.proxy is None else str(network.proxy)
         self._ignored_headers = {name.lower() for name in config.ignore_fields}
         self._first_generation: int | None = None

@@ -43,6 +43,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_entries: limit per wallet, which bounds memory.
         large_bytes: few responses above this size are in memory at once.
         ignore_fields: harmless extra fields of a balances response.
+        volatile_fields: fields of tokens to store without history.
         paging: None if the provider does not page.
     """
 
@@ -63,6 +64,7 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_entries: int = 250_000
     large_bytes: int = 4 * 1024 * 1024
     ignore_fields: list[str] = []
+    volatile_fields: list[str] = []
     paging: Paging | None = None
 
     def __repr__(self) -> str:

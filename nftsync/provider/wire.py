@@ -1,7 +1,9 @@
 """Decoding of responses into tokens and amounts; errors name the field.
 
 One strict pass reads responses with only the documented fields and types. All others are decoded
-field by field, which keeps unknown fields, values of a wrong type, and every digit.
+field by field, which keeps unknown fields, values of a wrong type, and every digit. Metadata come
+from strangers: if a response cannot be read even so, its unreadable fields are repaired and named,
+and the rest is decoded as before.
 
 Source: provider's document, sections NFT token balance, Token, TokenMetadata and the two reads
 under Endpoints.
@@ -11,15 +13,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
+from itertools import repeat
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from nftsync.errors import UnusableResponse
-from nftsync.records import Content, Entry, are_uuids
-from nftsync.text import DEEPEST_JSON, nests_too_deeply, repeated_key
+from nftsync.records import Content, Entry, are_uuids, is_uuid
+from nftsync.text import DEEPEST_JSON, cut_deep, nests_too_deeply
 
 _Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -97,10 +102,18 @@ _integer = msgspec.json.Decoder(_Integer | None)
 _SURROGATE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
+_LONE = re.compile("[\ud800-\udfff]")
 _BEGUN_NUMBER = re.compile(rb"(?:-|[0-9]\.|[0-9][eE][+-]?)\Z")
+_ENTRY = re.compile(rf"\$\.{_LIST_FIELD}\[(\d+)\](?:\.amount)?")
 _NOTHING: tuple[None, ...] = (None,) * len(_METADATA_FIELDS)
 _NULL = msgspec.Raw(b"null")
 _WRONG = object()
+_BOM = b"\xef\xbb\xbf"
+#: Levels of JSON around a token record in a list; and within one, for a repair.
+_AROUND, _DEEPEST = 3, DEEPEST_JSON - 1
+#: Stands for a value that is nested too deeply: two halves of characters, which no text has.
+_TOO_DEEP = "\udbff\udbff"
+_NESTED = f"nested more than {DEEPEST_JSON} levels deep"
 
 
 class WalletList(NamedTuple):
@@ -140,24 +153,40 @@ def decode_wallet(
     """
     if most is not None and body.count(_AMOUNT) > most:
         raise UnusableResponse(f"$.{_LIST_FIELD}: more than {most:,} entries")
+    body = body.removeprefix(_BOM)
     if cursor_field is None:
         try:
             balances = _strict_balances.decode(body).nft_token_balances
             _refuse_repeated_keys(body, len(balances))
-            return WalletList(_entries(balances, _strict_content))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _NeedsLooseReadError):
+            return WalletList(_entries(balances, [], _strict_content))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UnusableResponse):
             pass  # the loose pass names the problem, if there is one
-    text = _checked(body)
-    loose = _decode(_loose_balances, text)
-    fields = _decode(_object, text)
-    _refuse_repeated_keys(text, len(loose.nft_token_balances))
     allowed = {_LIST_FIELD, cursor_field, *known_fields}
-    unknown = next((name for name in fields if name not in allowed), None)
-    doubt = unknown and f"the unknown field {unknown[:80]!r} beside {_LIST_FIELD}"
-    cursor = (
-        None if cursor_field is None else _cursor(fields.get(cursor_field, _NULL), cursor_field)
-    )
-    return WalletList(_entries(loose.nft_token_balances, _loose_content), doubt, cursor)
+
+    def read(text: bytes, faults: Sequence[_Faults]) -> WalletList:
+        fields = _decode(_object, text)
+        loose = _decode(_loose_balances, _checked(text))
+        _refuse_repeated_keys(text, len(loose.nft_token_balances))
+        unknown = next((name for name in fields if name not in allowed), None)
+        doubt = unknown and f"the unknown field {unknown[:80]!r} beside {_LIST_FIELD}"
+        cursor = cursor_field and _cursor(fields.get(cursor_field, _NULL), cursor_field)
+        entries = _entries(loose.nft_token_balances, faults, _loose_content)
+        return WalletList(entries, doubt, cursor)
+
+    try:
+        return read(body, [])
+    except UnusableResponse as error:
+        document = _parsed(body, _AROUND + _DEEPEST, error)
+    listed = document.get(_LIST_FIELD)
+    try:
+        return read(*_repaired_list(document, {_LIST_FIELD, cursor_field}))
+    except UnusableResponse as error:
+        place = _ENTRY.match(str(error))
+        if place and isinstance(listed, list) and isinstance(entry := listed[int(place[1])], dict):
+            token_id = entry.get("tokenId")
+            if isinstance(token_id, str) and is_uuid(token_id):
+                error.args = (f"{place[0]} (token {token_id}){str(error)[place.end() :]}",)
+        raise
 
 
 def _refuse_repeated_keys(body: bytes, entries: int) -> None:
@@ -167,16 +196,24 @@ def _refuse_repeated_keys(body: bytes, entries: int) -> None:
     """
     counts = body.count(b'"%s"' % _LIST_FIELD.encode()), body.count(_TOKEN_ID), body.count(_AMOUNT)
     if counts != (1, entries, entries):
-        try:
-            json.loads(body, object_pairs_hook=_refuse_repeated_key, parse_int=str, parse_float=str)
-        except RecursionError:
-            raise UnusableResponse("the body is nested too deeply") from None
+        _again(body)
+
+
+def _again(text: bytes) -> bytes:
+    """Encode JSON independently of spacing and escaping; refuse repeated keys."""
+    try:
+        again = bytes(_encode(json.loads(text, parse_int=_digits, parse_float=_digits)))
+    except (ValueError, RecursionError):
+        raise UnusableResponse("the body is nested too deeply") from None
+    # Only a repeated key loses a colon, if none is hidden in an escape.
+    if again.count(b":") != text.count(b":") or b"u003a" in text.lower():
+        json.loads(text, object_pairs_hook=_refuse_repeated_key, parse_int=str, parse_float=str)
+    return again
 
 
 def _refuse_repeated_key(pairs: list[tuple[str, Any]]) -> None:
-    twice = repeated_key(pairs)
-    if twice is not None:
-        raise UnusableResponse(f"the key {twice[:80]!r} appears twice")
+    if len(dict(pairs)) != len(pairs):
+        raise UnusableResponse("a key appears twice")
 
 
 def without_duplicates(entries: list[Entry]) -> list[Entry]:
@@ -195,46 +232,162 @@ def without_duplicates(entries: list[Entry]) -> list[Entry]:
 
 def decode_token(body: bytes, token_id: str) -> Content:
     """Decode the response to the read of a single token."""
-    text = _checked(body).strip()
+    body = body.removeprefix(_BOM).strip()
+    try:
+        return _token_content(body, token_id, {})
+    except UnusableResponse as error:
+        faults: _Faults = {}
+        text = _encode(_repaired(_parsed(body, _DEEPEST, error), faults))
+    return _token_content(bytes(text), token_id, faults)
+
+
+def _token_content(text: bytes, token_id: str, faults: _Faults) -> Content:
     fields = _decode(_object, text)
+    _checked(text)
     shown = _value(fields.get("id", _NULL), _text)
     if isinstance(shown, str) and shown.lower() != token_id:
         raise UnusableResponse(f"$.id: the response is the record of another token, {shown[:80]!r}")
     # The document guarantees only the metadata, but an id also identifies a token.
     if not isinstance(shown, str) and bytes(fields.get("metadata", _NULL))[:1] != b"{":
         raise UnusableResponse("$: no id and no metadata, so this is not a token record")
-    content = _loose_content(msgspec.Raw(text), token_id)
+    content = _loose_content(msgspec.Raw(text), token_id, faults)
     if content is None:
         raise UnusableResponse("$: expected an object, got null")
     return content
 
 
 def check_object(body: bytes) -> bytes:
-    """Return the body as UTF-8 text; refuse anything but one JSON object."""
-    text = _checked(body)
-    _decode(_object, text)
-    if nests_too_deeply(text):
-        raise UnusableResponse(f"the body is nested more than {DEEPEST_JSON} levels deep")
-    return text
+    """Return the body as UTF-8 text, its unreadable fields repaired; refuse all but an object."""
+    body = body.removeprefix(_BOM)
+    try:
+        _decode(_object, body)
+        if not nests_too_deeply(_checked(body)):
+            return body
+        raise UnusableResponse(f"the body is {_NESTED}")  # noqa: TRY301 - as if it were not JSON
+    except UnusableResponse as error:
+        return msgspec.json.encode(_repaired(_parsed(body, _DEEPEST, error), {}))
 
 
-class _NeedsLooseReadError(Exception):
+#: The unreadable fields of a token record, dotted, each with the reason.
+_Faults: TypeAlias = dict[str, str]
+
+
+class _Unreadable(NamedTuple):
+    """A value that JSON does not define."""
+
+    reason: str
+
+
+def _parsed(body: bytes, deepest: int, error: UnusableResponse) -> dict[str, Any]:
+    """Parse an object with unreadable values; raise `error` if it is of another kind."""
+    text = cut_deep(body, deepest, b'"\\udbff\\udbff"').decode("utf-8", "surrogateescape")
+    try:
+        document = json.loads(
+            text,
+            strict=False,
+            object_pairs_hook=_without_repeated,
+            parse_constant=lambda name: _Unreadable(f"{name} is not a JSON number"),
+            parse_int=_digits,
+            parse_float=_digits,
+        )
+    except ValueError:
+        raise error from None
+    if not isinstance(document, dict):
+        raise error
+    return document
+
+
+def _without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    counts = Counter(name for name, _ in pairs)
+    return {
+        name: value if counts[name] == 1 else _Unreadable(f"the key {name[:80]!r} appears twice")
+        for name, value in pairs
+    }
+
+
+def _repaired_list(
+    document: dict[str, Any], needed: Collection[str | None]
+) -> tuple[bytes, list[_Faults]]:
+    """Encode a parsed balances response without its unreadable values; return also the faults."""
+    faults: list[_Faults] = []
+    repaired: dict[str, Any] = {}
+    for name, value in document.items():
+        reasons: list[str] = []
+        if name == _LIST_FIELD and isinstance(value, list):
+            repaired[name] = [_repaired_entry(entry, faults) for entry in value]
+        else:
+            repaired[_clean(name, [])] = _clean(value, reasons)
+        if reasons and name in needed:
+            raise UnusableResponse(f"$.{name}: {reasons[0]}")
+    return bytes(_encode(repaired)), faults
+
+
+def _repaired_entry(entry: Any, faults: list[_Faults]) -> Any:
+    number = len(faults)
+    faults.append({})
+    if not isinstance(entry, dict):
+        return _clean(entry, [])
+    own: _Faults = {}
+    repaired = _repaired({name: x for name, x in entry.items() if name != "token"}, own)
+    for name in own.keys() & {"tokenId", "amount"}:
+        raise UnusableResponse(f"$.{_LIST_FIELD}[{number}].{name}: {own[name]}")
+    token = entry.get("token")
+    if isinstance(token, dict):
+        repaired["token"] = _repaired(token, faults[number])
+    elif token is not None:
+        repaired |= _repaired({"token": token}, faults[number])
+    return repaired
+
+
+def _repaired(fields: dict[str, Any], faults: _Faults, place: str = "") -> dict[str, Any]:
+    """Return a parsed record as JSON can encode it, and note its unreadable fields in `faults`."""
+    repaired: dict[str, Any] = {}
+    for name, value in fields.items():
+        reasons: list[str] = []
+        shown = _clean(name, reasons)
+        if name == "metadata" and not place and isinstance(value, dict):
+            repaired[name] = _repaired(value, faults, "metadata.")
+        elif (cleaned := _clean(value, reasons)) is not None or not reasons:
+            repaired[shown] = cleaned
+        if reasons:
+            faults[place + shown] = reasons[0]
+    return repaired
+
+
+def _clean(value: Any, reasons: list[str]) -> Any:
+    """Return a parsed value as JSON can encode it; add why that is not the whole value."""
+    if isinstance(value, list):
+        return [_clean(one, reasons) for one in value]
+    if isinstance(value, dict):
+        return {_clean(name, reasons): _clean(one, reasons) for name, one in value.items()}
+    if isinstance(value, _Unreadable) or value == _TOO_DEEP:
+        reasons.append(value.reason if isinstance(value, _Unreadable) else _NESTED)
+        return None
+    if isinstance(value, str) and _LONE.search(value):
+        reasons.append("text that is not Unicode")
+        return _LONE.sub("\ufffd", value)
+    return value
+
+
+class _NeedsLooseReadError(UnusableResponse):
     """A record has the id of another token, which the loose pass reports."""
 
 
 def _entries(
-    balances: Sequence[_Entry | _LooseEntry], content: Callable[[Any, str], Content | None]
+    balances: Sequence[_Entry | _LooseEntry],
+    faults: Sequence[_Faults],
+    content: Callable[[Any, str, _Faults], Content | None],
 ) -> list[Entry]:
     ids = _token_ids([entry.token_id for entry in balances])
     return [
-        (token_id, entry.amount, None if entry.token is None else content(entry.token, token_id))
-        for token_id, entry in zip(ids, balances, strict=True)
+        (token_id, entry.amount, None if entry.token is None else content(entry.token, token_id, f))
+        for token_id, entry, f in zip(ids, balances, faults or repeat({}), strict=False)
     ]
 
 
-def _strict_content(token: _Token, token_id: str) -> Content:
+def _strict_content(token: _Token, token_id: str, _: _Faults) -> Content:
     if token.id is not None and token.id != token_id and token.id.lower() != token_id:
-        raise _NeedsLooseReadError
+        raise _NeedsLooseReadError("another token")
     metadata: Sequence[Any] = _NOTHING
     extra = None
     if token.metadata is not None:
@@ -250,13 +403,7 @@ def _strict_content(token: _Token, token_id: str) -> Content:
 
 
 def _attributes_json(attributes: msgspec.Raw) -> str:
-    # The strict pass checks only the syntax of these bytes, and the loose pass all of them.
-    try:
-        is_text = _checked(bytes(attributes)) == bytes(attributes)
-    except UnusableResponse:
-        is_text = False
-    if not is_text:
-        raise _NeedsLooseReadError
+    _checked(bytes(attributes))  # the strict pass checks only their syntax
     return _json({"metadata": _encode({"attributes": attributes})})
 
 
@@ -277,20 +424,15 @@ def _token_ids(ids: list[str]) -> list[str]:
 
 
 def _checked(body: bytes) -> bytes:
-    """Require UTF-8, and replace lone surrogates, which text cannot contain."""
+    """Require UTF-8 without lone surrogates, which text cannot contain."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
-        if error.reason == "unexpected end of data" and body.lstrip()[:1] == b"{":
-            raise CutShort("the body is cut short") from None
         raise UnusableResponse(f"the body is not UTF-8 (byte {error.start})") from None
-    if b"\\ud" in body or b"\\uD" in body:
-        return _SURROGATE.sub(_keep_pairs, body)
+    escapes = _SURROGATE.finditer(body) if b"\\ud" in body or b"\\uD" in body else ()
+    if any(len(match[0]) == 6 for match in escapes):
+        raise UnusableResponse("the body has text that is not Unicode")
     return body
-
-
-def _keep_pairs(match: re.Match[bytes]) -> bytes:
-    return rb"\ufffd" if len(match[0]) == 6 else match[0]
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
@@ -320,10 +462,10 @@ def _path_first(message: str) -> str:
 
 
 def _cursor(raw: msgspec.Raw, field: str) -> str | None:
-    value = _value(raw, msgspec.json.Decoder(str | int | None))
-    if value is _WRONG or value == "":
-        raise UnusableResponse(f"$.{field}: expected a cursor (text or an integer) or null")
-    return None if value is None else str(value)
+    value = _value(raw, msgspec.json.Decoder(str | int | bool | None))
+    if value is _WRONG or value is True:
+        raise UnusableResponse(f"$.{field}: expected a cursor (text or an integer), null or false")
+    return None if value is None or value is False or value == "" else str(value)
 
 
 def _value(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
@@ -333,21 +475,27 @@ def _value(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
         return _WRONG
 
 
-def _loose_content(raw: msgspec.Raw, token_id: str) -> Content | None:
+def _loose_content(raw: msgspec.Raw, token_id: str, faults: _Faults) -> Content | None:
     """Decode a token record; unknown fields and wrong types go to `extra`."""
     record = bytes(raw)
-    if record == b"null":
+    if record == b"null" and not faults:
         return None
-    try:
-        return _strict_content(_strict_token.decode(record), token_id)
-    except (msgspec.DecodeError, RecursionError, _NeedsLooseReadError):
-        pass  # some field belongs in `extra`
+    if not faults:
+        try:
+            return _strict_content(_strict_token.decode(record), token_id, faults)
+        except (msgspec.DecodeError, RecursionError, UnusableResponse):
+            pass  # some field belongs in `extra`
     if record[:1] != b"{":
-        return (*(None,) * len(_TOKEN_FIELDS), *_NOTHING, _json({"token": raw}))
+        sent = None if record == b"null" else _json({"token": raw})
+        content: Content = (*(None,) * len(_TOKEN_FIELDS), *_NOTHING, sent)
+        return _with_faults(content, {"token": "not an object"} | faults)
+    _again(record)
     extra = _decode(_object, record)
     shown_id = _value(extra.get("id", _NULL), _text)
     if shown_id is None or (isinstance(shown_id, str) and shown_id.lower() == token_id):
         extra.pop("id", None)
+    elif isinstance(shown_id, str):
+        faults = {"token": f"the record of another token, {shown_id[:80]!r}"} | faults
     organization, *columns = (_take(extra, name) for name in _TOKEN_FIELDS)
     metadata: Sequence[Any] = _NOTHING
     metadata_rest = extra.pop("metadata", _NULL)
@@ -355,28 +503,47 @@ def _loose_content(raw: msgspec.Raw, token_id: str) -> Content | None:
         unknown = _decode(_object, metadata_rest)
         metadata = [_take(unknown, name) for name in _METADATA_FIELDS]
         metadata_rest = _encode(unknown) if unknown else _NULL
+    elif bytes(metadata_rest) != b"null":
+        faults = {"metadata": "not an object"} | faults
     if bytes(metadata_rest) != b"null":
         extra["metadata"] = metadata_rest
-    return (_organization(organization), *columns, *metadata, _json(extra) if extra else None)
+    content = (_organization(organization), *columns, *metadata, _json(extra) if extra else None)
+    return _with_faults(content, faults)
+
+
+def _with_faults(content: Content, faults: _Faults) -> Content:
+    return (*content, msgspec.json.encode(faults).decode()) if faults else content
 
 
 def _take(fields: dict[str, msgspec.Raw], name: str) -> Any:
     """Move a documented field out of `fields`, if its type is right."""
-    value = _value(fields.get(name, _NULL), _integer if name in _INTEGER_FIELDS else _text)
+    raw = fields.get(name, _NULL)
+    value = _value(raw, _integer if name in _INTEGER_FIELDS else _text)
+    if value is _WRONG and name in _INTEGER_FIELDS:
+        value = _whole(bytes(raw).decode())
     if value is _WRONG:
         return None
     fields.pop(name, None)
     return value
 
 
+def _whole(text: str) -> Any:
+    """Return a number that is whole and fits 64 bits as an integer, in whatever spelling."""
+    try:
+        number = Decimal(text)
+    except ArithmeticError:
+        return _WRONG
+    is_whole = number.adjusted() < 19 and number == number.to_integral_value()
+    return int(number) if is_whole and -(2**63) <= number < 2**63 else _WRONG
+
+
 def _json(fields: Mapping[str, msgspec.Raw]) -> str:
     """Encode fields independently of their order, spacing and escaping."""
     text = bytes(_encode(fields))
     if nests_too_deeply(text):
-        message = f"the body has an unknown field nested more than {DEEPEST_JSON} levels deep"
-        raise UnusableResponse(message)
+        raise UnusableResponse(f"the body has an unknown field {_NESTED}")
     if b"\\" in text or text.count(b"{") + text.count(b"[") > 1 + ("metadata" in fields):
-        text = bytes(_encode(json.loads(text, parse_int=_digits, parse_float=_digits)))
+        text = _again(text)
     return text.decode()
 
 

@@ -112,7 +112,7 @@ def read(
         fields = {name: getattr(error, name) for name in ("status", "provider_down", "passing")}
         fields |= {"outcome": "failed", "error": str(error)}
     fields |= {"sequence": effort.sequence, "started_at": effort.started_at}
-    fields["effort"] = effort.counts()
+    fields |= {"effort": effort.counts(), "volatile": client.volatile_fields}
     if isinstance(task, WalletTask):
         return WalletRead(wallet_id=task.wallet_id, **fields)
     if isinstance(task, TokenTask):

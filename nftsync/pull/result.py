@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from nftsync.store.faults import Unreadable
 from nftsync.store.runs import Counts, RunStatus
 from nftsync.text import counted, lasting
 
@@ -95,6 +96,7 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
         failures: failed and incomplete reads.
         error: why the run stopped early, or None.
         resumed: wallets taken over by a resumed run of a lake, or None.
+        unreadable: unreadable parts of the database's tokens, whose known values stay.
     """
 
     run_id: int
@@ -108,6 +110,7 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
     failures: list[Failure]
     error: str | None = None
     resumed: Resumed | None = None
+    unreadable: list[Unreadable] = []
 
     @classmethod
     def of(

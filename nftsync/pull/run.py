@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import msgspec
+
 from nftsync.errors import InputError, RunInterrupted, SettingsError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.rate_limit import GiveUpRule
@@ -35,6 +37,7 @@ from nftsync.records import Applied, Result, SequenceNumbers, WalletRead
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import explained, over_keys, sync_lock
+from nftsync.store.faults import unreadable_parts
 from nftsync.store.hidden import Reasons, store_hidden_file
 from nftsync.store.history import approve_all, begin_span, end_span
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
@@ -447,4 +450,5 @@ class SyncRun:
             runs.finish_run(
                 transaction.connection, run, result.status, self._error, resumable=resumable
             )
-        return result
+            parts = unreadable_parts(transaction.connection)
+        return msgspec.structs.replace(result, unreadable=parts)

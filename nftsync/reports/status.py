@@ -29,6 +29,7 @@ from nftsync.store.database import (
     named_rows,
     refuse_non_file,
 )
+from nftsync.store.faults import Unreadable, unreadable_parts
 from nftsync.store.history import ahead_of
 from nftsync.store.outbox import stopped_destinations
 from nftsync.store.queues import INBOX, OUTBOX, count_by_state
@@ -50,6 +51,7 @@ class Status(msgspec.Struct, kw_only=True):
         oldest_wallet_age_s: seconds since the stalest tracked wallet was read; None: never, or none
             is tracked.
         warning: a problem with a clock.
+        unreadable: unreadable parts of tokens, whose known values stay.
     """
 
     version: str
@@ -70,6 +72,7 @@ class Status(msgspec.Struct, kw_only=True):
     stopped_destinations: dict[str, str]
     rule_problems: dict[str, str] = {}
     warning: str | None = None
+    unreadable: list[Unreadable]
 
 
 class StalestWallet(NamedTuple):
@@ -111,6 +114,7 @@ def read_status(
             stopped_destinations=stopped_destinations(connection),
             rule_problems=rule_problems(connection, rules, at),
             warning=ahead_of(connection, at),
+            unreadable=unreadable_parts(connection),
         )
     return status, stalest
 

@@ -22,7 +22,8 @@ from nftsync.store.database import is_syncing, over_keys
 from nftsync.store.mirror import sequence_numbers
 from nftsync.store.rules import Rule, check_rules
 from nftsync.store.schema import opened, reading
-from nftsync.store.tokens import Fields, fields_of, listed_fields
+from nftsync.store.spelling import differing
+from nftsync.store.tokens import Fields, completed, compose, fields_of, listed_fields
 from nftsync.terminal import interruptible, progress_bar
 from nftsync.text import counted
 from nftsync.times import now
@@ -220,7 +221,10 @@ def _contents(connection: sqlite3.Connection, reads: Sequence[WalletRead]) -> It
         if in_lists is None and tuple(columns) == content:
             continue
         mirror = fields_of(tuple(columns)) if in_lists is None else listed_fields(in_lists)
-        provider = fields_of(content)
+        readable = completed(content, mirror) or content
+        if not differing(compose(mirror), readable, read.volatile):
+            continue
+        provider = fields_of(readable)
         differ = [x for x in {**mirror, **provider} if _text(mirror, x) != _text(provider, x)]
         if differ and max(sequence, _last_confirmed(connection, number)) <= read.sequence:
             for field in differ:

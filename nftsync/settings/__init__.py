@@ -260,6 +260,12 @@ class Settings:
         [],
         in_environment=False,
     )
+    volatile_fields: list[str] = _key(
+        _NAMES,
+        "Fields of tokens to store without history: `lastSyncedAt`, `metadata.image`",
+        [],
+        in_environment=False,
+    )
     collections_file: Path | None = _key(_path, "CSV of collection names")
     hidden_file: Path | None = _key(_path, "CSV of contracts and tokens to hide as spam")
     removal_limit: float = _key(

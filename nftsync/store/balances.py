@@ -135,19 +135,20 @@ class Batch:
         if read.outcome == "failed":
             self._failures.append((read.error, wallet.no, read.sequence))
             return Applied(read, "failed")
+        asked, read = read, self._tokens.completed(read)
         gone = self._gone(read, wallet)
         gained = self._gained(read, wallet) if gone else {}
         of = read.wallet_id, wallet.group
         removals = summed(of, gone, self._tokens.ids_of(gone), gained)
         if removals is not None and self._on_removals == "stage":
-            return Applied(read, "staged", removals=removals)
-        asked = read
+            return Applied(asked, "staged", removals=removals)
         result: Result = read.outcome
         if removals is not None and self._on_removals == "hold":
             result, read = "held", self._less(read, gone)
         self._on_record.note(wallet.no, asked, gone, hold=result == "held")
         added, changed = len(self._tokens.new), len(self._tokens.changes)
         listed, agreed = self._tokens.see(read)
+        self._tokens.note_faults(asked)
         balances = self._compare(read, wallet, listed)
         tokens = len(self._tokens.new) - added, len(self._tokens.changes) - changed
         applied = Applied(asked, result, *tokens, *balances, removals)
@@ -166,17 +167,19 @@ class Batch:
         return applied
 
     def _apply_token(self, read: TokenRead) -> Applied:
+        asked, read = read, self._tokens.completed(read)
         gone = self._gone_of_tokens(read)
         removals = summed(("", None), gone, self._tokens.ids_of(gone), {})
         number = self._tokens.number_of(read.token_id)
         if removals is not None and self._on_removals != "apply":
             if self._on_removals == "stage":
-                return Applied(read, "staged", removals=removals)
+                return Applied(asked, "staged", removals=removals)
             self._on_record.note(0, read, gone, hold=True, token_no=number)
             return Applied(read, "held", removals=removals)
         applied = self._tokens.apply(read)
         if applied.result == "ok":
             self._on_record.note(0, read, gone, hold=False, token_no=number)
+            self._tokens.note_faults(asked)
         return applied
 
     # Removals --------------------------------------------------------------------------------

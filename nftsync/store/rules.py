@@ -142,6 +142,7 @@ _NAMED = (
     ("token_change_rows", "run_id", "sync_runs", "run_id"),
     ("token_change_rows", "webhook_id", "webhooks", "webhook_id"),
     ("token_sources", "token_no", "tokens", "token_no"),
+    ("token_faults", "token_no", "tokens", "token_no"),
     ("removal_rows", "nullif(wallet_no, 0)", "wallets", "wallet_no"),
     ("removal_rows", "token_no", "tokens", "token_no"),
     ("removal_rows", "run_id", "sync_runs", "run_id"),

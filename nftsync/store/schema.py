@@ -47,6 +47,7 @@ _MIGRATIONS = (
     "outbox_order",
     "partial_spans",
     "hex_addresses",
+    "token_faults",
 )
 
 

@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from nftsync.records import CONTENT_COLUMNS, NAME, Applied, Content, TokenRead, WalletRead
+from nftsync.records import (
+    CONTENT_COLUMNS,
+    FIELD_PATHS,
+    NAME,
+    Applied,
+    Content,
+    Entry,
+    TokenRead,
+    WalletRead,
+)
 from nftsync.store.contracts import contract_key, name_contracts
 from nftsync.store.database import over_keys, write_rows
+from nftsync.store.faults import faults_of
 from nftsync.store.removals import has_metadata
+from nftsync.store.spelling import differing
 
 #: A source's JSON values by column name, `extra/NAME` or `metadata/NAME`.
 Fields: TypeAlias = dict[str, msgspec.Raw]
+
+_Read = TypeVar("_Read", WalletRead, TokenRead)
 
 _EXTRA = len(CONTENT_COLUMNS) - 1
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -66,14 +79,27 @@ def _pack(fields: Fields) -> str:
     return msgspec.json.encode(fields, order="sorted").decode()
 
 
-def _changed_columns(before: Content, after: Content) -> tuple[str, str]:
-    """Return the old and new values of the changed columns, as JSON objects."""
-    differ = [place for place, value in enumerate(before) if value != after[place]]
+def completed(content: Content | None, known: Fields) -> Content | None:
+    """Return content with the known values of its unreadable fields, if there are any."""
+    if content is None or faults_of(content) is None:
+        return content
+    faults = _object.decode(str(content[-1]))
+    if "token" in faults and known:
+        return compose(known)
+    fields = fields_of(content)
+    kept = {}
+    for name, raw in known.items():
+        place, _, key = name.partition("/")
+        path = key if place == "extra" else FIELD_PATHS.get(name, f"metadata.{key}")
+        if path in faults or ("metadata" in faults and path.startswith("metadata.")):
+            kept[name] = raw
+    if kept:
+        fields.pop("extra/metadata", None)
+    return compose(fields | kept)
 
-    def shown(content: Content) -> str:
-        return msgspec.json.encode({CONTENT_COLUMNS[i]: content[i] for i in differ}).decode()
 
-    return shown(before), shown(after)
+def _entries_of(read: WalletRead | TokenRead) -> list[Entry]:
+    return read.entries if isinstance(read, WalletRead) else [(read.token_id, "", read.content)]
 
 
 _CONTENT = ", ".join(CONTENT_COLUMNS)
@@ -155,6 +181,8 @@ class TokenBatch:
         self.confirmed: list[tuple[int, int]] = []
         self._changed: dict[int, Token] = {}
         self._changed_sources: dict[int, Sources] = {}
+        self._faults: dict[tuple[int, int], str | None] = {}
+        self._changed_faults: dict[tuple[int, int], str | None] = {}
 
     def load(self, token_ids: Iterable[str]) -> None:
         """Look up tokens, and the sources of tokens that have been read by their id."""
@@ -174,6 +202,36 @@ class TokenBatch:
             [token.no for token in self._tokens.values() if token.detailed],
         )
         self._sources |= {no: Sources.of(*source) for no, *source in rows}
+        if self._connection.execute("SELECT 1 FROM token_faults LIMIT 1").fetchone():
+            rows = over_keys(
+                self._connection,
+                "SELECT f.* FROM json_each(?) k JOIN token_faults f ON f.token_no = k.value",
+                [token.no for token in self._tokens.values()],
+            )
+            self._faults |= {(no, by_id): faults for no, by_id, faults, _ in rows}
+
+    def completed(self, read: _Read) -> _Read:
+        """Return a read with the known values of its unreadable fields."""
+        entries = _entries_of(read)
+        if not any(faults_of(content) for _, _, content in entries):
+            return read
+        whole: list[Entry] = []
+        for token_id, amount, content in entries:
+            token = self._tokens.get(token_id)
+            known = {} if token is None else fields_of(token.content)
+            whole.append((token_id, amount, completed(content, known)))
+        if isinstance(read, WalletRead):
+            return msgspec.structs.replace(read, entries=whole)
+        return msgspec.structs.replace(read, content=whole[0][2])
+
+    def note_faults(self, read: WalletRead | TokenRead) -> None:
+        """Note the unreadable parts in an applied read, and end the faults of readable tokens."""
+        for token_id, _, content in _entries_of(read):
+            faults = faults_of(content)
+            if faults or (self._faults and content is not None):
+                key = self._tokens[token_id].no, int(isinstance(read, TokenRead))
+                if faults != self._faults.get(key):
+                    self._faults[key] = self._changed_faults[key] = faults
 
     def see(self, read: WalletRead) -> tuple[list[Token], bool]:
         """Apply the content of tokens in a wallet's list.
@@ -221,10 +279,7 @@ class TokenBatch:
             The token's number, and for a replaced name the contract, the old and the new name; None
             for emptied metadata.
         """
-        entries = (
-            read.entries if isinstance(read, WalletRead) else [(read.token_id, "", read.content)]
-        )
-        for token_id, _, content in entries:
+        for token_id, _, content in _entries_of(read):
             token = self._tokens.get(token_id)
             if token is None or content is None:
                 continue
@@ -232,6 +287,7 @@ class TokenBatch:
             if before == after and after is not None:
                 continue
             renamed = isinstance(before, str) and isinstance(after, str) and before != after
+            renamed = renamed and "metadata.name" not in read.volatile
             emptied = after is None and has_metadata(token.content) and not has_metadata(content)
             if not (renamed or emptied):
                 continue
@@ -277,8 +333,7 @@ class TokenBatch:
         before, after = fields_of(token.content), fields_of(content)
         if any(before.get(name) != after.get(name) for name in in_list):
             self.stale.append((read.sequence, token.no))
-        self._change(token, content, read)
-        return Applied(read, "ok", tokens_changed=1)
+        return Applied(read, "ok", tokens_changed=int(self._change(token, content, read)))
 
     def _add(
         self, token_id: str, content: Content, read: WalletRead | TokenRead, *, detailed: bool
@@ -308,7 +363,8 @@ class TokenBatch:
         if sources is None:
             if read.sequence < self._list_sequence(token):
                 return False
-            self._change(token, content, read)
+            if not self._change(token, content, read):
+                return True
         else:
             source = sources._replace(list_sequence=read.sequence, list_fields=fields_of(content))
             agreed = read.sequence > sources.detail_sequence or not source.differ()
@@ -318,10 +374,9 @@ class TokenBatch:
             if read.sequence < self._list_sequence(token):
                 return False
             self._keep(token, source)
-            if merged == token.content:  # the next detail read may change that
-                self.stale.append((read.sequence, token.no))
+            if merged == token.content or not self._change(token, merged, read):
+                self.stale.append((read.sequence, token.no))  # the next detail read may change it
                 return agreed
-            self._change(token, merged, read)
             if not agreed:
                 self.stale.append((read.sequence, token.no))
                 return False
@@ -336,12 +391,21 @@ class TokenBatch:
             token.detailed = True
             self._changed[token.no] = token
 
-    def _change(self, token: Token, content: Content, read: WalletRead | TokenRead) -> None:
-        before, after = _changed_columns(token.content, content)
-        self.changes.append((token.no, before, after, self._at, self._run_id, read.webhook_id))
+    def _change(self, token: Token, content: Content, read: WalletRead | TokenRead) -> bool:
+        """Store content; return whether it differs in more than spelling and volatile fields."""
+        differ = differing(token.content, content, read.volatile)
+        if differ:
+            before, after = (
+                msgspec.json.encode({c: x for c, x in shown if c in differ}).decode()
+                for shown in (
+                    [*zip(CONTENT_COLUMNS, each, strict=True)] for each in (token.content, content)
+                )
+            )
+            self.changes.append((token.no, before, after, self._at, self._run_id, read.webhook_id))
+            token.changed_sequence = max(token.changed_sequence, read.sequence)
         token.content = content
-        token.changed_sequence = max(token.changed_sequence, read.sequence)
         self._changed[token.no] = token
+        return bool(differ)
 
     def write(self) -> None:
         """Write all changes."""
@@ -366,6 +430,12 @@ class TokenBatch:
                 for no, (list_sequence, in_list, detail_sequence, in_detail) in (
                     self._changed_sources.items()
                 )
+            ],
+            "DELETE FROM token_faults WHERE token_no = ? AND by_id = ?": [*self._changed_faults],
+            "INSERT INTO token_faults": [
+                (*key, faults, self._at)
+                for key, faults in self._changed_faults.items()
+                if faults is not None
             ],
         }
         write_rows(self._connection, rows)

@@ -43,7 +43,7 @@ def content_of(token: str) -> dict[str, Any]:
     """The columns that a token record fills, as read in a list."""
     (entry,) = decode_wallet(wallet_body(token)).entries
     assert entry[2] is not None
-    columns = zip(CONTENT_COLUMNS, entry[2], strict=True)
+    columns = zip((*CONTENT_COLUMNS, "faults"), entry[2], strict=False)
     return {column: value for column, value in columns if value is not None}
 
 

@@ -30,6 +30,7 @@ APPLIED = [
     "watch",
     "outbox_order",
     "hex_addresses",
+    "token_faults",
 ]
 
 
