@@ -37,7 +37,9 @@ class CutShort(UnusableResponse):
         self.passing = True
 
 
-class _Metadata(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+class _Metadata(
+    msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     name: str | None = None
     description: str | None = None
     image: str | None = None
@@ -51,13 +53,15 @@ class _Metadata(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=F
     creator_external_page_url: str | None = None
 
 
-class _AttributedMetadata(_Metadata, forbid_unknown_fields=True, gc=False):
+class _AttributedMetadata(_Metadata, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """Metadata with a field that is not in the document, but frequent: here for speed."""
 
     attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Token(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+class _Token(
+    msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     id: str | None = None
     organization_id: str | None = None
     contract_address: str | None = None
@@ -65,13 +69,15 @@ class _Token(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=Fals
     metadata: _AttributedMetadata | None = None
 
 
-class _Entry(msgspec.Struct, rename="camel", gc=False):
+class _Entry(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     token_id: str
     amount: str
     token: _Token | None = None
 
 
-class _Balances(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+class _Balances(
+    msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     nft_token_balances: list[_Entry]
 
 
@@ -86,7 +92,7 @@ class _LooseBalances(msgspec.Struct, rename="camel", gc=False):
 
 
 _LIST_FIELD = "nftTokenBalances"
-_TOKEN_ID, _AMOUNT = b'"tokenId"', b'"amount"'
+_AMOUNT = b'"amount"'
 _TOKEN_FIELDS = ("organizationId", "contractAddress", "blockchainTokenId")
 _METADATA_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(_Metadata))
 _INTEGER_FIELDS = frozenset({"editionId", "totalEdition"})
@@ -113,6 +119,7 @@ _BOM = b"\xef\xbb\xbf"
 _AROUND, _DEEPEST = 3, DEEPEST_JSON - 1
 #: Stands for a value that is nested too deeply: two halves of characters, which no text has.
 _TOO_DEEP = "\udbff\udbff"
+_BROKEN_TEXT = "text that is not Unicode"
 _NESTED = f"nested more than {DEEPEST_JSON} levels deep"
 
 
@@ -156,9 +163,9 @@ def decode_wallet(
     body = body.removeprefix(_BOM)
     if cursor_field is None:
         try:
-            balances = _strict_balances.decode(body).nft_token_balances
-            _refuse_repeated_keys(body, len(balances))
-            return WalletList(_entries(balances, [], _strict_content))
+            balances = _strict_balances.decode(body)
+            _refuse_repeated_keys(body, balances)
+            return WalletList(_entries(balances.nft_token_balances, [], _strict_content))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UnusableResponse):
             pass  # the loose pass names the problem, if there is one
     allowed = {_LIST_FIELD, cursor_field, *known_fields}
@@ -166,7 +173,7 @@ def decode_wallet(
     def read(text: bytes, faults: Sequence[_Faults]) -> WalletList:
         fields = _decode(_object, text)
         loose = _decode(_loose_balances, _checked(text))
-        _refuse_repeated_keys(text, len(loose.nft_token_balances))
+        _again(text)
         unknown = next((name for name in fields if name not in allowed), None)
         doubt = unknown and f"the unknown field {unknown[:80]!r} beside {_LIST_FIELD}"
         cursor = cursor_field and _cursor(fields.get(cursor_field, _NULL), cursor_field)
@@ -189,14 +196,16 @@ def decode_wallet(
         raise
 
 
-def _refuse_repeated_keys(body: bytes, entries: int) -> None:
+def _refuse_repeated_keys(body: bytes, balances: _Balances) -> None:
     """Refuse JSON with a repeated key, as decoders differ in which value they take.
 
-    Checks all keys only if the list's own keys outnumber its entries.
+    If no byte is lost, no key is repeated. The slow check is for all but compact JSON.
     """
-    counts = body.count(b'"%s"' % _LIST_FIELD.encode()), body.count(_TOKEN_ID), body.count(_AMOUNT)
-    if counts != (1, entries, entries):
-        _again(body)
+    again = msgspec.json.encode(balances)
+    if len(again) != len(body):
+        lost, nulls = (body.count(text) - again.count(text) for text in (b":", b"null"))
+        if lost != nulls or b"u003" in body:
+            _again(body)
 
 
 def _again(text: bytes) -> bytes:
@@ -206,7 +215,7 @@ def _again(text: bytes) -> bytes:
     except (ValueError, RecursionError):
         raise UnusableResponse("the body is nested too deeply") from None
     # Only a repeated key loses a colon, if none is hidden in an escape.
-    if again.count(b":") != text.count(b":") or b"u003a" in text.lower():
+    if again.count(b":") != text.count(b":") or b"u003a" in text or b"u003A" in text:
         json.loads(text, object_pairs_hook=_refuse_repeated_key, parse_int=str, parse_float=str)
     return again
 
@@ -243,7 +252,7 @@ def decode_token(body: bytes, token_id: str) -> Content:
 
 def _token_content(text: bytes, token_id: str, faults: _Faults) -> Content:
     fields = _decode(_object, text)
-    _checked(text)
+    _again(_checked(text))
     shown = _value(fields.get("id", _NULL), _text)
     if isinstance(shown, str) and shown.lower() != token_id:
         raise UnusableResponse(f"$.id: the response is the record of another token, {shown[:80]!r}")
@@ -347,7 +356,9 @@ def _repaired(fields: dict[str, Any], faults: _Faults, place: str = "") -> dict[
         shown = _clean(name, reasons)
         if name == "metadata" and not place and isinstance(value, dict):
             repaired[name] = _repaired(value, faults, "metadata.")
-        elif (cleaned := _clean(value, reasons)) is not None or not reasons:
+            continue
+        cleaned = _clean(value, reasons)
+        if {*reasons} <= {_BROKEN_TEXT}:  # otherwise no value would be true
             repaired[shown] = cleaned
         if reasons:
             faults[place + shown] = reasons[0]
@@ -364,7 +375,7 @@ def _clean(value: Any, reasons: list[str]) -> Any:
         reasons.append(value.reason if isinstance(value, _Unreadable) else _NESTED)
         return None
     if isinstance(value, str) and _LONE.search(value):
-        reasons.append("text that is not Unicode")
+        reasons.append(_BROKEN_TEXT)
         return _LONE.sub("\ufffd", value)
     return value
 
@@ -431,7 +442,7 @@ def _checked(body: bytes) -> bytes:
         raise UnusableResponse(f"the body is not UTF-8 (byte {error.start})") from None
     escapes = _SURROGATE.finditer(body) if b"\\ud" in body or b"\\uD" in body else ()
     if any(len(match[0]) == 6 for match in escapes):
-        raise UnusableResponse("the body has text that is not Unicode")
+        raise UnusableResponse(f"the body has {_BROKEN_TEXT}")
     return body
 
 
@@ -489,7 +500,6 @@ def _loose_content(raw: msgspec.Raw, token_id: str, faults: _Faults) -> Content 
         sent = None if record == b"null" else _json({"token": raw})
         content: Content = (*(None,) * len(_TOKEN_FIELDS), *_NOTHING, sent)
         return _with_faults(content, {"token": "not an object"} | faults)
-    _again(record)
     extra = _decode(_object, record)
     shown_id = _value(extra.get("id", _NULL), _text)
     if shown_id is None or (isinstance(shown_id, str) and shown_id.lower() == token_id):

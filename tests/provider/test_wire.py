@@ -43,8 +43,15 @@ def content_of(token: str) -> dict[str, Any]:
     """The columns that a token record fills, as read in a list."""
     (entry,) = decode_wallet(wallet_body(token)).entries
     assert entry[2] is not None
-    columns = zip((*CONTENT_COLUMNS, "faults"), entry[2], strict=False)
+    columns = zip(CONTENT_COLUMNS, entry[2], strict=False)
     return {column: value for column, value in columns if value is not None}
+
+
+def faults_of(token: str) -> dict[str, str]:
+    """The unreadable fields of a token record, and the reasons."""
+    ((_, _, content),) = decode_wallet(wallet_body(token)).entries
+    assert content is not None
+    return dict(json.loads(str(content[-1]))) if len(content) > len(CONTENT_COLUMNS) else {}
 
 
 def refusal(body: bytes, **arguments: Any) -> str:
@@ -76,7 +83,7 @@ def test_the_whole_of_the_document_lands_in_its_columns():
         (b"{}", "$: object missing required field nftTokenBalances"),
         (b'{"nftTokenBalances": null}', "$.nftTokenBalances: expected array, got null"),
         (b"[]", "$: expected object, got array"),
-        (wallet_body(amount="1"), "$.nftTokenBalances[0].amount: expected str, got int"),
+        (wallet_body(amount="1"), f"$.nftTokenBalances[0].amount (token {ID}): expected str, got int"),
         *((wallet_body(tokenId=f'"{x}"'), f"$.nftTokenBalances[0].tokenId: '{x}' is not a UUID")
           for x in ("x", f"{ID},{ID}", f"{ID}\\n")),
     ],
@@ -96,7 +103,10 @@ NUMBERS = ["9223372036854775808", "1.10", "1e400", "-0.0", "1E+2", "9" * 5_000]
            f'{{"metadata":{{"y":[{number}]}},"x":{number}}}') for number in NUMBERS),
         *((f'{{"metadata": {{"editionId": {value}, "totalEdition": 5}}}}', {"total_edition": 5},
            f'{{"metadata":{{"editionId":{value}}}}}')
-          for value in ("1.5", "9223372036854775808", "9" * 5_000, '"3"', "true", "[3]")),
+          for value in ("1.5", "9223372036854775808", "9" * 5_000, '"3"', "true", "[3]", "1e400")),
+        *((f'{{"metadata": {{"editionId": {value}, "totalEdition": -1E0}}}}',
+           {"edition_id": 150, "total_edition": -1}, None)
+          for value in ("150", "150.0", "1.5e2", "1500e-1", "1.50E+02")),
         *((f'{{"contractAddress": {value}, "metadata": {{"name": {value}}}}}', {},
            f'{{"contractAddress":{value},"metadata":{{"name":{value}}}}}')
           for value in ("12", "true", "1.50", "{}")),
@@ -106,8 +116,8 @@ NUMBERS = ["9223372036854775808", "1.10", "1e400", "-0.0", "1E+2", "9" * 5_000]
         (f'{{"id": "{OTHER}", "contractAddress": "c"}}', {"contract_address": "c"},
          f'{{"id":"{OTHER}"}}'),
         *((f'{{"id": {value}}}', {}, f'{{"id":{value}}}') for value in ("5", "[]", "9" * 5_000)),
-        ('{"x": 1, "x": 2, "metadata": {"name": "a", "name": "b"}}', {"name": "b"}, '{"x":2}'),
-        ('{"metadata": {"name": "a", "name": "b"}}', {"name": "b"}, None),
+        ('{"x": 1, "x": 2, "metadata": {"name": "a", "name": "b"}}', {}, None),
+        ('{"metadata": {"name": "a", "name": "b", "x": {"y": 1}}}', {}, '{"metadata":{"x":{"y":1}}}'),
     ],
     ids=lambda value: str(value)[:60],
 )  # fmt: skip
@@ -136,19 +146,31 @@ def test_any_text_is_kept_and_a_lone_surrogate_is_replaced(written, text):
     content["extra"].encode()
 
 
-def test_values_deeper_than_others_can_read_again_fail_the_wallet():
+@pytest.mark.parametrize("key", ["name", "x"])
+@pytest.mark.parametrize("spaced", ["", " "])
+@pytest.mark.parametrize("beside", ["", '"y":null,', '"y":"\\u003a\\u003A:",', '"y":{"a":[1]},'])
+def test_a_repeated_key_is_found_in_any_spelling_and_a_text_is_none(key, spaced, beside):
+    twice = '{"metadata":{%s"%s"%s:"a","%s":"b"}}' % (beside, key, spaced, key)
+    assert faults_of(twice) == {f"metadata.{key}": f"the key '{key}' appears twice"}
+    once = '{"metadata":{%s"%s"%s:"\\"tokenId\\":1,\\"amount\\":null"}}' % (beside, key, spaced)
+    assert faults_of(once) == {}
+
+
+def test_values_deeper_than_others_can_read_again_are_named():
     """The thread that applies the read has less stack left than the one that decoded it."""
     nested = "[" * 201 + "]" * 201
-    with pytest.raises(UnusableResponse, match="nested"):
-        content_of(f'{{"x": {nested}}}')
+    assert faults_of(f'{{"x": {nested}}}') == {"x": "nested more than 200 levels deep"}
+    assert content_of(f'{{"x": {nested}, "y": 1}}') == {"extra": '{"y":1}'}
     in_text = "[" * 300 + "{" * 300 + '\\"'
     assert content_of(f'{{"x": ["{in_text}"]}}') == {"extra": f'{{"x":["{in_text}"]}}'}
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         for place in ('{"x": %s}', '{"metadata": {"name": %s}}', "%s"):
             deep = place % (opening * 100_000 + "0" + closing * 100_000)
-            assert refusal(wallet_body(deep)) == "the body is nested too deeply"
-            with pytest.raises(UnusableResponse):
-                decode_token(deep.encode(), ID)
+            assert set(faults_of(deep).values()) == {"nested more than 200 levels deep"}
+            beyond = deep.replace("{", f'{{"id": "{ID}",', 1)
+            with suppress(UnusableResponse):
+                content = decode_token(beyond.encode(), ID)
+                assert "nested more than" in str(content[-1])
 
 
 _TOKENS = [
@@ -157,12 +179,11 @@ _TOKENS = [
 ]
 _KINDS = [
     (b"  <!doctype html><p>Sorry", "it looks like HTML"),
-    *((body, "not JSON") for body in (b"NaN", wallet_body('{"x": NaN}'), wallet_body("{}") + b"{}",
-      wallet_body("{}") + b"\0", b"\xef\xbb\xbf" + wallet_body("{}"))),
-    *((body, "not UTF-8") for body in (wallet_body("{}").decode().encode("utf-16"),
-      b'{"nftTokenBalances": [], "x": "\xed\xa0\x80"}')),
+    *((body, "not JSON") for body in (b"NaN", wallet_body("{}") + b"{}",
+      wallet_body("{}") + b"\0", wallet_body("{}").decode().encode("utf-16"))),
+    (b'{"nftTokenBalances": [], "nftTokenBalances": []}', "the key 'nftTokenBalances' appears twice"),
     (b"9" * 5_000, r"^\$: "),
-    (wallet_body(amount="9" * 5_000), r"^\$\.nftTokenBalances\[0\]\.amount: "),
+    (wallet_body(amount="9" * 5_000), r"^\$\.nftTokenBalances\[0\]\.amount .*: "),
 ]  # fmt: skip
 
 
@@ -228,12 +249,26 @@ def test_an_unknown_top_level_field_is_named_until_it_is_known():
 
 def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else():
     body = '{"nftTokenBalances": [], "next": %s}'
-    for value, cursor in (('"abc"', "abc"), (str(2**80), str(2**80)), (r'"\ud800"', "\ufffd")):
+    for value, cursor in (
+        ('"abc"', "abc"),
+        (str(2**80), str(2**80)),
+        ('""', None),
+        ("null", None),
+        ("false", None),
+        ("0", "0"),
+        (r'"\u00e9"', "é"),
+    ):
         page = decode_wallet((body % value).encode(), cursor_field="next")
         assert page == WalletList([], cursor=cursor)
-    for value in ("1.5", "true", "[]", '""', "9" * 5_000):
+    for value in ("1.5", "true", "[]", "{}", "9" * 5_000):
         said = refusal((body % value).encode(), cursor_field="next")
         assert said.startswith("$.next: expected a cursor")
+    for value, reason in (
+        (r'"\ud800"', "text that is not Unicode"),
+        ("NaN", "NaN is not a JSON"),
+        ('1, "next": 2', "the key 'next' appears twice"),
+    ):
+        assert reason in refusal((body % value).encode(), cursor_field="next")
 
 
 def test_a_token_named_twice_is_listed_once():
@@ -294,8 +329,8 @@ def test_any_body_gives_a_result_that_can_be_read_again_or_a_refusal(body):
     with suppress(UnusableResponse):
         found.append(decode_token(body, ID))
     for content in found:
-        if content is not None and content[-1] is not None:
-            assert json.loads(str(content[-1]))
+        for text in () if content is None else content[len(CONTENT_COLUMNS) - 1 :]:
+            assert text is None or json.loads(str(text))
 
 
 _METADATA = {

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 import nftsync
 from nftsync import frames
+from nftsync.provider.config import ClientConfig
 from nftsync.pull.result import SyncResult
 from nftsync.reports.status import read_status
+from nftsync.reports.verification import verify
 from nftsync.times import now
 from tests.kit.provider import Provider, entry, reply, token, wallet
 from tests.kit.worlds import mirrored
@@ -34,34 +36,50 @@ KNOWN = {
 
 #: A record's JSON, and the parts of it that cannot be read.
 HOSTILE: dict[str, tuple[bytes, set[str]]] = {
-    "a trait twice": (b'{"metadata":{"name":"Known","attributes":{"Eyes":"Blue","Eyes":"Green"}}}',
-                      {"metadata.attributes"}),
+    "a trait twice": (
+        b'{"metadata":{"name":"Known","attributes":{"Eyes":"Blue","Eyes":"Green"}}}',
+        {"metadata.attributes"},
+    ),
     "metadata twice": (b'{"metadata":{"name":"a"},"metadata":{"name":"b"}}', {"metadata"}),
     "an unknown field twice": (b'{"x":1,"x":2,"metadata":{"name":"Known"}}', {"x"}),
-    "a name twice": (b'{"metadata":{"name":"a","x":1,"name":"b"}}', {"metadata.name"}),
+    "a name twice": (b'{"metadata":{"name":"a","name":"b"}}', {"metadata.name"}),
     "a cut character": (b'{"metadata":{"name":"Kno\xe2\x82"}}', {"metadata.name"}),
-    "another encoding": ('{"metadata":{"name":"Zo\u00eb","x":"\u00eb"}}'.encode("latin-1"),
-                         {"metadata.name", "metadata.x"}),
+    "another encoding": (
+        b'{"metadata":{"name":"Zo\xeb","x":["\xeb"]}}',
+        {"metadata.name", "metadata.x"},
+    ),
     "half a character": (rb'{"metadata":{"name":"\ud83d"}}', {"metadata.name"}),
-    "half a character in a key": (rb'{"metadata":{"name":"Known","\ud83d":1}}', {"metadata.\ufffd"}),
-    "deep": (b'{"metadata":{"name":"Known","x":%s}}' % (b"[" * 200 + b"]" * 200), {"metadata.x"}),
-    "very deep": (b'{"metadata":{"name":%s}}' % (b'{"a":' * 99_999 + b"1" + b"}" * 99_999),
-                  {"metadata.name"}),
-    "deep metadata": (b'{"metadata":{"name":{"a":%s}}}' % (b"[" * 5_000 + b"]" * 5_000),
-                      {"metadata.name"}),
+    "half a character in a key": (
+        rb'{"metadata":{"name":"Known","\ud83d":1}}',
+        {"metadata.\ufffd"},
+    ),
+    "deep": (
+        b'{"metadata":{"name":"Known","x":%s}}' % (b"[" * 200 + b"]" * 200),
+        {"metadata.x"},
+    ),
+    "very deep": (
+        b'{"metadata":{"name":%s}}' % (b'{"a":' * 99_999 + b"1" + b"}" * 99_999),
+        {"metadata.name"},
+    ),
     "not a number": (b'{"metadata":{"name":"Known","x":[NaN]}}', {"metadata.x"}),
     "infinite": (b'{"metadata":{"name":"Known","editionId":-Infinity}}', {"metadata.editionId"}),
     "a list as token": (b"[1]", {"token"}),
     "a text as token": (b'"x"', {"token"}),
     "metadata as a text": (b'{"metadata":"{}"}', {"metadata"}),
     "metadata as a list": (b'{"metadata":[{"name":"x"}]}', {"metadata"}),
-    "another token's record": (b'{"id":"%s","metadata":{"name":"x"}}' % token(9).encode(), {"token"}),
+    "another token's record": (
+        b'{"id":"%s","metadata":{"name":"x"}}' % token(9).encode(),
+        {"token"},
+    ),
     # Odd, but readable:
     "no token": (b"null", set()),
-    "long numbers": (b'{"metadata":{"name":"Known","x":%s,"editionId":1e999999999}}' % (b"9" * 9_999), set()),
+    "long numbers": (
+        b'{"metadata":{"name":"Known","x":%s,"editionId":1e999999999}}' % (b"9" * 9_999),
+        set(),
+    ),
     "control characters": (b'{"metadata":{"name":"Known","description":"a\x01\n\tb"}}', set()),
-    "texts that look like keys": (b'{"metadata":{"name":"Known","a":"\\"amount\\":","b":"tokenId"}}', set()),
-}  # fmt: skip
+    "texts like keys": (b'{"metadata":{"name":"Known","a":"\\"amount\\":","b":"tokenId"}}', set()),
+}
 
 
 def body_of(*records: tuple[int, bytes]) -> bytes:
@@ -84,58 +102,77 @@ def parts(result: SyncResult) -> set[tuple[str, str]]:
 GOOD = json.dumps({"metadata": KNOWN}).encode()
 
 
+NUMBERS = {what: number for number, what in enumerate(HOSTILE, 10)}
+BAD = {what for what, (_, fields) in HOSTILE.items() if fields}
+
+
 @pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("what", HOSTILE)
 def test_a_balance_counts_whatever_its_metadata_hold(
-    lying: Provider, sync: Sync, held: Any, what: str, bom: bytes
+    lying: Provider, sync: Sync, held: Any, bom: bytes
 ) -> None:
-    record, unreadable = HOSTILE[what]
-    lying.on(path_of(0), reply(bom + body_of((1, record), (2, GOOD))))
-    result = sync([wallet(0)])
+    for what, number in NUMBERS.items():
+        body = body_of((number, HOSTILE[what][0]), (number + 100, GOOD))
+        lying.on(path_of(number), reply(bom + body))
+    result = sync([wallet(number) for number in NUMBERS.values()])
     assert result.status == "ok"
-    assert held() == {wallet(0): {token(1): "1", token(2): "2"}}
-    assert parts(result) == {(token(1), field) for field in unreadable}
+    assert held() == {
+        wallet(number): {token(n): str(n) for n in (number, number + 100)}
+        for number in NUMBERS.values()
+    }
+    assert parts(result) == {
+        (token(NUMBERS[what]), field) for what, (_, fields) in HOSTILE.items() for field in fields
+    }
     assert parts(sync()) == parts(result)  # also where the response is unchanged
     status, _ = read_status(DATABASE, now())
     assert status.unreadable == result.unreadable
     quality = frames.quality(DATABASE)
     named = quality[quality["reason"].str.startswith("unreadable: ")]
-    assert set(named["token_id"]) == ({token(1)} if unreadable else set())
-    assert frames.tokens(DATABASE).set_index("token_id")["name"][token(2)] == "Known"
+    assert set(named["token_id"]) == {token(NUMBERS[what]) for what in BAD}
+    names = frames.tokens(DATABASE).set_index("token_id")["name"]
+    assert {names[token(number + 100)] for number in NUMBERS.values()} == {"Known"}
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-@pytest.mark.parametrize("what", [what for what, (_, fields) in HOSTILE.items() if fields])
 def test_known_fields_stay_until_they_can_be_read_again(
-    lying: Provider, sync: Sync, query: Any, what: str, *, by_id: bool
+    lying: Provider, sync: Sync, query: Any, *, by_id: bool
 ) -> None:
-    record, unreadable = HOSTILE[what]
-    path = f"/v1/tokens/{token(1)}" if by_id else path_of(0)
     more = {"tokens": by_id, "toml": "removal_limit = 0.0\nremoval_rows = 0"}
+    refused = {"a list as token", "a text as token", "another token's record"} & BAD
+    what_of = {token(NUMBERS[what]): what for what in BAD}
 
-    def shows(record: bytes) -> None:
-        whole = record.replace(b"{", b'{"id":"%s",' % token(1).encode(), 1)
-        lying.on(path, reply(whole if by_id else body_of((1, record))))
+    def show(records: dict[str, bytes]) -> None:
+        for what, number in NUMBERS.items():
+            record = records.get(what, GOOD)
+            lying.on(path_of(number), reply(body_of((number, GOOD if by_id else record))))
+            path = f"/v1/tokens/{token(number)}"
+            is_whole = b'"id"' in record or not by_id
+            own = b"{" if is_whole else b'{"id":"%s",' % token(number).encode()
+            lying.on(path, reply(record.replace(b"{", own, 1)))
 
-    holds(lying, (1, GOOD))
-    shows(GOOD)
-    assert sync([wallet(0)], **more).status == "ok"
-    name, extra = "SELECT name FROM tokens", "SELECT extra ->> '$.metadata.attributes' FROM tokens"
-    before = query(name), query(extra)
-    shows(record)
+    def columns() -> dict[str, tuple[str, str]]:
+        rows = query("SELECT token_id, name, extra ->> '$.metadata.attributes' FROM tokens")
+        return {what_of[one]: tuple(rest) for one, *rest in rows if one in what_of}
+
+    show({})
+    assert sync([wallet(number) for number in NUMBERS.values()], **more).status == "ok"
+    before = columns()
+    show({what: record for what, (record, fields) in HOSTILE.items() if fields})
     result = sync(**more)
-    if by_id and what in {"a list as token", "a text as token", "another token's record"}:
-        assert result.status == "partial"
-        assert query(name) == before[0]
-        return
-    assert result.status == "ok"
-    assert parts(result) == {(token(1), field) for field in unreadable}
-    assert query(name) == before[0]
-    if unreadable & {"token", "metadata", "metadata.attributes"}:
-        assert query(extra) == before[1]
-    shows(GOOD)
+    assert result.status == ("partial" if by_id else "ok")
+    assert {failure.token_id for failure in result.failures} == {
+        token(NUMBERS[what]) for what in refused if by_id
+    }
+    assert parts(result) == {
+        (token(NUMBERS[what]), field)
+        for what in BAD - (refused if by_id else set())
+        for field in HOSTILE[what][1]
+    }
+    assert {what: name for what, (name, _) in columns().items()} == dict.fromkeys(BAD, "Known")
+    kept = {what for what in BAD if HOSTILE[what][1] & {"token", "metadata", "metadata.attributes"}}
+    assert {what: columns()[what] for what in kept} == {what: before[what] for what in kept}
+    show({})
     assert parts(sync(**more)) == set()
-    assert (query(name), query(extra)) == before
+    assert columns() == before
 
 
 ENTRIES: dict[str, tuple[bytes, str]] = {
@@ -153,19 +190,20 @@ ENTRIES: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ENTRIES)
 def test_an_entry_without_id_or_amount_fails_its_wallet_and_is_named(
-    lying: Provider, sync: Sync, held: Any, what: str
+    lying: Provider, sync: Sync, held: Any
 ) -> None:
-    fields, message = ENTRIES[what]
-    bad = fields.replace(b"%s", token(1).encode())
     good = b'{"tokenId":"%s","amount":"1","token":{"x":NaN}}' % token(2).encode()
-    lying.on(path_of(0), reply(b'{"nftTokenBalances":[%s,{%s}]}' % (good, bad)))
-    lying.holds(wallet(1), entry(token(3)))
-    result = sync([wallet(0), wallet(1)])
-    (failure,) = result.failures
-    assert failure.error == f"$.nftTokenBalances{message}".replace("TOKEN", token(1))
-    assert held() == {wallet(1): {token(3): "1"}}
+    for number, (fields, _) in enumerate(ENTRIES.values(), 1):
+        bad = fields.replace(b"%s", token(1).encode())
+        lying.on(path_of(number), reply(b'{"nftTokenBalances":[%s,{%s}]}' % (good, bad)))
+    lying.holds(wallet(0), entry(token(3)))
+    result = sync([wallet(number) for number in range(len(ENTRIES) + 1)])
+    assert {failure.wallet_id: failure.error for failure in result.failures} == {
+        wallet(number): f"$.nftTokenBalances{message}".replace("TOKEN", token(1))
+        for number, (_, message) in enumerate(ENTRIES.values(), 1)
+    }
+    assert held() == {wallet(0): {token(3): "1"}}
 
 
 def test_commands_name_the_token_and_the_reason(lying: Provider, sync: Sync) -> None:
@@ -187,14 +225,14 @@ def test_commands_name_the_token_and_the_reason(lying: Provider, sync: Sync) -> 
 
 
 def test_verify_finds_no_difference_in_unreadable_fields(lying: Provider, sync: Sync) -> None:
-    from nftsync.provider.config import ClientConfig
-    from nftsync.reports.verification import verify
-
-    holds(lying, (1, GOOD))
-    sync([wallet(0)])
-    for record, _ in HOSTILE.values():
-        holds(lying, (1, record))
-        sync()
+    wallets = [wallet(number) for number in NUMBERS.values()]
+    for records in (
+        dict.fromkeys(HOSTILE, GOOD),
+        {what: one for what, (one, _) in HOSTILE.items()},
+    ):
+        for what, number in NUMBERS.items():
+            lying.on(path_of(number), reply(body_of((number, records[what]))))
+        assert sync(wallets).status == "ok"
         report = verify(DATABASE, ClientConfig(base_url=lying.url), sample=None, progress=False)
         assert report.differences == []
         assert report.is_right
