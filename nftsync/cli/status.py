@@ -25,7 +25,7 @@ from nftsync.cli.output import (
     wrapped,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
-from nftsync.text import counted, lasting
+from nftsync.text import counted, lasting, toml_string
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -127,6 +127,12 @@ def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
         lines["rules"] = "; ".join(f"{name}: {why}" for name, why in report.rule_problems.items())
     if report.unreadable:
         lines["unreadable"] = unreadable_shown(report.unreadable)
+    if report.always_changing is not None:
+        lines["history"] = (
+            f"nearly all tokens changed in each of the last 3 syncs, mostly in their field"
+            f" {report.always_changing}. To store it without history:"
+            f" volatile_fields = [{toml_string(report.always_changing)}]"
+        )
     if report.removals_held.since is not None:
         lines["removals"] = f"{report.removals_held} held for review: nftsync removals"
     if (size := log_bytes(Path(report.database))) >= LONG_LOG:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from nftsync.alerts import Forward, WatchRule
 from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ProxyFailed, ReadError
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.provider.client import Client, finish
-from nftsync.records import Effort
+from nftsync.records import CONTENT_COLUMNS, Effort
 from nftsync.store.catalog import TABLES
 from nftsync.store.cursors import rule_problems
 from nftsync.store.database import (
@@ -35,6 +36,7 @@ from nftsync.store.outbox import stopped_destinations
 from nftsync.store.queues import INBOX, OUTBOX, count_by_state
 from nftsync.store.removals import Held, held
 from nftsync.store.schema import check_schema, is_earlier, reading
+from nftsync.store.tokens import fields_of, path_of
 from nftsync.times import age_seconds, now
 from nftsync.version import __version__
 
@@ -52,6 +54,8 @@ class Status(msgspec.Struct, kw_only=True):
             is tracked.
         warning: a problem with a clock.
         unreadable: unreadable parts of tokens, whose known values stay.
+        always_changing: the field behind most changes, if nearly all tokens changed in each of the
+            last three syncs.
     """
 
     version: str
@@ -73,6 +77,7 @@ class Status(msgspec.Struct, kw_only=True):
     rule_problems: dict[str, str] = {}
     warning: str | None = None
     unreadable: list[Unreadable]
+    always_changing: str | None
 
 
 class StalestWallet(NamedTuple):
@@ -115,6 +120,7 @@ def read_status(
             rule_problems=rule_problems(connection, rules, at),
             warning=ahead_of(connection, at),
             unreadable=unreadable_parts(connection),
+            always_changing=_always_changing(connection),
         )
     return status, stalest
 
@@ -130,6 +136,27 @@ def _stalest(connection: sqlite3.Connection, at: str) -> StalestWallet | None:
     return StalestWallet(wallet_id, label, synced_at and age_seconds(synced_at, at))
 
 
+def _always_changing(connection: sqlite3.Connection) -> str | None:
+    runs, newest, least, tokens = connection.execute(
+        "SELECT count(*), max(run_id), min(tokens_changed), (SELECT count(*) FROM tokens) FROM ("
+        "SELECT run_id, tokens_changed FROM sync_runs WHERE kind = 'sync'"
+        " AND finished_at IS NOT NULL ORDER BY run_id DESC LIMIT 3)"
+    ).fetchone()
+    if runs < 3 or not tokens or least < _NEARLY_ALL * tokens:
+        return None
+    fields = Counter[str]()
+    for texts in connection.execute(
+        "SELECT before, after FROM token_change_rows WHERE run_id = ? LIMIT 100", (newest,)
+    ):
+        one, other = (
+            fields_of(tuple(msgspec.json.decode(text).get(name) for name in CONTENT_COLUMNS))
+            for text in texts
+        )
+        fields.update(path_of(name) for name in one | other if one.get(name) != other.get(name))
+    return max(fields, key=fields.__getitem__, default=None)
+
+
+_NEARLY_ALL = 0.9
 _UNUSABLE = f"SELECT count(*) FROM balance_rows WHERE {NOT_EXACT}"
 
 

@@ -55,6 +55,12 @@ def fields_of(content: Content) -> Fields:
     return fields
 
 
+def path_of(name: str) -> str:
+    """Return the provider's dotted name of a field."""
+    place, _, key = name.partition("/")
+    return key if place == "extra" else FIELD_PATHS.get(name, f"metadata.{key}")
+
+
 def compose(fields: Mapping[str, msgspec.Raw]) -> Content:
     """Build content from fields."""
     extra: dict[str, Any] = {}
@@ -89,8 +95,7 @@ def completed(content: Content | None, known: Fields) -> Content | None:
     fields = fields_of(content)
     kept = {}
     for name, raw in known.items():
-        place, _, key = name.partition("/")
-        path = key if place == "extra" else FIELD_PATHS.get(name, f"metadata.{key}")
+        path = path_of(name)
         if path in faults or ("metadata" in faults and path.startswith("metadata.")):
             kept[name] = raw
     if kept:
