@@ -22,7 +22,7 @@ from nftsync.cli.output import (
 from nftsync.cli.tables import TableColumn, print_table, wide_option
 from nftsync.errors import InputError
 from nftsync.store.queues import Queue
-from nftsync.text import visible
+from nftsync.text import nests_too_deeply, visible
 
 if TYPE_CHECKING:
     from nftsync.settings import Settings
@@ -222,11 +222,13 @@ def _print_changes(name: str, changes: list[dict[str, Any]]) -> None:
 
 
 def _readable(body: bytes) -> str:
-    """Indent JSON; escape undecodable bytes of other bodies."""
+    """Indent JSON, unless it nests too deeply; escape undecodable bytes of other bodies."""
     import msgspec
 
     try:
         body.decode()
-        return msgspec.json.format(body, indent=2).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return body.decode("utf-8", "backslashreplace")
+        if not nests_too_deeply(body):
+            return msgspec.json.format(body, indent=2).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    return body.decode("utf-8", "backslashreplace")

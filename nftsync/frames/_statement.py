@@ -124,7 +124,8 @@ def _values(
             column = columns[f"{end}_value_{one}"] = np.full(len(tokens), Decimal(0))
             column[rows] = price[rows] * steps.amount[rows]
         unpriced = columns[f"{end}_unpriced"] = steps.holdings * (counted & pd.isna(price))
-        warn_unpriced(unpriced.sum(), steps.holdings[counted].sum(), day_of(time), stacklevel=4)
+        holdings = steps.holdings[counted]
+        warn_unpriced(int(unpriced.sum()), int(holdings.sum()), day_of(time), stacklevel=4)
     return columns
 
 

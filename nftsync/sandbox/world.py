@@ -21,7 +21,7 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.records import normalize_uuid
 from nftsync.sandbox.state import State
-from nftsync.text import visible
+from nftsync.text import DEEPEST_JSON, nests_too_deeply, visible
 
 #: The greatest amount of a chain's uint256.
 MAX_AMOUNT = 2**256 - 1
@@ -273,14 +273,14 @@ def _open(place: Path) -> BinaryIO:
 
 def decode(text: bytes, form: type[_Form]) -> _Form:
     """Parse external JSON of a msgspec type; the one-line InputError quotes field names only."""
+    if nests_too_deeply(text):
+        raise InputError(f"nested more than {DEEPEST_JSON} levels deep")
     try:
         # msgspec does not check the UTF-8 of raw values.
         text.decode()
         return msgspec.json.decode(text, type=form)
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise InputError(visible(str(error))) from error
-    except RecursionError as error:
-        raise InputError("nested too deeply") from error
 
 
 def _positive(amount: int | str) -> int:

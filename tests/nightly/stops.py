@@ -24,6 +24,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from tests.kit.database import begun_once
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import PATIENCE, mirrored
@@ -66,8 +68,10 @@ def start_sync(
 
 def readers(process: subprocess.Popen[str]) -> list[int]:
     """The ids of a sync's reading processes."""
-    command = ["pgrep", "-P", str(process.pid)]
-    return [int(pid) for pid in subprocess.run(command, capture_output=True).stdout.split()]
+    try:
+        return [child.pid for child in psutil.Process(process.pid).children()]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def stop_and_continue(process: subprocess.Popen[str], rng: random.Random, until: float) -> int:

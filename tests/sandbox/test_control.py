@@ -170,7 +170,7 @@ def test_bad_input_is_named(server, client):
     for token, body, status, message in (
         (UNKNOWN, b'{"metadata": {}}', 400, f"token {UNKNOWN} does not exist"),
         ("x", b'{"metadata": {}}', 400, "is not a token id"),
-        (UNKNOWN, deep, 400, "too deeply"),
+        (UNKNOWN, deep, 400, "nested more than 200 levels deep"),
         (UNKNOWN, b" " * 5_000_000, 413, "exceeds"),
     ):
         answer = client.post(f"/sandbox/tokens/{token}", content=body)
