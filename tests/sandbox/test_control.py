@@ -44,8 +44,7 @@ def test_an_unusable_configuration_is_refused_and_changes_nothing(client):
         (b'{"secret": "x"}', "unknown field `secret`"),
         *((f'{{"url": "{url}"}}'.encode(), "not an http or https URL") for url in urls),
         (b'{"url": "http://\xff/"}', "can't decode byte"),
-        (b'{"url":' + DEEP + b"}", "got `array`"),
-        (b'{"x":' + DEEP + b"}", "unknown field"),
+        (b'{"url":' + DEEP + b"}", "nested more than 200 levels deep"),
     ):
         answer = client.patch(CONFIG, content=body)
         assert (answer.status_code, message in answer.json()["error"]) == (400, True)

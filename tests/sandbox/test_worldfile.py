@@ -14,7 +14,7 @@ WALLET = "11111111-1111-4111-8111-aaaaaaaaaaaa"
 TOKEN = "33333333-3333-4333-8333-cccccccccccc"
 ENTRY = {"tokenId": TOKEN, "amount": "1"}
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('"[]{}\\'), max_size=8)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | texts,
