@@ -125,7 +125,7 @@ $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo 'nftsync needs Python 3.11 or later: make PYTHON=python3.12 ...' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV) \
-		|| { echo 'no venv module: on Debian, apt install python3-venv' >&2; exit 1; }
+		|| { echo 'no venv module: on Debian, apt install python3-venv make git' >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 # Not compiled: that takes longer than all else, and most modules are never imported.

@@ -20,11 +20,17 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.database import Builder, small
 from tests.kit.mirrored_site import Site
+from tests.kit.processes import end_processes
 from tests.kit.provider import Provider
 from tests.kit.worlds import Outcome, made_once
 
-# How long an example takes says nothing about whether it is right.
-settings.register_profile("nftsync", deadline=None)
+# How long an example takes, on a busy machine even to generate, says nothing about whether it is
+# right. Fixtures for each test, such as its folder, may serve all of its examples.
+settings.register_profile(
+    "nftsync",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 settings.register_profile(  # `make fuzz`
     "fuzz",
     deadline=None,
@@ -44,6 +50,11 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    end_processes()
 
 
 @pytest.fixture(autouse=True)
@@ -193,7 +204,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         both.write_bytes(b"".join((folder / f"{name}.{x}").read_bytes() for x in ("key", "crt")))
         return both
 
-    make("ca", "-nodes")
+    make("ca", "-nodes", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
     signed = ["-CA", f"{folder}/ca.crt", "-CAkey", f"{folder}/ca.key"]
     signed += ["-addext", "basicConstraints=critical,CA:FALSE"]
     names = "subjectAltName=DNS:provider.test,IP:127.0.0.1"

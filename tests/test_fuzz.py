@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nftsync import settings as nftsync_settings
@@ -186,10 +186,7 @@ BODIES = st.sampled_from(
 )
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    max_examples=max(40, settings().max_examples // 10),
-)
+@settings(max_examples=max(40, settings().max_examples // 10))
 @given(
     st.sampled_from([200, 200, 200, 204, 206, 301, 304, 401, 404, 429, 500, 0, 99, 999, 100]),
     st.lists(st.sampled_from(HEADERS) | st.text(max_size=8), max_size=5),

@@ -104,6 +104,7 @@ _QUIET = (
     "--LabApp.news_url=None",
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LabApp.extension_manager=readonly",
+    "--ServerApp.tornado_settings={'page_config_data': {'buildCheck': False}}",
 )
 
 

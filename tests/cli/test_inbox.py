@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from itertools import product
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nftsync.cli.queues import print_row, row_as_json
@@ -286,7 +286,7 @@ def test_only_bodies_done_for_long_are_emptied(inbox, command):
         assert command("inbox", "prune", *words).code == 2
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(data=st.data(), kind=st.sampled_from([Inbox, Outbox]))
 def test_any_calls_in_any_order_agree_with_a_model(command, tmp_path_factory, data, kind):
     """The model: settled ones become pending, running ones stay, done ones lose their bodies.

@@ -1,7 +1,6 @@
 """Tables in a terminal: nothing is lost, and nothing broken, at any width."""
 
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from nftsync.cli.tables import TableColumn, table_lines
 from nftsync.text import visible
 from tests.kit.database import at
 from tests.kit.mirrored_site import run
+from tests.kit.terminals import open_terminal
 
 UUIDS = st.uuids().map(str)
 ADDRESSES = st.integers(0, 2**160 - 1).map("0x{:040x}".format)
@@ -220,7 +220,7 @@ def test_each_listing_fits_the_terminal_and_wide_shows_all(site, command, monkey
 
 def in_terminal(width, *words, messages=False, **environ):
     """Run a command in a terminal, and return its output, also its messages if asked."""
-    ours, theirs = pty.openpty()
+    ours, theirs = open_terminal()
     termios.tcsetwinsize(theirs, (40, width))
     kept = {
         name: value for name, value in os.environ.items() if name not in {"COLUMNS", "NO_COLOR"}

@@ -15,6 +15,7 @@ from typing import Any
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.rows import TABLES
 from nftsync.lake.storage import Lake
+from tests.kit.processes import start_process
 from tests.kit.waiting import wait_until
 
 _DASK = [sys.executable, "-m", "dask"]
@@ -113,7 +114,7 @@ def driver(
     command: Sequence[str] = ("lake", "sync"),
 ) -> subprocess.Popen[str]:
     """`nftsync lake sync`, or another command, as a process of its own."""
-    return subprocess.Popen(
+    return start_process(
         [sys.executable, "-m", "nftsync", *command, *map(str, arguments), "--json"],
         cwd=folder,
         env={**environment(), **(variables or {})},

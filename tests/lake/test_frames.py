@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 from distributed import Client
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
@@ -29,9 +29,7 @@ from tests.lake.conftest import refused
 from tests.lake.lakes import lake_of, one_file
 
 GREATEST = 2**256 - 1
-_MANY = settings(
-    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+_MANY = settings(max_examples=4)
 
 
 @pytest.fixture(autouse=True)

@@ -27,6 +27,7 @@ from pathlib import Path
 import psutil
 
 from tests.kit.database import begun_once
+from tests.kit.processes import start_process
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import PATIENCE, mirrored
 
@@ -53,7 +54,7 @@ def start_sync(
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     if unbuffered:
         variables["PYTHONUNBUFFERED"] = "1"
-    return subprocess.Popen(
+    return start_process(
         [
             *(sys.executable, "-m", "nftsync", "sync", "--json", "--base-url", url, *flags),
             *("-d", str(database), "--wallets-file", str(names)),

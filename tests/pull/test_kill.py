@@ -18,6 +18,7 @@ import pytest
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.database import begun_once
+from tests.kit.processes import start_process
 from tests.kit.serve_process import query
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, listed, mirrored, replayed
@@ -54,7 +55,7 @@ def start(
         *(sys.executable, "-m", "nftsync", "sync", "--json", "--concurrency", str(concurrency)),
         *("--base-url", server.url, "-d", str(database), *more),
     ]
-    return subprocess.Popen(
+    return start_process(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shutil
 import sqlite3
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 from nftsync.times import now, shifted
 from tests.kit.provider import entry, token, wallet
+from tests.kit.terminals import open_terminal
 from tests.kit.worlds import made_once, mirrored
 from tests.pull.removal_site import ALL, EACH, NAMED, WALLETS, Site
 
@@ -313,7 +313,7 @@ def test_on_a_terminal_an_approval_is_confirmed(
     code: int,
     left: int,
 ) -> None:
-    terminal, of_process = pty.openpty()
+    terminal, of_process = open_terminal()
     os.write(terminal, f"{answer}\n".encode())
     with os.fdopen(of_process) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)

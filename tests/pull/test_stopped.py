@@ -22,6 +22,7 @@ from nftsync.provider.config import ClientConfig
 from nftsync.pull.process import Process
 from nftsync.pull.reads import Pool, Read, Reader, Task, WalletTask
 from nftsync.records import SequenceNumbers
+from tests.kit.processes import start_process
 from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, mirrored
@@ -183,7 +184,7 @@ def test_a_stop_of_parent_and_reading_process_is_no_silence_of_the_latter(
 ) -> None:
     """Ctrl-Z, `docker pause`, a laptop that sleeps: the clock goes on meanwhile."""
     heartbeat_timeout = 8.0
-    process = subprocess.Popen(
+    process = start_process(
         [sys.executable, "-c", PARENT, provider.url, str(heartbeat_timeout), wallet(1), wallet(2)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

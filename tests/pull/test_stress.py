@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,6 +12,7 @@ from pathlib import Path
 import nftsync
 from nftsync import frames
 from nftsync.sandbox.server import SandboxServer
+from tests.kit.processes import start_process
 from tests.kit.worlds import PATIENCE, listed, mirrored, replayed
 
 #: The other process: replay's place is taken by direct applications of reads to other wallets.
@@ -51,7 +51,7 @@ def test_readers_and_writers_in_two_processes_lose_nothing(
         nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
 
     one_turn(0)
-    other = subprocess.Popen([sys.executable, "-c", OTHER, str(database)])
+    other = start_process([sys.executable, "-c", OTHER, str(database)])
     with ThreadPoolExecutor(1) as pool, closing(sqlite3.connect(database)) as connection:
         writer = pool.submit(lambda: [one_turn(turn) for turn in range(1, 4)])
         for way in cycle((database, connection)):

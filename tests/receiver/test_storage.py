@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.provider.webhooks import Webhook, read_webhook
@@ -152,7 +152,7 @@ few_bodies = st.builds(
 )
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50)
 @given(
     batches=st.lists(
         st.lists(few_bodies | st.sampled_from([b"", b"x", b"{}"]), max_size=8), max_size=4

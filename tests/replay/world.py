@@ -23,6 +23,7 @@ from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
+from tests.kit.processes import start_process
 from tests.kit.provider import Peer, Provider, Sender, balances, entry, reply, token, uuid, wallet
 from tests.kit.serve_process import command as command_line
 from tests.kit.serve_process import query, webhook
@@ -185,7 +186,7 @@ class Place:
     def command(self, *arguments: str) -> subprocess.Popen[str]:
         """A command in a process of its own, on this database and provider."""
         where = ("-d", str(self.database), "--base-url", self.url)
-        return subprocess.Popen(
+        return start_process(
             command_line(*arguments, *where),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError
@@ -37,7 +37,7 @@ def line(**changes: object) -> str:
     return json.dumps({"walletId": WALLET, "nftTokenBalances": entries} | changes)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(max_examples=50)
 @given(world=worlds, packed=st.booleans(), escaped=st.booleans())
 def test_every_wallet_is_answered_as_its_line_has_it(tmp_path, world, packed, escaped):
     lines = [
@@ -55,7 +55,7 @@ def test_every_wallet_is_answered_as_its_line_has_it(tmp_path, world, packed, es
         assert body == {"nftTokenBalances": held}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(max_examples=60)
 @given(cut=st.integers(0, 200), put=st.binary(max_size=30))
 def test_any_other_content_is_read_or_refused_in_one_line(tmp_path, cut, put):
     path = tmp_path / "world.jsonl"

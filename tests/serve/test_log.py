@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import pty
 import re
 import signal
 import socket
@@ -33,6 +32,7 @@ from tests.kit.serve_process import (
     states,
     webhook,
 )
+from tests.kit.terminals import open_terminal
 from tests.kit.waiting import wait_until
 
 WALLET = "00000000-0000-4000-8000-000000000001"
@@ -196,7 +196,7 @@ def test_requests_that_the_server_itself_fails_at_take_a_bounded_part_of_the_log
 
 
 def test_on_a_terminal_its_lines_are_for_people(tmp_path: Path) -> None:
-    terminal, theirs = pty.openpty()
+    terminal, theirs = open_terminal()
     hostile = b'{"id": "\\u001b[2J", "x": 0}'
     port, database = free_port(), begun_once(tmp_path / "nftsync.db")
     with subprocess.Popen(

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -519,7 +519,7 @@ hostile = st.tuples(st.text(max_size=20), st.text(max_size=20)).map("hUsH4".join
 forms = st.sampled_from(['"{}"', "'{}'", "{}", '"{}', "['{}']", "{{ 'X' = '{}' }}", "'''{}'"])
 
 
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@hypothesis_settings(max_examples=150)
 @given(secret=hostile, name=st.sampled_from(SECRETS), form=forms, rest=st.binary(max_size=3))
 def test_no_secret_is_ever_shown(tmp_path, secret, name, form, rest):
     (tmp_path / "secret").write_bytes(secret.encode() + rest)

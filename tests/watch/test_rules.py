@@ -414,7 +414,7 @@ class Play:
         return reported, changed
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(steps=STEPS, late=st.booleans())
 def test_each_movement_is_reported_once_and_the_same_after_a_restore(watched, steps, late):
     begun(watched.database)

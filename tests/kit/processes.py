@@ -1,0 +1,24 @@
+"""Processes that end with the test that started them, even with one that fails.
+
+What a failed test leaves is collected in a later one, which then fails instead.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+_started: list[subprocess.Popen[Any]] = []
+
+
+def start_process(*arguments: Any, **options: Any) -> subprocess.Popen[Any]:
+    """Start a process as `Popen` does."""
+    _started.append(subprocess.Popen(*arguments, **options))
+    return _started[-1]
+
+
+def end_processes() -> None:
+    """Kill what still runs, and close the pipes of all."""
+    while _started:
+        with _started.pop() as process:
+            process.kill()
