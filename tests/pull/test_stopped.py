@@ -88,7 +88,9 @@ def test_a_reading_process_that_is_stopped_for_good_is_replaced(
     process = start_sync(tmp_path, long.url, "--timeout", "1", unbuffered=True)
     os.kill(started(process, long), signal.SIGSTOP)
     err = assert_all_read(process, tmp_path, ENTRIES)
-    assert err == "the reading process sent no heartbeat for 11 s; a new one replaced it\n"
+    # On a busy machine, the new one may take as long to start.
+    replaced = "the reading process sent no heartbeat for 11 s; a new one replaced it"
+    assert set(err.splitlines()) == {replaced}
 
 
 def garbage(reader: int) -> Path:
@@ -213,10 +215,10 @@ def read_all(reader: Reader[Task, Read], *wallets: str) -> list[Read]:
 def test_a_pause_that_the_provider_asks_for_is_no_silence(
     provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
-    provider.always(reply(status=429, retry_after="6"), reply(balances(entry(token(1)))))
+    provider.always(reply(status=429, retry_after="12"), reply(balances(entry(token(1)))))
     config = ClientConfig(base_url=provider.url)
     (read,) = read_all(
-        Process(config, SequenceNumbers(0, 0), 1, heartbeat_timeout=4.0), wallet(900)
+        Process(config, SequenceNumbers(0, 0), 1, heartbeat_timeout=10.0), wallet(900)
     )
     assert (read.outcome, read.effort.retries) == ("ok", 1)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
