@@ -243,7 +243,7 @@ def webhook_config(
 
 def _checked_url(text: str) -> str:
     """Check a receiver's URL; errors do not repeat credentials in it."""
-    from nftsync.reports.status import is_this_machine
+    from nftsync.provider.addresses import is_loopback
     from nftsync.text import http_url
 
     url = text.strip()
@@ -253,7 +253,7 @@ def _checked_url(text: str) -> str:
     if parts is None or "#" in url:
         raise InputError("--url must be a URL such as https://hooks.example.com/webhooks")
     host = parts.hostname or ""
-    if parts.scheme == "http" and not is_this_machine(host):
+    if parts.scheme == "http" and not is_loopback(host):
         say(
             f"warning: webhooks to {host} would travel unencrypted over plain http; "
             "put TLS in front of `nftsync serve`, and use an https URL"

@@ -421,9 +421,8 @@ class Client(AbstractContextManager["Client"]):
         text = f"the provider answered {status} {responses.get(status, '')}".rstrip()
         error = ReadError(text, status=429 if status == 403 else status)
         if wait is not None and wait > _LONGEST_PAUSE:
-            longest = f"longer than {_LONGEST_PAUSE:.0f} s"
-            error.args = (f"{text} and asks to wait {wait:.0f} s, {longest}",)
-            error.passing = False
+            text += f" and asks to wait {wait:.0f} s, longer than {_LONGEST_PAUSE:.0f} s"
+            error.args, error.passing = (text,), False
         elif wait is not None or status == 429:
             self._limiter.pause(self._config.first_wait if wait is None else wait)
         return error

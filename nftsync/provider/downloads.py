@@ -19,8 +19,9 @@ from urllib.parse import urljoin
 import msgspec
 
 from nftsync.errors import NoConnection, ProxyFailed, ReadError, SettingsError, UnusableResponse
+from nftsync.provider.addresses import is_private
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.images import IMAGE_TYPES, ImageAddress, Images, is_private, origin
+from nftsync.provider.images import IMAGE_TYPES, ImageAddress, Images, origin
 from nftsync.provider.rate_limit import Auth
 from nftsync.provider.transport import Requests, Response, Transports, network_of
 from nftsync.terminal import progress_bar

@@ -17,17 +17,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode, urlsafe_b64decode
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from ipaddress import (
-    AddressValueError,
-    IPv4Address,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -35,6 +27,7 @@ import idna
 import msgspec
 
 from nftsync.errors import InputError
+from nftsync.provider.addresses import is_private
 
 DEFAULT_GATEWAY: Final = "https://ipfs.io/ipfs/"
 
@@ -48,39 +41,6 @@ _AUTHORITY = re.compile(r"//([^/?#]*)(.*)")
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]*\]|[^:]*)(?::(.*))?")
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
-#: Domains outside the public DNS: RFC 6761, 6762 (appendix G) and 8375, Kubernetes.
-_PRIVATE_NAMES = (
-    ".localhost",
-    ".local",
-    ".localdomain",
-    ".home.arpa",
-    ".svc",
-    ".internal",
-    ".intranet",
-    ".private",
-    ".corp",
-    ".home",
-    ".lan",
-)
-#: IPv6 networks whose last 32 bits are an IPv4 address.
-_HOLD_VERSION_4 = tuple(
-    map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96"))
-)
-#: The interface identifiers of ISATAP, before an IPv4 address (RFC 5214).
-_ISATAP = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
-#: The network for address translation within one site.
-_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
-#: Link-local networks, and services that clouds offer to their machines, credentials among them.
-_CLOUD_SERVICES = tuple(
-    map(
-        ip_network,
-        (
-            *("169.254.0.0/16", "fe80::/10"),
-            *("fd00:ec2::/32", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42"),
-            *("168.63.129.16", "100.100.100.200", "192.0.0.192"),
-        ),
-    )
-)
 #: A last label of this form makes browsers read the host as an IPv4 address.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 #: Characters to percent-encode in a path, query or fragment.
@@ -300,46 +260,6 @@ def _host(host: str) -> str:
     if len(host) > _MOST_HOST_CHARACTERS or not all(map(_LABEL.fullmatch, labels)):
         raise _Refused("no valid host")
     return host
-
-
-def is_private(host: str) -> bool:
-    """Return whether a host is private or has no dot.
-
-    A public name may still resolve to a private address; downloads check the connected address.
-    """
-    try:
-        address = ip_address(host.strip("[]"))
-    except ValueError:
-        host = host.removesuffix(".")
-        return "." not in host or f".{host}".endswith(_PRIVATE_NAMES)
-    if isinstance(address, IPv6Address) and (
-        address.is_site_local or address.teredo or address in _LOCAL_NAT64
-    ):
-        return True
-    return is_cloud_service(address) or any(
-        not inner.is_global or inner.is_multicast for inner in inner_addresses(address)
-    )
-
-
-def is_cloud_service(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is link-local, or a service of a cloud such as its metadata."""
-    addresses = (address, *inner_addresses(address))
-    return any(x in network for network in _CLOUD_SERVICES for x in addresses)
-
-
-def inner_addresses(
-    address: IPv4Address | IPv6Address,
-) -> Sequence[IPv4Address | IPv6Address]:
-    """Return the IPv4 addresses that an IPv6 address contains, or else the address itself."""
-    if isinstance(address, IPv4Address):
-        return [address]
-    packed = address.packed
-    if packed[8:12] in _ISATAP or any(address in network for network in _HOLD_VERSION_4):
-        return [IPv4Address(packed[12:])]
-    if address in _LOCAL_NAT64:  # for each length of its prefix (RFC 6052, section 2.2)
-        packed = packed[:8] + packed[9:]
-        return [IPv4Address(packed[start : start + 4]) for start in (6, 7, 8, 11)]
-    return address.teredo or [address.sixtofour or address]
 
 
 def _within(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import selectors
 import signal
@@ -19,6 +20,8 @@ from nftsync.provider.config import environment_without_settings
 LONGEST_OUTPUT = 64 * 1024
 #: Seconds between checks for a stop.
 _SLICE = 0.25
+#: The process groups of running programs, which no Ctrl-C reaches.
+_groups: set[int] = set()
 
 
 class TooMuchOutput(Exception):
@@ -33,9 +36,10 @@ def run_program(
     variables: Mapping[str, str] = {},
     stopped: threading.Event | None = None,
 ) -> tuple[int, bytes]:
-    """Run a program, and return its exit code and output; on an error, kill its process group.
+    """Run a program, and return its exit code and output; finally, kill its process group.
 
-    With `stdin`, the output is discarded, and setting `stopped` ends the program.
+    With `stdin`, the output is discarded, setting `stopped` ends the program, and its background
+    children have the rest of the time after its success.
 
     Raises:
         OSError, ValueError: the program cannot be run.
@@ -43,6 +47,7 @@ def run_program(
         TooMuchOutput: the output is too long.
     """
     ends_at = time.monotonic() + timeout
+    stopped = stopped or threading.Event()
     with (
         # A file gives the program its whole input, even if this process ends.
         TemporaryFile() as standard_input,
@@ -55,14 +60,33 @@ def run_program(
             start_new_session=True,  # its own process group, which Ctrl-C does not reach
         ) as process,
     ):
+        _groups.add(process.pid)
+        atexit.unregister(kill_programs)  # keeps one registration
+        atexit.register(kill_programs)
         try:
             output = _output_of(process, ends_at) if stdin is None else b""
-            _wait(process, ends_at, stopped or threading.Event())
-        except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
+            _wait(process, ends_at, stopped)
+            has_children = stdin is not None and process.returncode == 0
+            while has_children and time.monotonic() < ends_at and not stopped.is_set():
+                has_children = _signal_group(process.pid, 0) and not stopped.wait(_SLICE)
+        finally:
+            _signal_group(process.pid, signal.SIGKILL)
+            _groups.discard(process.pid)
     return process.returncode, output
+
+
+def kill_programs() -> None:
+    """Kill all running programs, because this process ends."""
+    for number in list(_groups):
+        _signal_group(number, signal.SIGKILL)
+
+
+def _signal_group(number: int, signal_number: int) -> bool:
+    """Send a signal to a process group; return whether it exists."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(number, signal_number)
+        return True
+    return False
 
 
 def _filled(file: IO[bytes], content: bytes) -> IO[bytes]:

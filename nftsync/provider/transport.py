@@ -54,6 +54,8 @@ _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
 #: OpenSSL's codes for a certificate with an unknown issuer.
 _UNKNOWN_ISSUER = {18, 19, 20, 21}
+#: OpenSSL's codes for breaches of RFC 5280 that only its strict mode refuses, as in Python 3.13.
+_STRICT = range(80, 95)
 #: The most bytes of an error response that are read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
 #: Bytes to keep of an error response.
@@ -568,6 +570,11 @@ def _tls_problem(error: Exception, setting: str) -> str | None:
         advice = f"check {setting}, or ask the server's operator"
         if cause.verify_code in _UNKNOWN_ISSUER:
             advice = "if your own CA issued it, set ca_file"
+        elif cause.verify_code in _STRICT:
+            advice = (
+                "Python 3.13 and later refuse this; ask the CA for certificates that follow RFC "
+                "5280, or set ca_file to the server's own certificate, without the CA's"
+            )
         return f"certificate verify failed: {cause.verify_message}; {advice}"
     if cause is not None and cause.reason in _NO_TLS:
         return (

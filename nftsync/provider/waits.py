@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from nftsync.errors import may_pass
 
 _NUMBER = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*(?:s|sec|secs|seconds?)?", re.I)
-#: Greater numbers are seconds, or milliseconds, since 1970; no wait lasts for decades.
-_EPOCH_SECONDS, _EPOCH_MILLISECONDS = 1e9, 1e11
-#: Statuses that are about a limit, whether or not the response gives the remaining requests.
-_LIMITED = {429, 503}
-_QUOTED = re.compile(r'"[^"]*"')
 _FIELD = re.compile(r"\b(remaining|reset|r|t)\s*=\s*([0-9.]+)", re.I)
 
 
@@ -32,21 +28,19 @@ def asked_wait(status: int, headers: Mapping[str, str]) -> float | None:
         return None
     at = parse_date(headers.get("date", "")) or datetime.now(UTC)
     waits = _waits(headers.get("retry-after", ""), at)
-    if not waits:
-        for remaining, reset in _limits(headers):
-            if 0.0 in _waits(remaining, at) or (not remaining and status in _LIMITED):
-                waits += _waits(reset, at)
+    for remaining, reset in [] if waits else _limits(headers):
+        # These two statuses are about a limit, whether or not the response counts requests.
+        if 0.0 in _waits(remaining, at) or (not remaining and status in {429, 503}):
+            waits += _waits(reset, at)
     return max(waits, default=None)
 
 
 def parse_date(text: str) -> datetime | None:
     """Return the time of an HTTP date in any form, or of ISO 8601, or None."""
     for parse in (parsedate_to_datetime, datetime.fromisoformat):
-        try:
+        with suppress(ValueError, OverflowError):
             moment = parse(text)
-        except (ValueError, OverflowError):
-            continue
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return None
 
 
@@ -60,9 +54,8 @@ def _waits(text: str, at: datetime) -> list[float]:
 def _seconds(text: str, at: datetime) -> float | None:
     if match := _NUMBER.fullmatch(text):
         number = float(match[1][:15])
-        if number >= _EPOCH_MILLISECONDS:
-            number /= 1_000
-        return number - at.timestamp() if number >= _EPOCH_SECONDS else number
+        number = number / 1_000 if number >= 1e11 else number  # milliseconds since 1970
+        return number - at.timestamp() if number >= 1e9 else number  # no wait lasts for decades
     moment = parse_date(text)
     return None if moment is None else (moment - at).total_seconds()
 
@@ -72,8 +65,8 @@ def _limits(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name in ("ratelimit", "x-ratelimit", "x-rate-limit"):
         yield headers.get(f"{name}-remaining", ""), headers.get(f"{name}-reset", "")
     # `limit=9, remaining=0, reset=5` is one limit; `"minute";r=0;t=5, "day";r=7;t=900` are two.
-    text = _QUOTED.sub("", headers.get("ratelimit", ""))
+    text = re.sub('"[^"]*"', "", headers.get("ratelimit", ""))
     for limit in text.split(",") if ";" in text else [text]:
         fields: dict[str, str] = dict(_FIELD.findall(limit.lower()))
-        remaining = fields.get("r", fields.get("remaining", ""))
-        yield remaining, fields.get("t", fields.get("reset", ""))
+        reset = fields.get("t", fields.get("reset", ""))
+        yield fields.get("r", fields.get("remaining", "")), reset

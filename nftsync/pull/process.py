@@ -31,6 +31,7 @@ import msgspec
 
 from nftsync.errors import RunInterrupted, SettingsError
 from nftsync.provider.config import ClientConfig, environment_without_settings
+from nftsync.provider.programs import kill_programs
 from nftsync.provider.rate_limit import GiveUpRule
 from nftsync.pull.reads import Pool, Read, Reader, Task
 from nftsync.records import SequenceNumbers
@@ -234,6 +235,7 @@ def child_main(task_pipe: int, read_pipe: int) -> None:
     except Exception:  # noqa: BLE001 - the parent replaces this process
         traceback.print_exc()
     finally:
+        kill_programs()
         os._exit(status)  # skip cleanup, as the parent waits
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import sqlite3
 from collections import Counter
@@ -17,6 +16,7 @@ import msgspec
 from nftsync.alerts import Forward, WatchRule
 from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ProxyFailed, ReadError
 from nftsync.exact_sum import NOT_EXACT
+from nftsync.provider.addresses import is_loopback
 from nftsync.provider.client import Client, finish
 from nftsync.records import CONTENT_COLUMNS, Effort
 from nftsync.store.catalog import TABLES
@@ -270,7 +270,7 @@ def first_tracked_wallet(path: Path) -> str | None:
 def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iterator[Check]:
     """Check the connection to the provider by reading a wallet's balances, if there is one."""
     parts = urlsplit(base_url)
-    if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         problem = "is plain http: anyone on the network can read the token and the data; use https"
         yield Check("warning", "base_url", f"{base_url} {problem}")
     if client.proxy is not None:
@@ -306,16 +306,6 @@ def _advice(error: NftsyncError) -> str:
     if isinstance(error, ReadError) and error.status == 404:
         return "; check the wallet's id, and base_url"
     return ""
-
-
-def is_this_machine(host: str) -> bool:
-    """Return whether a host is this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_secret(secret: str | None) -> Check:

@@ -23,13 +23,14 @@ import msgspec
 
 from nftsync.alerts import Destination
 from nftsync.errors import InputError, ReadError, SettingsError, Stopped, UnusableResponse
+from nftsync.provider.addresses import is_loopback
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.programs import run_program
 from nftsync.provider.rate_limit import Auth
 from nftsync.provider.transport import Requests, Transports, network_of
 from nftsync.provider.waits import asked_wait
 from nftsync.text import cut_line, http_url, toml_key
-from nftsync.watch.hosts import Accepts, is_loopback, may_reach
+from nftsync.watch.hosts import Accepts, may_reach
 from nftsync.watch.mail import Mailer
 from nftsync.watch.signing import key_of, signature
 from nftsync.watch.texts import Outgoing

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import TypeAlias
 
-from nftsync.provider.images import inner_addresses, is_cloud_service, is_private
+from nftsync.provider.addresses import is_cloud_service, is_loopback, is_private
 
 #: Whether a connected address may receive messages.
 Accepts: TypeAlias = Callable[[str], bool]
@@ -23,12 +23,3 @@ def may_reach(address: str, *, host: str, allow_private: bool) -> bool:
     if is_loopback(str(outer)):
         return allow_private or is_loopback(host)
     return allow_private or not is_private(str(outer))
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address is this machine's."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return address.is_loopback or all(inner.is_loopback for inner in inner_addresses(address))

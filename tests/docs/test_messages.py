@@ -79,7 +79,7 @@ def _tls(run: Run, certificate: str) -> list[str]:
 def _provider(run: Run, command: Callable[..., Outcome], certificate: str) -> list[str]:
     answers = [
         *(fake.reply(status=401), fake.reply(status=404), fake.reply(status=429)),
-        fake.reply(status=500),
+        *(fake.reply(status=429, retry_after="301"), fake.reply(status=500)),
         fake.reply(status=302, location="https://example.com"),
         fake.reply(b"<html>hello</html>"),
         fake.reply(fake.balances(nextCursor="abc")),

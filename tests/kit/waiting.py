@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from tests.kit.worlds import PATIENCE
 
@@ -20,3 +22,12 @@ def wait_until(condition: Callable[[], object], what: object = "it") -> None:
             raise AssertionError(f"never came: {str(what() if callable(what) else what)[:2_000]}")
         time.sleep(max(0.02, 4 * (time.thread_time() - began)))
         began = time.thread_time()
+
+
+def has_ended(number: Path) -> bool:
+    """Whether the process whose number a file names, once it does, has ended."""
+    if not number.exists() or not number.read_text().endswith("\n"):
+        return False
+    with suppress(OSError):
+        return Path(f"/proc/{number.read_text().strip()}/stat").read_text().split()[2] == "Z"
+    return True

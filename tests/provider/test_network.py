@@ -11,10 +11,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from nftsync.errors import NoConnection, ProxyFailed, ReadError, SettingsError
 from nftsync.provider.client import finish
@@ -230,6 +235,106 @@ def test_a_certificate_of_nobody_that_is_trusted_or_of_another_host_is_refused_a
                 finish(make_client(base_url=provider.url, **given).balances(wallet(1), effort))
             assert effort == Effort(1, 0)
             assert provider.requests() == []
+
+
+class OldCompanyCa:
+    """A CA without some of the extensions that RFC 5280 asks for, and a server's certificate."""
+
+    def __init__(self, folder: Path, *without: str) -> None:
+        self.without = without
+        key, self.issuer = ec.generate_private_key(ec.SECP256R1()), None
+        ca = self.signed("ca", key, key)
+        self.issuer = ca.subject
+        own_key = ec.generate_private_key(ec.SECP256R1())
+        server = self.signed("server", own_key, key)
+        pem = serialization.Encoding.PEM
+        secret = own_key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        files = (server.public_bytes(pem) + secret, ca.public_bytes(pem), server.public_bytes(pem))
+        paths = [folder / name for name in ("chain.pem", "ca.pem", "server.pem")]
+        for path, content in zip(paths, files, strict=True):
+            path.write_bytes(content)
+        self.chain, self.ca, self.server = map(str, paths)
+
+    def signed(self, name: str, own: Any, signing: Any) -> x509.Certificate:
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        at = datetime.now(UTC)
+        public, is_ca = own.public_key(), self.issuer is None
+        ip = x509.IPAddress(ip_address("127.0.0.1"))
+        usage = dict.fromkeys(_KEY_USAGES, False) | {"key_cert_sign": is_ca}
+        issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
+        extensions = {
+            "basic constraints": x509.BasicConstraints(ca=is_ca, path_length=None),
+            "key usage": x509.KeyUsage(**usage) if is_ca else None,
+            "subject key": x509.SubjectKeyIdentifier.from_public_key(public),
+            "authority key": None if is_ca else issuer_id,
+            "names": x509.SubjectAlternativeName([ip]),
+        }
+        builder = x509.CertificateBuilder(
+            self.issuer or subject, subject, public, x509.random_serial_number(),
+            at - timedelta(days=1), at + timedelta(days=2),
+        )  # fmt: skip
+        for kind, extension in extensions.items():
+            if extension is not None and kind not in self.without:
+                critical = kind == "basic constraints" and "critical" not in self.without
+                builder = builder.add_extension(extension, critical)
+        return builder.sign(signing, hashes.SHA256())
+
+
+_KEY_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+
+
+@pytest.fixture
+def as_python_3_13(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make contexts as Python 3.13 and later do."""
+    make = ssl.create_default_context
+
+    def strict(*args: Any, **of: Any) -> ssl.SSLContext:
+        context = make(*args, **of)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+
+
+@pytest.mark.parametrize(
+    ("without", "problem"),
+    [
+        ("key usage", "CA cert does not include key usage extension"),
+        ("authority key", "Missing Authority Key Identifier"),
+        ("subject key", "Missing Subject Key Identifier"),
+        ("critical", "Basic Constraints of CA cert not marked critical"),
+    ],
+)
+def test_a_certificate_against_rfc_5280_is_refused_with_a_way_out(
+    tmp_path, make_client, as_python_3_13, without, problem
+):
+    old = OldCompanyCa(tmp_path, without)
+    with Provider(certificate=old.chain) as provider:
+        provider.always(reply(GOOD))
+        effort = Effort()
+        with pytest.raises(NoConnection) as caught:
+            finish(make_client(base_url=provider.url, ca_file=old.ca).balances(wallet(1), effort))
+        assert str(caught.value) == (
+            f"no connection to {provider.url}: certificate verify failed: {problem}; Python 3.13 "
+            "and later refuse this; ask the CA for certificates that follow RFC 5280, or set "
+            "ca_file to the server's own certificate, without the CA's"
+        )
+        assert (effort, provider.requests()) == (Effort(1, 0), [])
+        client = make_client(base_url=provider.url, ca_file=old.server)
+        assert finish(client.balances(wallet(1), Effort())).entries
+
+
+def test_a_ca_that_follows_rfc_5280_is_trusted(tmp_path, make_client, as_python_3_13):
+    good = OldCompanyCa(tmp_path)
+    with Provider(certificate=good.chain) as provider:
+        provider.always(reply(GOOD))
+        client = make_client(base_url=provider.url, ca_file=good.ca)
+        assert finish(client.balances(wallet(1), Effort())).entries
 
 
 def test_once_the_provider_has_answered_a_handshake_that_fails_is_repeated(

@@ -8,7 +8,6 @@ import re
 import shlex
 import sys
 import threading
-import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
@@ -39,6 +38,7 @@ from tests.kit.provider import (
     uuid,
     wallet,
 )  # fmt: skip
+from tests.kit.waiting import has_ended, wait_until
 from tests.kit.worlds import PATIENCE
 from tests.provider.conftest import everything_known_of
 
@@ -331,13 +331,14 @@ def test_a_token_command_knows_no_setting_of_ours_and_ends_with_all_it_started(
     assert auth.headers()[0] == {"Authorization": "Bearer t"}
     assert "VAULT_ADDR=vault.example" in seen.read_text()
     assert "NFTSYNC_" not in seen.read_text()
-    hangs = f"sh -c 'sleep 300 & echo $! > {child}; wait'"
-    auth = Auth(token_command=hangs, command_timeout=0.5)
+    starts = f"sleep 300 >&2 & echo $! > {child}"
+    auth = Auth(token_command=f"sh -c '{starts}; echo t'")
+    assert auth.headers()[0] == {"Authorization": "Bearer t"}
+    wait_until(lambda: has_ended(child))
+    auth = Auth(token_command=f"sh -c '{starts}; wait'", command_timeout=0.5)
     with pytest.raises(SettingsError, match="took more than 0.5 s"):
         auth.headers()
-    grandchild = Path(f"/proc/{child.read_text().strip()}/stat")
-    while grandchild.exists() and grandchild.read_text().split()[2] != "Z":  # or the test hangs
-        time.sleep(0.01)
+    wait_until(lambda: has_ended(child))
 
 
 def test_the_keys_of_connections_are_written_nowhere(tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from nftsync.pull.reads import Pool, Read, Reader, Task, WalletTask
 from nftsync.records import SequenceNumbers
 from tests.kit.processes import start_process
 from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import has_ended, wait_until
 from tests.kit.worlds import PATIENCE, mirrored
 from tests.nightly.stops import ENTRIES, WALLETS, long_lists, readers, run_sync, start_sync
 
@@ -241,3 +241,23 @@ def test_a_reading_process_whose_threads_fail_is_replaced_and_not_for_ever(
     with pytest.raises(RunInterrupted, match="ended unexpectedly; run again with --resume"):
         read_all(Process(failing(provider), SequenceNumbers(0, 0), 2), wallet(1), wallet(2))
     assert capfd.readouterr().err.count("OverflowError: ") == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("count", [1, 600])
+def test_an_interrupted_sync_leaves_no_process_of_its_token_command(
+    tmp_path: Path, number: signal.Signals, count: int
+) -> None:
+    """From 500 wallets on, a process of its own runs the command."""
+    started = tmp_path / "started"
+    line = f"sh -c 'sleep 600 & echo $! > {started}; wait'"
+    settings = f'base_url = "http://127.0.0.1:9"\ntoken_command = "{line}"\n'
+    (tmp_path / "nftsync.toml").write_text(settings)
+    (tmp_path / "wallets").write_text("\n".join(map(wallet, range(count))))
+    command = [sys.executable, "-m", "nftsync", "sync", "--wallets-file", "wallets"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: started.exists() and started.read_text().endswith("\n"))
+        assert not has_ended(started)
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == 130
+    wait_until(lambda: has_ended(started))

@@ -28,7 +28,7 @@ from nftsync.watch.delivery import Channel, Outcome, Outgoing, open_delivery
 from nftsync.watch.hosts import may_reach
 from tests.kit.provider import Provider, Sender, endless, head, raw, reply, silence
 from tests.kit.serve_process import free_port
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import has_ended, wait_until
 from tests.kit.worlds import PATIENCE
 
 SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
@@ -631,3 +631,31 @@ def test_an_abort_kills_a_command_in_flight_with_its_children(opened, tmp_path: 
     output.unlink()
     assert delivery.send(MESSAGE) == Outcome("down", "stopped")
     assert not output.exists()
+
+
+@pytest.mark.parametrize("end", ["exit 0", "exit 1"])
+def test_no_background_child_outlives_the_time_of_a_command(opened, tmp_path: Path, end):
+    output = tmp_path / "output"
+    command = ("sh", "-c", f'sleep 600 > "$0" & {end}', str(output))
+    outcome = opened("command", command=command, timeout=0.5).send(MESSAGE)
+    assert outcome.result == ("sent" if end == "exit 0" else "refused")
+    wait_until(lambda: not has_open(output))
+
+
+def test_a_background_child_of_a_command_has_time_to_end(opened, tmp_path: Path):
+    file = tmp_path / "output"
+    script = '(while [ ! -e "$0.ended" ]; do sleep 0.05; done; touch "$0") & touch "$0.ended"'
+    delivery = opened("command", command=("sh", "-c", script, str(file)))
+    assert delivery.send(MESSAGE) == Outcome("sent")
+    assert file.exists()
+
+
+def test_an_abort_kills_a_background_child(opened, tmp_path: Path):
+    output = tmp_path / "output"
+    script = 'sleep 600 > "$0" & echo $$ > "$0.pid"'
+    delivery = opened("command", command=("sh", "-c", script, str(output)))
+    outcome = deliver_in_thread(delivery)
+    wait_until(lambda: has_ended(output.with_suffix(".pid")) and has_open(output))
+    delivery.abort()
+    assert outcome() == Outcome("sent")
+    wait_until(lambda: not has_open(output))
