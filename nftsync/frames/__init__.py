@@ -14,7 +14,7 @@ Shared parameters:
 - `wallet`: one wallet or several, by id or label. An unknown id matches no rows.
 - `group`: one group or several, by name.
 - `contract`: an address, or a name that only one collection has. The case of an address matters,
-  unless it is `0x` and 40 hex digits. With `as_of` or `at`, the token's contract at that time
+  unless it is `0x` and hex digits. With `as_of` or `at`, the token's contract at that time
   counts.
 - `exclude`: one wallet or several to leave out, by id or label, such as burn addresses.
 - `hidden`: include hidden tokens. By default they are left out, by their current contract or id,

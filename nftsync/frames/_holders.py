@@ -30,7 +30,7 @@ def concentration(
     """Measure how unevenly the holders of each group share its amount.
 
     Shared parameters: see `nftsync.frames`. `by` is the column to group by, any column of the
-    frame. Missing values form one group. `0x` and 40 hex digits in different case are one contract,
+    frame. Missing values form one group. Spellings of one hex address are one contract,
     with the first spelling seen.
 
     A holder is a wallet that holds a token of the group; two wallets of one owner count as two

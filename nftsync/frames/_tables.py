@@ -274,7 +274,7 @@ def collections(
 
     Shared parameters: see `nftsync.frames`. Hidden tokens count nowhere; `frame.attrs["hidden"]` is
     the number of such tokens. Tokens without a contract share one row, whose address is missing.
-    `0x` and 40 hex digits in different case are one contract, with the first spelling seen.
+    Spellings of one hex address are one contract, with the first spelling seen.
 
     Returns:
         A row per contract:

@@ -53,8 +53,8 @@ def done(line: str, frame: pd.DataFrame, known: pd.DataFrame) -> str:
     with closing(sqlite3.connect(":memory:")) as connection:
         try:
             value = eval(line, {"pd": pd, "connection": connection, "holdings": frame})
-        except (TypeError, OverflowError) as error:
-            return "TypeError" if isinstance(error, TypeError) else "OverflowError"
+        except (TypeError, OverflowError, ValueError) as error:
+            return type(error).__name__
     if value is None or ".to_sql(" in line:
         return "written"
     if type(value).__name__ == "Figure":
