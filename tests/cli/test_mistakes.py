@@ -20,6 +20,8 @@ from nftsync.store.database import sync_lock
 from tests.kit.worlds import Outcome
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
+LIKE, ZERO = STRANGER.replace("-", "\u2010"), f"{STRANGER}\u200b"
+FULL = STRANGER.replace("0", "\uff10", 1)
 NEVER_NAMED = "00000000-0000-4000-8000-000000000002"
 
 
@@ -42,6 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         file.write_text("\n".join(lines))
         nftsync.sync(wallets_file=file, base_url=server.url, database=database, progress=False)
         (folder / "names.csv").write_text("name;place\nTreasury;here\n")
+        (folder / "like.csv").write_text(f"wallet_id\n{LIKE}\n".replace("\u2010", "\u2212"))
         (folder / "text.db").write_text("wallet_id\n" * 100)
         (folder / "unknown.toml").write_text('base-ur = "https://api.example.com"\n')
         (folder / "broken.toml").write_text("base_url = https://api.example.com\n")
@@ -83,6 +86,19 @@ TYPED = [
     ("sync --base-url http://127.0.0.1:1 Treasury", 1, "no connection to http://127.0.0.1:1: "),
     (f"sync --base-url URL {STRANGER}", 1, "nftsync wallets untrack"),
     ("sync --base-url URL not-a-uuid", 2, "'not-a-uuid' is neither a wallet id (a UUID) nor"),
+    *(
+        (f"{words} {LIKE}", 2, "' (character 9 is U+2010, HYPHEN) is n")
+        for words in (
+            "sync --base-url URL",
+            "wallets add",
+            "holdings --wallet",
+            "evidence --at now",
+        )
+    ),
+    (f"sync --base-url URL {FULL}", 2, "(character 1 is U+FF10, FULLWIDTH DIGIT ZERO)"),
+    (f"sync --base-url URL {ZERO}", 2, "(character 37 is U+200B, ZERO WIDTH SPACE)"),
+    ("sync --base-url URL --wallets-file like.csv", 2, "like.csv, line 2: "),
+    ("sync --base-url URL --wallets-file like.csv", 2, "(character 9 is U+2212, MINUS SIGN)"),
     ("sync --base-url URL --wallets-file none.csv", 2, "cannot read the wallets file"),
     ("sync --base-url URL --wallets-file names.csv", 2, "begins with headings: wallet_id,label"),
     ("sync --base-url URL --older-than yesterday", 2, "90s, 15m, 6h or 7d"),

@@ -211,7 +211,9 @@ def test_commands_find_a_wallet_by_its_label(site, command):
     assert rows[wallet]["label"] == "Vault"
     assert [rows[each]["tracked"] for each in site.ids] == [0, 1, 0, 1]
     new = site.database.with_name("new.db")
-    for named, problem in (("Treasury", "neither a wallet id"), (5, "an id, a label or a list")):
+    cases = [("Treasury", "neither a wallet id"), (5, "an id, a label or a list")]
+    none = "no wallets to read. Name wallets"
+    for named, problem in [*cases, *((empty, none) for empty in ([], (), iter([]), {}))]:
         with pytest.raises(InputError, match=problem):
             nftsync.sync(named, base_url=url, database=new, progress=False)
     assert not new.exists()

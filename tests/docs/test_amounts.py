@@ -54,7 +54,8 @@ def done(line: str, frame: pd.DataFrame, known: pd.DataFrame) -> str:
         try:
             value = eval(line, {"pd": pd, "connection": connection, "holdings": frame})
         except (TypeError, OverflowError, ValueError) as error:
-            return type(error).__name__
+            kinds = (TypeError, OverflowError, ValueError)
+            return next(kind.__name__ for kind in kinds if isinstance(error, kind))
     if value is None or ".to_sql(" in line:
         return "written"
     if type(value).__name__ == "Figure":

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import nftsync
 from nftsync import frames
-from nftsync.errors import InputError
-from tests.kit.database import Builder, token_id
+from nftsync.errors import InputError, StoreError
+from tests.kit.database import Builder, at, token_id
 
 ADDRESS = "0x" + "aB" * 20
 PRICES = f"""\
@@ -183,6 +183,43 @@ def test_a_frame_of_prices_has_the_rules_of_a_file(holdings: pd.DataFrame) -> No
             frames.value(holdings, pd.DataFrame([row, row | change]), "2026-03-01")
     with pytest.raises(InputError, match="each once. Rename or remove 'price', 'price'"):
         frames.value(holdings, pd.concat([prices, prices["price"]], axis=1))
+
+
+def test_a_database_is_valued_like_its_holdings(
+    holdings: pd.DataFrame, prices: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "value.db"
+    with pytest.warns(nftsync.NftsyncWarning, match="1 of 3 holdings has no price"):
+        expected = frames.value(holdings, prices)
+    for db in (path, str(path)):
+        with pytest.warns(nftsync.NftsyncWarning, match="1 of 3 holdings has no price"):
+            pd.testing.assert_frame_equal(frames.value(db, prices), expected)
+    with pytest.raises(StoreError, match="there is no database at .*none.db"):
+        frames.value(tmp_path / "none.db", prices)
+
+
+def test_a_database_is_valued_as_of_the_date_of_the_prices(build: Builder, prices: Path) -> None:
+    build.wallet(1)
+    build.token(1, contract_address=ADDRESS)
+    build.balance(1, 1, "5")
+    build.change(1, 1, None, "3", 0, baseline=1)
+    build.change(1, 1, "3", "5", 10)
+    path = build.close()
+    for moment, amount in ((at(5), 3), (at(10), 5)):
+        table = pd.read_csv(prices).assign(date="2020-01-01").iloc[:1]
+        assert frames.value(path, table, moment)["amount"].tolist() == [amount]
+
+
+@pytest.mark.parametrize("name", ["concentration", "overlap", "editions", "value"])
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+def test_functions_of_holdings_take_a_frame_or_a_database(
+    name: str, holdings: pd.DataFrame, prices: Path, tmp_path: Path
+) -> None:
+    more = [prices] if name == "value" else []
+    of_frame, of_database = (
+        getattr(frames, name)(one, *more) for one in (holdings, tmp_path / "value.db")
+    )
+    pd.testing.assert_frame_equal(of_frame, of_database)
 
 
 NAMED = "contract,date,price,currency\nSALT harbours,2026-01-01,7,EUR\n"
