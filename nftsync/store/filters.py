@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from nftsync.errors import InputError
+from nftsync.records import look_alike
 from nftsync.store.contracts import contract_key, is_hex_address, near_contracts
 from nftsync.store.wallets import GroupNames, Reader, WalletIds, ids_in, ids_in_groups
 from nftsync.text import matching, quoted
@@ -133,6 +134,6 @@ def contract_named(database: Reader, named: object) -> str:
     if database.execute(_IS_TOKENS, (named,)).fetchone()[0]:
         return named
     raise InputError(
-        f"unknown collection or contract {quoted(named)}{near_contracts(contracts, named)};"
-        " to list collections: `nftsync collections`"
+        f"unknown collection or contract {quoted(named)}{look_alike(named)}"
+        f"{near_contracts(contracts, named)}; to list collections: `nftsync collections`"
     )
