@@ -87,12 +87,13 @@ TYPED = [
     (f"sync --base-url URL {STRANGER}", 1, "nftsync wallets untrack"),
     ("sync --base-url URL not-a-uuid", 2, "'not-a-uuid' is neither a wallet id (a UUID) nor"),
     *(
-        (f"{words} {LIKE}", 2, "' (character 9 is U+2010, HYPHEN) is n")
+        (f"{words} {LIKE}", 2, "' (character 9 is U+2010, HYPHEN)")
         for words in (
             "sync --base-url URL",
             "wallets add",
             "holdings --wallet",
-            "evidence --at now",
+            "evidence --at today",
+            "hide",
         )
     ),
     (f"sync --base-url URL {FULL}", 2, "(character 1 is U+FF10, FULLWIDTH DIGIT ZERO)"),
