@@ -80,7 +80,8 @@ def main(syncs: int) -> None:
             first = first or size
             print(
                 f"sync {turn}: {added:,} new and {changed:,} changed tokens in"
-                f" {time.perf_counter() - began:.0f} s; {size / 1e6:.2f} MB, {size / first - 1:+.2%}",
+                f" {time.perf_counter() - began:.0f} s; {size / 1e6:.2f} MB,"
+                f" {size / first - 1:+.2%}",
                 flush=True,
             )
 

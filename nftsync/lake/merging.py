@@ -232,7 +232,12 @@ def _read_of(spec: RunSpec, row: Sequence[Any], sequence: int) -> WalletRead:
     emptied = row[_FIRST_SEEN] < spec.applied_at and row[_CHANGED] > spec.greatest_sequence
     shown = content if emptied or any(value is not None for value in content) else None
     return WalletRead(
-        wallet_id="", sequence=sequence, started_at="", outcome="ok", entries=[(row[0], "1", shown)]
+        wallet_id="",
+        sequence=sequence,
+        started_at="",
+        outcome="ok",
+        entries=[(row[0], "1", shown)],
+        volatile=[] if spec.config is None else spec.config.volatile_fields,
     )
 
 

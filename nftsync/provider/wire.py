@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from itertools import repeat
+from itertools import count, repeat
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -318,38 +318,31 @@ def _repaired_list(
     document: dict[str, Any], needed: Collection[str | None]
 ) -> tuple[bytes, list[_Faults]]:
     """Encode a parsed balances response without its unreadable values; return also the faults."""
-    faults: list[_Faults] = []
-    repaired: dict[str, Any] = {}
-    for name, value in document.items():
-        reasons: list[str] = []
-        if name == _LIST_FIELD and isinstance(value, list):
-            repaired[name] = [_repaired_entry(entry, faults) for entry in value]
-        else:
-            repaired[_clean(name, [])] = _clean(value, reasons)
-        if reasons and name in needed:
-            raise UnusableResponse(f"$.{name}: {reasons[0]}")
+    listed = document.get(_LIST_FIELD)
+    entries = listed if isinstance(listed, list) else []
+    faults: list[_Faults] = [{} for _ in entries]
+    rest = {name: value for name, value in document.items() if value is not entries}
+    repaired = _repaired(rest, {}, "$.", needed)
+    if entries is listed:
+        repaired[_LIST_FIELD] = [*map(_repaired_entry, entries, faults, count())]
     return bytes(_encode(repaired)), faults
 
 
-def _repaired_entry(entry: Any, faults: list[_Faults]) -> Any:
-    number = len(faults)
-    faults.append({})
+def _repaired_entry(entry: Any, faults: _Faults, number: int) -> Any:
     if not isinstance(entry, dict):
         return _clean(entry, [])
-    own: _Faults = {}
-    repaired = _repaired({name: x for name, x in entry.items() if name != "token"}, own)
-    for name in own.keys() & {"tokenId", "amount"}:
-        raise UnusableResponse(f"$.{_LIST_FIELD}[{number}].{name}: {own[name]}")
+    rest = {name: value for name, value in entry.items() if name != "token"}
+    repaired = _repaired(rest, {}, f"$.{_LIST_FIELD}[{number}].", ("tokenId", "amount"))
     token = entry.get("token")
     if isinstance(token, dict):
-        repaired["token"] = _repaired(token, faults[number])
-    elif token is not None:
-        repaired |= _repaired({"token": token}, faults[number])
-    return repaired
+        return repaired | {"token": _repaired(token, faults)}
+    return repaired | _repaired({"token": token}, faults)
 
 
-def _repaired(fields: dict[str, Any], faults: _Faults, place: str = "") -> dict[str, Any]:
-    """Return a parsed record as JSON can encode it, and note its unreadable fields in `faults`."""
+def _repaired(
+    fields: dict[str, Any], faults: _Faults, place: str = "", needed: Collection[str | None] = ()
+) -> dict[str, Any]:
+    """Return a parsed record as JSON can encode it; note its unreadable fields, or refuse them."""
     repaired: dict[str, Any] = {}
     for name, value in fields.items():
         reasons: list[str] = []
@@ -360,6 +353,8 @@ def _repaired(fields: dict[str, Any], faults: _Faults, place: str = "") -> dict[
         cleaned = _clean(value, reasons)
         if {*reasons} <= {_BROKEN_TEXT}:  # otherwise no value would be true
             repaired[shown] = cleaned
+        if reasons and name in needed:
+            raise UnusableResponse(f"{place}{name}: {reasons[0]}")
         if reasons:
             faults[place + shown] = reasons[0]
     return repaired

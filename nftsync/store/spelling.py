@@ -1,7 +1,7 @@
 """Whether two contents of a token differ, apart from spelling and volatile fields.
 
-Another spelling of a number is no change, nor are new signing parameters of an address: providers
-sign addresses anew for each response.
+A number in another spelling is not a change. An address with new signing parameters is not one
+either, because some providers sign addresses for each response.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nftsync.records import CONTENT_COLUMNS, FIELD_PATHS, Content
 
 #: An address with a query, as a whole JSON text that is not a key.
 _ADDRESS = re.compile(r'"(https?://[^"\s\\?#]*)\?([^"\s\\#]*)([^"\s\\]*)"(?!:)', re.IGNORECASE)
-#: Parameters that make a signature, and those that belong to it: S3 (version 4 and 2), Google (the
+#: Required parameters of a signature, and all its parameters: S3 (version 4 and 2), Google (the
 #: same), CloudFront, and Azure (with an end, or with a stored policy).
 _AZURE = "s[evtpri]|ss|sig|spr|sip|srt|ses|sdd|sk(?:oid|tid|[tesv])|saoid|suoid|scid"
 _SIGNATURES = (

@@ -83,7 +83,8 @@ def test_the_whole_of_the_document_lands_in_its_columns():
         (b"{}", "$: object missing required field nftTokenBalances"),
         (b'{"nftTokenBalances": null}', "$.nftTokenBalances: expected array, got null"),
         (b"[]", "$: expected object, got array"),
-        (wallet_body(amount="1"), f"$.nftTokenBalances[0].amount (token {ID}): expected str, got int"),
+        (wallet_body(amount="1"),
+         f"$.nftTokenBalances[0].amount (token {ID}): expected str, got int"),
         *((wallet_body(tokenId=f'"{x}"'), f"$.nftTokenBalances[0].tokenId: '{x}' is not a UUID")
           for x in ("x", f"{ID},{ID}", f"{ID}\\n")),
     ],
@@ -117,7 +118,8 @@ NUMBERS = ["9223372036854775808", "1.10", "1e400", "-0.0", "1E+2", "9" * 5_000]
          f'{{"id":"{OTHER}"}}'),
         *((f'{{"id": {value}}}', {}, f'{{"id":{value}}}') for value in ("5", "[]", "9" * 5_000)),
         ('{"x": 1, "x": 2, "metadata": {"name": "a", "name": "b"}}', {}, None),
-        ('{"metadata": {"name": "a", "name": "b", "x": {"y": 1}}}', {}, '{"metadata":{"x":{"y":1}}}'),
+        ('{"metadata": {"name": "a", "name": "b", "x": {"y": 1}}}', {},
+         '{"metadata":{"x":{"y":1}}}'),
     ],
     ids=lambda value: str(value)[:60],
 )  # fmt: skip
@@ -150,9 +152,10 @@ def test_any_text_is_kept_and_a_lone_surrogate_is_replaced(written, text):
 @pytest.mark.parametrize("spaced", ["", " "])
 @pytest.mark.parametrize("beside", ["", '"y":null,', '"y":"\\u003a\\u003A:",', '"y":{"a":[1]},'])
 def test_a_repeated_key_is_found_in_any_spelling_and_a_text_is_none(key, spaced, beside):
-    twice = '{"metadata":{%s"%s"%s:"a","%s":"b"}}' % (beside, key, spaced, key)
+    field = f'{{"metadata":{{{beside}"{key}"{spaced}:'
+    twice = f'{field}"a","{key}":"b"}}}}'
     assert faults_of(twice) == {f"metadata.{key}": f"the key '{key}' appears twice"}
-    once = '{"metadata":{%s"%s"%s:"\\"tokenId\\":1,\\"amount\\":null"}}' % (beside, key, spaced)
+    once = field + r'"\"tokenId\":1,\"amount\":null"}}'
     assert faults_of(once) == {}
 
 
@@ -181,7 +184,7 @@ _KINDS = [
     (b"  <!doctype html><p>Sorry", "it looks like HTML"),
     *((body, "not JSON") for body in (b"NaN", wallet_body("{}") + b"{}",
       wallet_body("{}") + b"\0", wallet_body("{}").decode().encode("utf-16"))),
-    (b'{"nftTokenBalances": [], "nftTokenBalances": []}', "the key 'nftTokenBalances' appears twice"),
+    (b'{"nftTokenBalances": [], "nftTokenBalances": []}', "key 'nftTokenBalances' appears twice"),
     (b"9" * 5_000, r"^\$: "),
     (wallet_body(amount="9" * 5_000), r"^\$\.nftTokenBalances\[0\]\.amount .*: "),
 ]  # fmt: skip
