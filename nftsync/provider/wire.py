@@ -453,8 +453,9 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
             ) from None
         kind = " (it looks like HTML; check base_url)" if body.lstrip()[:1] == b"<" else ""
         raise UnusableResponse(f"the response is not JSON{kind}: {error}") from None
-    except RecursionError:
-        raise UnusableResponse("the body is nested too deeply") from None
+    except (RecursionError, UnicodeDecodeError) as error:
+        problem = "nested too deeply" if isinstance(error, RecursionError) else "not UTF-8"
+        raise UnusableResponse(f"the body is {problem}") from None
 
 
 def _ends_in_a_number(body: bytes) -> bool:
