@@ -217,7 +217,9 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
     rows = [(number, at, *webhook[1:]) for number, webhook in usable]
     with mirror.transaction() as transaction:
         done = transaction.connection.executemany(
+            # The number of a new webhook, so that forwards meet it.
             f"UPDATE webhooks SET {_AFRESH_WEBHOOK}, organization_id = ?3, action = ?4,"
+            " webhook_no = (SELECT max(webhook_no) + 1 FROM webhooks),"
             " resource_type = ?5, resource_id = ?6, created_at_utc = ?7, changes = ?8"
             " WHERE webhook_no = ?1 AND state = 'quarantined'",
             rows,

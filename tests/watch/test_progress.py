@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from nftsync.alerts import WatchRule
 from nftsync.store.mirror import Mirror
+from nftsync.times import now, shifted
 from nftsync.watch.planner import Planner
 from tests.kit.database import token_id, wallet_id
+from tests.kit.serve_process import free_port, scraped, serving
+from tests.kit.waiting import wait_until
 from tests.watch.conftest import types
 
 A, B, C, D = 1, 2, 3, 4
+HOUR = timedelta(hours=1)
 
 
 def test_a_transfer_is_reported_once_however_many_changes_are_between_its_sides(watched):
@@ -81,3 +87,84 @@ def test_overlapping_transfers_without_end_delay_a_rule_by_minutes_only(watched)
         assert planner.plan(planner.newest()) == 0
     (message,) = watched.messages()
     assert message["type"] == "holding.transfer"
+
+
+# Names that are gone -----------------------------------------------------------------------------
+
+UNKNOWN = {
+    'groups = ["hose"]': ("'hose'", "house"),
+    'wallets = ["Valt"]': ("'Valt'", "Vault"),
+    'wallets = ["Twin"]': ("Twin",),
+    'collections = ["Oceans"]': ("'Oceans'", "Ocean"),
+}
+
+
+def assert_pauses(command, rule, *says):
+    done = command("watch")
+    assert done.code == 1
+    assert all(text in done.err for text in (f"[watch.{rule}]: paused", *says)), done.err
+
+
+def test_a_rule_with_an_unknown_or_ambiguous_name_pauses_alone_until_the_name_is_known(
+    watched, command
+):
+    watched.content[1] = {"contract_address": "KT1ocean"}
+    watched.read({A: {1: "1"}, B: {}, C: {}, D: {}})
+    watched.run("UPDATE wallets SET label = 'Vault', wallet_group = 'house' WHERE wallet_no = 1")
+    watched.run("UPDATE wallets SET label = 'Twin' WHERE wallet_no IN (3, 4)")
+    assert command("collections", "label", "KT1ocean", "Ocean").code == 0
+    healthy = watched.rule("all", on=["sent"])
+    for number, (line, says) in enumerate(UNKNOWN.items()):
+        rule = f"gone{number}"
+        watched.configure(watched.rule(rule, on=["sent"]) + line + "\n" + healthy)
+        before = watched.newest()
+        assert_pauses(command, rule, *says)
+        (told,) = watched.messages(before)
+        assert (told["type"], told["data"]["state"]) == ("rule.paused", "began")
+        assert told["data"]["rule"] == rule
+        command("status").says(f"{rule}: paused")
+        assert f"watch {rule}: " in command("check").out
+        # Its changes wait; the other rule reports them, and nobody is told again.
+        holder, other = (A, B) if number % 2 == 0 else (B, A)
+        watched.read({holder: {}}, {other: {1: "1"}})
+        before = watched.newest()
+        assert_pauses(command, rule)
+        assert [one["rule"] for one in watched.messages(before)] == ["all"]
+        # The name exists again, here because the rule names all wallets.
+        watched.configure(watched.rule(rule, on=["sent"]) + healthy)
+        resumed = watched.watch()
+        assert [one["rule"] for one in resumed] == [rule, "*"]
+        assert resumed[-1]["data"] == {**told["data"], "state": "ended"}
+    assert "paused" not in command("status").out
+
+
+def test_serve_starts_with_a_rule_whose_group_is_gone(watched):
+    """It receives webhooks, sends the other rules' messages, and its metrics name the rule."""
+    watched.read({A: {}})
+    watched.configure(watched.rule("gone", on=["received"], groups=["gone"]))
+    port = free_port()
+    with serving(watched.database.parent, None, "--no-replay", "--metrics-port", port):
+        wait_until(lambda: scraped(port).get('nftsync_rule_paused{rule="gone"}') == 1)
+        wait_until(lambda: watched.states() == ["done"])  # the message about the pause
+    assert [one["type"] for one in watched.messages()] == ["rule.paused"]
+
+
+def test_a_rule_whose_changes_wait_for_longer_than_its_settings_explain_is_late(watched, command):
+    on = ["received"]
+    watched.configure(
+        watched.rule("plain", on=on)
+        + watched.rule("digest", on=on, digest="2d")
+        + watched.rule("night", on=on, quiet="00:00-23:59 UTC")
+        + '[forward.all]\nto = ["ops"]\n'
+    )
+    watched.read({A: {}})
+    watched.watch()
+    watched.read({A: {1: "1"}})
+    watched.run("UPDATE balance_change_rows SET observed_at = ?", shifted(now(), -3 * HOUR))
+    status = command("status")
+    assert "rules        plain: changes have waited for 3 hours" in status.out
+    assert "digest" not in status.out
+    assert "watch plain: changes have waited" in command("check").out
+    watched.configure(watched.rule("plain", on=on))
+    assert types(watched.watch()) == ["holding.received"]
+    assert "have waited" not in command("status").out

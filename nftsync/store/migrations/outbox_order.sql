@@ -16,6 +16,8 @@ UPDATE messages SET waits_for = (
     SELECT max((SELECT max(k.message_no) FROM message_keys k WHERE k.destination = messages.destination AND k.key = n.value AND k.message_no < messages.message_no)) FROM (SELECT value FROM json_each(messages.keys) UNION SELECT '*' UNION SELECT '' WHERE instr(messages.keys, '"*"')) n
     ) WHERE state IN ('pending', 'failed', 'running');
 DROP INDEX unsent_keys;
+DROP INDEX messages_by_state;
+CREATE INDEX messages_by_state ON messages (state, destination, created_at);
 CREATE INDEX free_messages ON messages (destination, next_attempt_at)
     WHERE state IN ('pending', 'failed') AND waits_for IS NULL;
 CREATE INDEX newly_scheduled_messages ON messages (destination, scheduled_at)
