@@ -75,6 +75,87 @@ def test_a_day_that_a_destination_asks_to_wait_is_waited_after_a_restart(tmp_pat
         assert outbox.due_messages(mirror.connection, "ops", later, 8) == [1]
 
 
+@pytest.mark.parametrize("hours", [1, 12, 29])
+@pytest.mark.parametrize("result", ["new", "down", "refused"])
+def test_messages_are_sent_after_the_clock_was_set_back(
+    tmp_path: Path, hours: int, result: str
+) -> None:
+    """They, and the later ones of the same wallet, wait no longer than their state's longest wait."""
+    database = tmp_path / "nftsync.db"
+    store(database, ("ops", "msg_0", "wallet 1"), ("ops", "msg_1", "wallet 1"))
+    if result != "new":
+        send_all(database, lambda: Outcome("down" if result == "down" else "refused", "no"))
+    moment = shifted(now(), -hours * HOUR)
+    with Mirror(database) as mirror:
+        due = outbox.due_messages(mirror.connection, "ops", moment, 8)
+        assert due == [1]
+        # A message that waits by a right clock is not due.
+        assert outbox.due_messages(mirror.connection, "ops", now(), 8) == [1] * (result == "new")
+
+
+def test_a_search_for_due_messages_reads_no_waiting_ones(tmp_path: Path) -> None:
+    """Of many failed messages none is due, and many later ones of one wallet wait for its first."""
+    database = tmp_path / "nftsync.db"
+    steps = []
+    for count in (100, 10_000):
+        names = [f"msg_{count}_{n}" for n in range(count)]
+        store(database, *(("ops", name, f"wallet {name}") for name in names))
+        query(
+            database,
+            "UPDATE messages SET state = 'failed', attempts = 5, next_attempt_at = ?",
+            shifted(now(), 3 * HOUR),
+        )
+        store(database, *(("ops", f"{name}_later", f"wallet {names[0]}") for name in names))
+        store(database, ("ops", f"msg_{count}_new", f"wallet {count}"))
+        with Mirror(database) as mirror:
+            done: list[int] = []
+            mirror.connection.set_progress_handler(lambda done=done: done.append(1), 1)
+            due = outbox.due_messages(mirror.connection, "ops", now(), 8)
+            mirror.connection.set_progress_handler(None, 1)
+        assert len(due) == 1
+        query(database, "UPDATE messages SET state = 'done' WHERE message_no = ?", due[0])
+        steps.append(len(done))
+    assert steps[1] < 2 * steps[0]
+
+
+def test_an_outage_is_reported_by_each_later_run_and_during_a_long_retry_after(
+    tmp_path: Path,
+) -> None:
+    """Also if no attempt ends any more; the report is one a day, and ends with the outage."""
+    database = tmp_path / "nftsync.db"
+    store(database, ("ops", "msg_0", "wallet 1"))
+    reports: list[str] = []
+
+    def run(answer: Callable[[], Outcome]) -> None:
+        """Send once, like a run of `nftsync watch`."""
+
+        def others(kind: str, reason: str) -> list[outbox.Message]:
+            reports.append(f"{kind}: {reason}")
+            return [outbox.Message("msg_report", "destinations", "other", b"{}", ["destination"])]
+
+        with Mirror(database) as mirror:
+            sender = MessageSender(mirror, "ops", Answering(answer), others)
+            try:
+                while sender.step(5):
+                    """It makes its attempts."""
+            finally:
+                sender.close()
+
+    run(lambda: Outcome("down", "HTTP 429", 86_400.0))
+    assert reports == []
+    query(database, "UPDATE outages SET since = ?", shifted(now(), -2 * HOUR))
+    for _ in range(2):
+        run(lambda: pytest.fail("it asked to wait"))
+    assert set(reports) == {"down: HTTP 429"}
+    assert query(database, "SELECT destination, state FROM messages") == [
+        ("ops", "pending"),
+        ("other", "pending"),
+    ]
+    query(database, "UPDATE messages SET next_attempt_at = created_at")
+    run(lambda: Outcome("sent"))
+    assert query(database, "SELECT * FROM outages") == []
+
+
 def test_a_sender_whose_attempts_break_releases_its_messages(tmp_path: Path) -> None:
     """The defect ends its thread, whose owner ends `serve`; another process can send at once."""
     database = tmp_path / "nftsync.db"

@@ -126,6 +126,24 @@ def test_webhooks_are_forwarded_as_they_were_stored(watched, consumers, monkeypa
     assert watched.watch() == []
 
 
+def test_a_quarantined_webhook_is_forwarded_once_it_is_requeued(watched, command):
+    """Requeued before or after the forward has passed it, and only once."""
+    watched.configure('[forward.everything]\nto = ["ops"]\n')
+    inbox = Inbox(watched.database)
+    watched.watch()
+    for number in (1, 3):
+        other = body_of(number)
+        inbox.receive(other, organization=ORGANIZATION.replace("0", "1"))
+        if number == 1:
+            assert watched.watch() == []
+        inbox.receive(body_of(number + 1))
+        command("inbox", "requeue", "--state", "quarantined").says("1 requeued.")
+        command("watch").says("2 new messages")
+        assert watched.states("body")[-2:] == [body_of(number + 1), other]
+        command("inbox", "requeue", "--state", "quarantined")
+        assert watched.watch() == []
+
+
 def test_a_test_message_is_accepted_or_refused(watched, consumers, command):
     watched.configure(destination(consumers, "more"))
     for name in ("ops", "more"):
