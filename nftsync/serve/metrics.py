@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -187,45 +187,30 @@ def _outbox(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     unsent = GaugeMetricFamily(
         "nftsync_outbox_messages", "Messages that are not done, by state.", labels=[label, "state"]
     )
-    oldest = GaugeMetricFamily(
-        "nftsync_outbox_oldest_seconds", "Age of the oldest unsent message.", labels=[label]
-    )
-    sent = GaugeMetricFamily(
-        "nftsync_outbox_last_sent_timestamp_seconds", "Time of the last delivery.", labels=[label]
-    )
-    stopped = GaugeMetricFamily(
-        "nftsync_destination_stopped", "1 for destinations that answered 410.", labels=[label]
-    )
     ages: dict[str, float] = {}
     for name, state, count, created_at in connection.execute(_UNSENT):
         unsent.add_metric([name, state], count)
         if state != "dead":
             ages[name] = max(ages.get(name, 0.0), age_seconds(created_at, moment))
-    for name, age in ages.items():
-        oldest.add_metric([name], age)
-    for name, finished_at in connection.execute(_SENT):
-        sent.add_metric([name], _unix(finished_at) or 0.0)
-    for name in stopped_destinations(connection):
-        stopped.add_metric([name], 1)
-    yield from (unsent, oldest, sent, stopped)
+    yield unsent
+    sent = {name: _unix(at) or 0.0 for name, at in connection.execute(_SENT).fetchall()}
+    stopped = dict.fromkeys(stopped_destinations(connection), 1.0)
+    yield _by(label, "nftsync_outbox_oldest_seconds", "Age of the oldest unsent message.", ages)
+    yield _by(
+        label, "nftsync_outbox_last_sent_timestamp_seconds", "Time of the last delivery.", sent
+    )
+    yield _by(
+        label, "nftsync_destination_stopped", "1 for destinations that answered 410.", stopped
+    )
 
 
 def _of_rules(
     connection: sqlite3.Connection, moment: str, rules: Sequence[WatchRule | Forward]
 ) -> Iterator[Metric]:
-    late = GaugeMetricFamily(
-        "nftsync_rule_late_seconds",
-        "How long changes have waited for a rule, without its own digest and quiet hours.",
-        labels=["rule"],
-    )
-    paused = GaugeMetricFamily(
-        "nftsync_rule_paused", "1 for rules with an unknown name.", labels=["rule"]
-    )
-    for name, seconds in waits(connection, rules, moment).items():
-        late.add_metric([name], seconds)
-    for name in paused_rules(connection):
-        paused.add_metric([name], 1)
-    yield from (late, paused)
+    text = "How long changes have waited for a rule, without its own digest and quiet hours."
+    yield _by("rule", "nftsync_rule_late_seconds", text, waits(connection, rules, moment))
+    paused = dict.fromkeys(paused_rules(connection, rules), 1.0)
+    yield _by("rule", "nftsync_rule_paused", "1 for rules with an unknown name.", paused)
 
 
 def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> Metric:
@@ -246,6 +231,13 @@ def _gauge(name: str, text: str, value: float | None) -> Metric:
     family = GaugeMetricFamily(name, text)
     if value is not None:
         family.add_metric([], value)
+    return family
+
+
+def _by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
     return family
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
@@ -18,50 +18,41 @@ EVERY_RULE = "*"
 _LATE = 3_600.0
 _LONGEST_QUIET = timedelta(days=1)
 
-_PAUSED = """
-    SELECT subject, data FROM watch_states
-    WHERE rule = ? AND kind = 'rule_paused' AND ended_at IS NULL ORDER BY subject
-"""
-#: The times of the first unprocessed changes, and of the first webhook.
-_WAITING = """
-    SELECT
-        (SELECT min(observed_at) FROM balance_change_rows WHERE change_id = (
-            SELECT min(change_id) FROM balance_change_rows WHERE change_id > c.change_id)),
-        (SELECT min(observed_at) FROM token_change_rows WHERE change_id = (
-            SELECT min(change_id) FROM token_change_rows WHERE change_id > c.token_change_id)),
-        (SELECT min(received_at) FROM webhooks WHERE webhook_no = (
-            SELECT min(webhook_no) FROM webhooks WHERE webhook_no > c.webhook_no))
-    FROM watch_cursors c WHERE rule = ?
-"""
+_Rules = Sequence[WatchRule | Forward]
+_PAUSED = "SELECT subject, data FROM watch_states WHERE rule = ? AND ended_at IS NULL ORDER BY 1"
+_FIRST = "(SELECT {1} FROM {0} WHERE {2} > c.{3} ORDER BY {2} LIMIT 1)"
+#: The times of a rule's first unprocessed changes, or of a forward's first webhook.
+_FIRST_TIMES = {
+    WatchRule: (
+        _FIRST.format("balance_change_rows", "observed_at", "change_id", "change_id"),
+        _FIRST.format("token_change_rows", "observed_at", "change_id", "token_change_id"),
+    ),
+    Forward: (_FIRST.format("webhooks", "received_at", "webhook_no", "webhook_no"),),
+}
 
 
-def paused_rules(connection: sqlite3.Connection) -> dict[str, str]:
-    """Return the paused rules with the reasons."""
+def paused_rules(connection: sqlite3.Connection, rules: _Rules) -> dict[str, str]:
+    """Return the paused ones of these rules with the reasons."""
     rows = connection.execute(_PAUSED, (EVERY_RULE,)).fetchall()
-    return {name: msgspec.json.decode(data)["reason"] for name, data in rows}
+    names = {rule.name for rule in rules}
+    return {name: msgspec.json.decode(data)["reason"] for name, data in rows if name in names}
 
 
-def waits(
-    connection: sqlite3.Connection, rules: Iterable[WatchRule | Forward], at: str
-) -> dict[str, float]:
+def waits(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[str, float]:
     """Return how many seconds changes have waited for each rule, without its own delays."""
     seconds = {}
     for rule in rules:
-        times = connection.execute(_WAITING, (rule.name,)).fetchone() or (None,) * 3
+        query = f"SELECT {', '.join(_FIRST_TIMES[type(rule)])} FROM watch_cursors c WHERE rule = ?"
+        times = connection.execute(query, (rule.name,)).fetchone() or ()
         own = timedelta(0)
         if isinstance(rule, WatchRule):
-            times = times[:2]
             own = rule.digest + (_LONGEST_QUIET if rule.quiet else own)
-        else:
-            times = times[2:]
         oldest = min(filter(None, times), default=at)
         seconds[rule.name] = max(0.0, age_seconds(oldest, at) - own.total_seconds())
     return seconds
 
 
-def late_rules(
-    connection: sqlite3.Connection, rules: Iterable[WatchRule | Forward], at: str
-) -> dict[str, str]:
+def late_rules(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[str, str]:
     """Return the rules for which changes have waited for too long, with a text."""
     return {
         name: f"changes have waited for {lasting(seconds)}; run `nftsync serve` or `nftsync watch`"
@@ -70,9 +61,7 @@ def late_rules(
     }
 
 
-def rule_problems(
-    connection: sqlite3.Connection, rules: Iterable[WatchRule | Forward], at: str
-) -> dict[str, str]:
+def rule_problems(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[str, str]:
     """Return why rules are late or paused, by name."""
-    paused = {name: f"paused: {why}" for name, why in paused_rules(connection).items()}
+    paused = {name: f"paused: {why}" for name, why in paused_rules(connection, rules).items()}
     return late_rules(connection, rules, at) | paused

@@ -115,10 +115,11 @@ class Planner:
         self._most = most
         self._rules = list(rules)
         self._forwards = list(forwards)
+        self._all_rules: list[WatchRule | Forward] = [*self._rules, *self._forwards]
         self._wait_until: dict[str, float] = {}  # monotonic, as the clock may go back
         self._stored_at: dict[str, float] = {}  # monotonic
         self._database_id = database_id(mirror.connection)
-        start_cursors(mirror, [*self._rules, *self._forwards], since)
+        start_cursors(mirror, self._all_rules, since)
 
     def newest(self) -> Position:
         """Return the position of the newest rows."""
@@ -147,12 +148,9 @@ class Planner:
         changes = compare_states(self._mirror.connection, EVERY_RULE, paused)
         if not any(changes):
             return 0
-        for _, name in changes.ended:
-            _log.info("the rule %s is no longer paused", name)
         for data in changes.began.values():
             _log.error("the rule %s is paused: %s", data["rule"], data["reason"])
-        lists = [one.to for one in self._rules] + [one.to for one in self._forwards]
-        to = sorted({name for names in lists for name in names})
+        to = sorted({name for one in self._all_rules for name in one.to})
         rule, at, events = WatchRule(name=EVERY_RULE, on=[], to=to), now(), Events()
         with self._mirror.transaction() as transaction:
             connection = transaction.connection
@@ -205,13 +203,8 @@ class Planner:
         """
         size = self._most
         while True:
-            part = Position(
-                *(
-                    max(first, min(first + size, last))
-                    for first, last in zip(start, until, strict=True)
-                )
-            )
-            together = size < _MOST_GROWTH * self._most
+            ends = (max(a, min(a + size, b)) for a, b in zip(start, until, strict=True))
+            part, together = Position(*ends), size < _MOST_GROWTH * self._most
             events, end = changes_of(source, rule, scope, start, part, together=together)
             if start.change_id < end.change_id or end == part:
                 return events, part, end

@@ -66,10 +66,11 @@ class Scope(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Changes after one id and up to another."""
+    """Changes after one id and up to another; `together`: it may end before, see `_wanted`."""
 
     after: int
     until: int
+    together: bool = True
 
 
 class Position(NamedTuple):
@@ -94,12 +95,12 @@ def changes_of(
 
     The end is `end`; with `together`, it may be before a transfer whose other side is after `end`.
     """
-    balances = Span(start.change_id, end.change_id)
+    balances = Span(start.change_id, end.change_id, together)
     metadata = Span(start.token_change_id, end.token_change_id)
     events = Events(shown)
     reported: set[int] = set()
     if {"transfer", "sent", "received"}.intersection(rule.on):
-        until = _add_movements(events, source, rule, scope, balances, reported, together)
+        until = _add_movements(events, source, rule, scope, balances, reported)
         balances = Span(start.change_id, until)
     if "amount" in rule.on:
         events.add(_amounts(source, rule, scope, balances, reported))
@@ -121,16 +122,15 @@ def _add_movements(
     scope: Scope,
     span: Span,
     reported: set[int],
-    together: bool,
 ) -> int:
     """Add the movements in a span; return its last change, see `_wanted`."""
     condition, values = scope.condition(rule, None if "transfer" in rule.on else _WALLETS)
     query = f"SELECT DISTINCT token_no FROM balance_change_rows c WHERE {_SPAN} AND baseline = 0"
-    (tokens,) = source.columns(f"{query} AND {condition}", [INTEGER], (*span, *values))
+    (tokens,) = source.columns(f"{query} AND {condition}", [INTEGER], (*span[:2], *values))
     if not len(tokens):
         return span.until
     movements = read_movements(source, tokens.to_numpy())
-    rows, until = _wanted(movements, rule, scope, span, tokens.to_numpy(), together)
+    rows, until = _wanted(movements, rule, scope, span, tokens.to_numpy())
     rows = rows[np.argsort(movements.at[rows], kind="stable")]  # the clock may have gone back
     partners = movements.partners[rows]
     reported.update(movements.changes[rows].tolist())
@@ -158,12 +158,7 @@ def _add_movements(
 
 
 def _wanted(
-    movements: Movements,
-    rule: WatchRule,
-    scope: Scope,
-    span: Span,
-    tokens: Numbers,
-    together: bool,
+    movements: Movements, rule: WatchRule, scope: Scope, span: Span, tokens: Numbers
 ) -> tuple[Numbers, int]:
     """Return the positions of the reported movements, each transfer once, and the last change.
 
@@ -187,7 +182,7 @@ def _wanted(
     changes, until = movements.changes, span.until
     wanted &= changes > span.after
     others = np.where(paired & wanted[movements.partners], changes[movements.partners], 0)
-    while together and (split := wanted & (changes <= until) & (others > until)).any():
+    while span.together and (split := wanted & (changes <= until) & (others > until)).any():
         until = int(changes[split].min()) - 1
     wanted &= changes <= until
     rows = np.flatnonzero(wanted)
@@ -214,7 +209,7 @@ def _change_events(
 ) -> Iterator[Event]:
     condition, values = scope.condition(rule, _WALLETS)
     for change, wallet, token, at, *columns in source.rows(
-        f"{_CHANGES} {which} AND {condition} ORDER BY change_id", (*span, *values)
+        f"{_CHANGES} {which} AND {condition} ORDER BY change_id", (*span[:2], *values)
     ):
         names = ("wallet_id", "wallet_label", "token_id", "name", "old_amount", "new_amount")
         data = {"change_id": change, **dict(zip((*names, "webhook_id"), columns, strict=True))}
@@ -247,7 +242,7 @@ def _metadata(source: Source, rule: WatchRule, scope: Scope, span: Span) -> Iter
         "SELECT change_id, token_no, c.observed_at, token_id, name, before, after, webhook_id"
         " FROM token_change_rows c JOIN tokens USING (token_no)"
         f" WHERE {_SPAN} AND {condition} ORDER BY change_id",
-        (*span, *values),
+        (*span[:2], *values),
     ):
         data = {"change_id": change, "token_id": token_id, "name": name}
         data |= {"before": msgspec.json.decode(before), "after": msgspec.json.decode(after)}

@@ -9,7 +9,7 @@ from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
 from nftsync.watch.planner import Planner
 from tests.kit.database import token_id, wallet_id
-from tests.kit.serve_process import free_port, scraped, serving
+from tests.kit.serve_process import free_port, scraped, serving, webhook
 from tests.kit.waiting import wait_until
 from tests.watch.conftest import types
 
@@ -168,3 +168,11 @@ def test_a_rule_whose_changes_wait_for_longer_than_its_settings_explain_is_late(
     watched.configure(watched.rule("plain", on=on))
     assert types(watched.watch()) == ["holding.received"]
     assert "have waited" not in command("status").out
+
+
+def test_a_new_forward_starts_before_serve_answers_its_first_webhook(watched):
+    watched.configure('[forward.all]\nto = ["ops"]\n')
+    with serving(watched.database.parent, None, "--no-replay") as server:
+        assert watched.run("SELECT rule FROM watch_cursors") == [("all",)]
+        assert server.post(webhook("Wallet", wallet_id(A))) == 200
+        wait_until(lambda: watched.states() == ["done"])

@@ -80,7 +80,7 @@ def test_a_day_that_a_destination_asks_to_wait_is_waited_after_a_restart(tmp_pat
 def test_messages_are_sent_after_the_clock_was_set_back(
     tmp_path: Path, hours: int, result: str
 ) -> None:
-    """They, and the later ones of the same wallet, wait no longer than their state's longest wait."""
+    """They wait no longer than their state's longest wait, and so do later ones of the wallet."""
     database = tmp_path / "nftsync.db"
     store(database, ("ops", "msg_0", "wallet 1"), ("ops", "msg_1", "wallet 1"))
     if result != "new":
