@@ -11,7 +11,7 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help reference demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills flips constraints bench clean
+.PHONY: help reference demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills watchmemory flips constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -101,6 +101,9 @@ lakedamage: $(READY_DEV)  ## each file of a lake is damaged, and each reader mee
 
 watchkills: $(READY_DEV)  ## a serve that sends alerts is killed at many moments; KILLS=200
 	$(BIN)/python -m tests.nightly.watch_kills --kills $(or $(KILLS),200)
+
+watchmemory: $(READY_DEV)  ## memory of a serve that sends alerts to destinations that fail; MINUTES=180 SPEED=1
+	$(BIN)/python -m tests.nightly.watch_memory --minutes $(or $(MINUTES),180) --speed $(or $(SPEED),1)
 
 flips: $(READY_DEV)  ## bits of a database flip, and each command meets it; SEEDS=2000
 	$(BIN)/python -m tests.nightly.flips --seeds $(or $(SEEDS),2000)
