@@ -17,10 +17,10 @@ from nftsync.columnar.columns import INTEGER
 from nftsync.columnar.source import IN_JSON, Numbers, Source
 from nftsync.errors import InputError
 from nftsync.store.filters import Filters, find_filters
-from nftsync.store.history import known_time, whole_time
+from nftsync.store.history import known_time, last_observed, whole_time
 from nftsync.store.wallets import WalletIds, ids_in
 from nftsync.text import quoted
-from nftsync.times import Edge, parse_time
+from nftsync.times import Edge, now, parse_time
 
 #: A time as callers may write it.
 Moment: TypeAlias = "str | date | datetime | np.datetime64"
@@ -52,9 +52,14 @@ def state_time(source: Source, value: Moment) -> str:
 
 
 def states_between(source: Source, start: Moment, end: Moment | None) -> tuple[str, str | None]:
-    """Return the times of the states at both ends of a span, as `state_time` does; None is now."""
+    """Return the times of the states at both ends of a span, as `state_time` does; None is now.
+
+    Without an end, the last state is earlier than now if a run has stored only some of its changes.
+    """
     first, last = stored_span(source, start, end, "end")
-    return whole_time(source.cursor, first or ""), last and whole_time(source.cursor, last)
+    present = last or max(now(), last_observed(source.cursor) or "")
+    whole = whole_time(source.cursor, present)
+    return whole_time(source.cursor, first or ""), last and whole if whole == present else whole
 
 
 def stored_span(

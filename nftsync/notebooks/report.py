@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from decimal import localcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from nftsync import frames
+from nftsync.columnar.filters import states_between
 from nftsync.columnar.hidden import hidden_note
 from nftsync.columnar.inputs import load_holdings
+from nftsync.columnar.source import reading
 from nftsync.notebooks.database import database as opened
 from nftsync.notebooks.database import provider_address
 from nftsync.notebooks.display import (
@@ -50,7 +53,8 @@ class Report:
 
     Attributes:
         db: the database.
-        end: None is now.
+        start, end: the times of the states shown; None is now.
+        notes: why these are not the times asked for, if so.
         filters: the `group` or the `wallet`, as for `frames.holdings`.
     """
 
@@ -68,6 +72,11 @@ class Report:
         self.now = pd.Timestamp.now("UTC").floor("s")
         self.end = None if end is None else pd.Timestamp(parse_time(end, "end"))
         self.start = window_start(self.db, start, self.end)
+        with reading(self.db) as source, warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            first, last = states_between(source, self.start, self.end)
+        self.start, self.end = pd.Timestamp(first), None if last is None else pd.Timestamp(last)
+        self.notes = [f"{str(note.message)[:1].upper()}{str(note.message)[1:]}." for note in notes]
         chosen = {"group": group, "wallet": wallet}
         self.filters: dict[str, Any] = {name: one for name, one in chosen.items() if one}
         self._prices = prices
@@ -103,6 +112,7 @@ class Report:
             (about,) = ("Wallet " + self.wallets["label"].fillna(self.wallets["wallet_id"])).head(1)
         period = f"From {_moment(self.start)} to {_moment(min(self.end or self.now, self.now))}"
         display_html(part("title", title=title, text=f"{about}. {period}, in UTC."))
+        show_lines(*self.notes)
 
     def show_headline(self) -> None:
         """Show the main figures at the end, and their changes since the start."""

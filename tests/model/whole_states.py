@@ -14,6 +14,7 @@ from typing import NamedTuple
 from nftsync import frames
 from nftsync.errors import NftsyncWarning
 from nftsync.pull.removal_guard import RemovalGuard
+from nftsync.times import now
 from tests.model import simulated
 
 State = dict[tuple[str, str], str]
@@ -61,6 +62,7 @@ class WholeStates:
         self._connection = connection
         self._rng = rng
         self._commits: list[Commit] = []
+        self._last_at = ""
         self._ended: set[int] = set()
         self.compared = self.within_runs = 0
 
@@ -70,9 +72,12 @@ class WholeStates:
             guard.waits = bool(guard) if guard.process is process else guard.waits
         at = self._connection.execute(_OBSERVED).fetchone()[0]
         is_partial = self._is_partial()
-        # A commit that changes nothing begins no span.
-        if at is not None and not (is_partial and self._commits[-1:] == [Commit(at, state)]):
-            self._commits.append(Commit(at, None if is_partial else state))
+        if at is None:
+            return
+        self._last_at = at
+        if is_partial and self._commits[-1:] == [Commit(at, state)]:
+            at = max(at, now())  # removals wait from now on; what was stored before is whole
+        self._commits.append(Commit(at, None if is_partial else state))
 
     def _is_partial(self) -> bool:
         query = self._connection.execute
@@ -101,7 +106,7 @@ class WholeStates:
         if not self._commits:
             return
         place = len(self._commits) - 1 - int(self._rng.expovariate(0.1))
-        at = self._commits[max(0, place)].at
+        at = min(self._commits[max(0, place)].at, self._last_at)
         whole = [
             commit.state
             for commit, later in zip(self._commits, [*self._commits[1:], None], strict=True)
