@@ -153,7 +153,8 @@ def test_each_output_of_a_past_state_shows_the_state_before_a_running_sync(
     within, db = now(), ("-d", str(stage.database))
     with pytest.warns(nftsync.NftsyncWarning):
         state = frames.holdings(stage.database, as_of=within).attrs["as_of"]
-    note = f"last whole state before it, of {state[:19]}"
+    second = f"{state[:10]} {state[11:19]} UTC"
+    note = f"last whole state before it, of {second}"
 
     done = command("holdings", "--as-of", within, "--json", *db).says(note)
     assert {x["wallet_id"] for x in done.json if x["token_id"] == NFT} == BEFORE
@@ -170,7 +171,7 @@ def test_each_output_of_a_past_state_shows_the_state_before_a_running_sync(
             (2, 2)
         }
         assert {x["end"] for x in done.json} == {state}
-        command("statement", *spans).says(f"to {state[:19]}", note)
+        command("statement", *spans).says(f"to {second}", note)
     assert frames.diff(stage.database, stage.before, within).empty
     assert holders(frames.holding_ages(stage.database, at=within)) == BEFORE
     counts = frames.holdings_over_time(stage.database, end=within)
