@@ -191,16 +191,15 @@ def read_steps(
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     selected = before != after
-    if until is not None:
+    if until is None:  # now, the tables show all changes
+        steps.at[:] = np.minimum(at, _last_read(source, None))
+    else:
         selected &= at <= ticks_of(until)
     return wallets[selected], tokens[selected], steps.rows(selected)
 
 
 def _shown_at(source: Source, at: Numbers) -> Numbers:
-    """Return when each change is part of a whole state: at once, or at the end of its span.
-
-    Without an end, that is the last read.
-    """
+    """Return when each change is part of a whole state: at once, or at the end of its span."""
     query = "SELECT began_at, ended_at FROM partial_spans ORDER BY began_at"
     columns = source.columns(query, [TEXT, TEXT])
     begins, ends = (moments(column).view(np.int64) for column in columns)
@@ -210,8 +209,7 @@ def _shown_at(source: Source, at: Numbers) -> Numbers:
     is_last = np.append(begins[1:] > ends[:-1], True)  # of spans that overlap
     ends = ends[is_last][np.cumsum(is_last) - is_last]
     span = np.searchsorted(begins, at, side="right") - 1
-    shown = np.where(span >= 0, np.maximum(at, ends[span]), at)
-    return np.minimum(shown, _last_read(source, None))
+    return np.where(span >= 0, np.maximum(at, ends[span]), at)
 
 
 def _last_read(source: Source, until: str | None) -> int:

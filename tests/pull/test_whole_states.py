@@ -172,8 +172,10 @@ def test_each_output_of_a_past_state_shows_the_state_before_a_running_sync(
         }
         assert {x["end"] for x in done.json} == {state}
         command("statement", *spans).says(f"to {second}", note)
-    assert frames.diff(stage.database, stage.before, within).empty
-    assert holders(frames.holding_ages(stage.database, at=within)) == BEFORE
+    with pytest.warns(nftsync.NftsyncWarning):
+        assert frames.diff(stage.database, stage.before, within).empty
+    with pytest.warns(nftsync.NftsyncWarning):
+        assert holders(frames.holding_ages(stage.database, at=within)) == BEFORE
     counts = frames.holdings_over_time(stage.database, end=within)
     assert counts["holdings"].tolist() == [2]
     report = Report(str(stage.database), start=stage.before, end=within)
@@ -187,11 +189,13 @@ def test_each_output_of_a_past_state_shows_the_state_before_a_running_sync(
 
     stage.go.set()
     assert process.wait(PATIENCE) == 0
-    assert frames.holdings_over_time(stage.database)["holdings"].tolist() == [2]
-    opened = frames.statement(stage.database, within, by="wallet_id").set_index("wallet_id")
+    assert set(frames.holdings_over_time(stage.database)["holdings"]) == {2}
+    with pytest.warns(nftsync.NftsyncWarning):
+        opened = frames.statement(stage.database, within, by="wallet_id").set_index("wallet_id")
+    with pytest.warns(nftsync.NftsyncWarning):
+        changed = frames.diff(stage.database, within)
     assert opened.loc[GAINER, ["opening", "received", "sent", "closing"]].tolist() == [0, 1, 0, 1]
     assert opened.loc[LOSER, ["opening", "received", "sent", "closing"]].tolist() == [1, 0, 1, 0]
-    changed = frames.diff(stage.database, within)
     assert sorted(changed["kind"]) == ["arrived", "left"]
 
 
