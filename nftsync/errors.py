@@ -81,7 +81,10 @@ class ReadError(NftsyncError):
             may pass, or no response. Other errors, truncated responses included, concern one
             object.
         passing: a retry may succeed: `may_pass`, broken connection, truncated response.
+        reason: the provider's reason for a 4xx on one line; blank if it repeats a part of a secret.
     """
+
+    reason = ""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)

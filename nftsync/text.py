@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -89,6 +90,13 @@ def escaped_json(encoded: bytes) -> bytes:
     if encoded.isascii() and b"\x7f" not in encoded:  # JSON escapes the other ASCII controls
         return encoded
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded.decode()).encode()
+
+
+def decoded(content: bytes, errors: str = "strict") -> str:
+    """Return a file's or program's text without a byte order mark and white space at its ends."""
+    # PowerShell writes UTF-16 with its mark.
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors).strip()
 
 
 def without_controls(text: str, instead: str = "") -> str:

@@ -50,12 +50,8 @@ _MAX_HEADER = 4_096
 #: An empty line, or a chunk's size that ends in a bare line feed, which waitress accepts.
 _ENDS = re.compile(rb"(?<=\r\n)(?:\r\n|(?P<bare>[0-9A-Fa-f]++(?:;[^\r\n]*)?\n))")
 #: Lines that any parser could read as a body's length, with their folded lines.
-_LENGTHS = re.compile(
-    rb"(?i)\n[\x00-\x20]*(?:content[-_]length|transfer[-_]encoding)[^\n]*(?:\n[ \t][^\n]*)*"
-)
-_PLAIN_LENGTH = re.compile(
-    rb"(?i)\n(?:content-length:[ \t]*[0-9]+|transfer-encoding:[ \t]*chunked)[ \t]*\r"
-)
+_LENGTHS = re.compile(rb"(?i)\n[\0- ]*(?:content.length|transfer.encoding)[^\n]*(?:\n[ \t][^\n]*)*")
+_PLAIN = re.compile(rb"(?i)\n(?:content-length:[ \t]*\d+|transfer-encoding:[ \t]*chunked)[ \t]*\r")
 
 
 class _CheckedSocket(socket.socket):
@@ -77,8 +73,7 @@ class _CheckedSocket(socket.socket):
         for end in _ENDS.finditer(text):
             # A body before the head does no harm: it can only add lines.
             lengths = _LENGTHS.findall(text, start, end.start())
-            plain = len(lengths) < 2 and all(map(_PLAIN_LENGTH.fullmatch, lengths))
-            if end["bare"] or not plain:
+            if end["bare"] or lengths[1:] or not all(map(_PLAIN.fullmatch, lengths)):
                 return data[: max(0, end.end() - 1 - len(self._unchecked))] + b"x\n\n\r\n\r\n"
             start = end.end() - 2
         self._unchecked = text[start:][-_MAX_HEADER - 4 :]
@@ -291,7 +286,7 @@ def stop_signals() -> Iterator[Callable[[], int]]:
         while not caught:  # waiting for a lock could miss a signal
             time.sleep(0.1)
         # Ignore further signals until the process ends, so that the stop is not interrupted.
-        before[signal.SIGTERM] = signal.SIG_IGN
+        before.update({signal.SIGTERM: signal.SIG_IGN, signal.SIGHUP: signal.SIG_IGN})
         return caught[0]
 
     try:

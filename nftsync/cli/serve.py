@@ -276,7 +276,8 @@ def _with_advice(error: ReadError) -> ReadError:
     elif error.provider_down:
         text = f"{error}; run the command again later"
     else:
-        text = f"the provider refused the change ({error.status}); check the options"
+        reason = error.reason and f": {error.reason}"
+        text = f"the provider refused the change ({error.status}){reason}; check the options"
     return ReadError(text, status=error.status)
 
 

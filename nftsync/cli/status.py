@@ -95,8 +95,7 @@ def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
     backlog = _by_state(report.inbox)
     if report.oldest_pending_age_s is not None:
         backlog += f"; oldest pending: {_ago(report.oldest_pending_age_s)}"
-    if "quarantined" in report.inbox:
-        backlog += "; reasons: nftsync inbox --state quarantined"
+    backlog += "; reasons: nftsync inbox --state quarantined" * ("quarantined" in report.inbox)
     balances = f"{report.balances:,}"
     if report.unusable_amounts:
         balances += (

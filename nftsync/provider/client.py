@@ -9,11 +9,13 @@ Source: provider's document, section Endpoints.
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 import time
+import zlib
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from http.client import responses
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -42,6 +44,7 @@ from nftsync.provider.wire import (
     without_duplicates,
 )
 from nftsync.records import Content, Effort, Entry, normalize_uuid
+from nftsync.text import cut_line
 from nftsync.times import growing_wait
 
 if TYPE_CHECKING:
@@ -128,6 +131,7 @@ class Client(AbstractContextManager["Client"]):
         self._first_generation: int | None = None
         self._failed_in_a_row = 0
         self._dated: tuple[Mapping[str, str], datetime] | None = None
+        self._sent_secret = ""
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -222,6 +226,7 @@ class Client(AbstractContextManager["Client"]):
         """Change `url`, `enabled`, `sharedSecret`, `webhookTypes` (provider's document, PATCH)."""
         path = "/api/organization/v1/current-organization/webhook-config"
         body = msgspec.json.encode(changes)
+        self._sent_secret = changes.get("sharedSecret", "")
         finish(self._call("PATCH", path, Effort(), lambda _: None, body=body))
 
     def _paged(
@@ -413,7 +418,9 @@ class Client(AbstractContextManager["Client"]):
         kind: type[ReadError] = UnusableResponse if status < 400 else ReadError
         if status in {401, 403}:
             kind = AccessRefused
-        raise kind(f"the provider answered {self._refusal(status)}", status=status)
+        error = kind(f"the provider answered {self._refusal(status)}", status=status)
+        error.reason = self._reason(response.body)
+        raise error
 
     def _busy(self, status: int, wait: float | None) -> ReadError:
         """Return the error of a status that may pass, and pause all requests if necessary."""
@@ -426,6 +433,16 @@ class Client(AbstractContextManager["Client"]):
         elif wait is not None or status == 429:
             self._limiter.pause(self._config.first_wait if wait is None else wait)
         return error
+
+    def _reason(self, body: bytes) -> str:
+        """Return the start of a body as one line, or blank if it repeats a part of a secret."""
+        with suppress(zlib.error):
+            body = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(body, 5_000)
+        text = body.decode("utf-8", "ignore")
+        secrets = [self._sent_secret, *self._auth.headers()[0].values()]
+        parts = {x[n : n + 6].lower() for x in secrets for n in range(max(1, len(x) - 5))} - {""}
+        repeats = any(y in text.lower() for x in parts for y in (x, json.dumps(x)[1:-1]))
+        return "" if repeats else cut_line(text, 300)
 
     def _refusal(self, status: int) -> str:
         """Return a status that no retry changes, with advice."""

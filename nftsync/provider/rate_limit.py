@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from nftsync.errors import SettingsError, Stopped
 from nftsync.provider.programs import LONGEST_OUTPUT, TooMuchOutput, run_program
+from nftsync.text import decoded
 
 #: The longest delay before a waiting request notices a stop, in seconds.
 _SLICE = 0.25
@@ -264,7 +265,7 @@ def _token_from(command: list[str], timeout: float) -> str:
         most = LONGEST_OUTPUT // 1024
         problem = f"printed more than {most} KiB: expected one line with the token"
     else:
-        token = output.decode("ascii", "replace").strip()
+        token = decoded(output, "replace")
         if not code and re.fullmatch("[!-~]+", token):
             return token
         problem = "printed no valid token: expected one line of printable ASCII without spaces"

@@ -59,7 +59,7 @@ _STRICT = range(80, 95)
 #: The most bytes of an error response that are read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
 #: Bytes to keep of an error response.
-_SHOWN_BYTES = 200
+_SHOWN_BYTES = 500
 #: The most large responses in memory at once, and how long others wait for a place, in seconds.
 _MOST_LARGE = 2
 _LONGEST_WAIT_FOR_A_PLACE = 10.0

@@ -20,6 +20,7 @@ import json
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -89,12 +90,10 @@ class Unusable(NamedTuple):
     webhook: Webhook | None = None
 
 
-_LONGEST_TEXT = 200
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 #: Any spelling: hyphens are optional, and braces or `urn:uuid:` may surround the digits.
 _UUID = re.compile(
-    r"(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?",
-    re.ASCII | re.IGNORECASE,
+    rf"(?ai)(?:urn:uuid:)?\{{?{'-?'.join(f'([0-9a-f]{{{n}}})' for n in (8, 4, 4, 4, 12))}\}}?"
 )
 
 
@@ -126,24 +125,24 @@ def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable
         return Unusable("not a JSON object")
     resource_type, resource_id = _text(fields.resource_type), _uuid(fields.resource_id)
     if resource_type is None:
-        must = f"text of at most {_LONGEST_TEXT} characters, without control characters"
-        return _unusable("resourceType", fields.resource_type, must)
+        return _unusable("resourceType", fields.resource_type, "1 to 200 printable characters")
     if resource_id is None:
         return _unusable("resourceId", fields.resource_id, "a UUID")
+    named, changes = _uuid(fields.organization_id), bytes(fields.changes)
     webhook = Webhook(
         _uuid(fields.id) or hashlib.sha256(body).hexdigest(),
-        _uuid(fields.organization_id),
+        named,
         _text(fields.action),
         resource_type,
         resource_id,
         _text(fields.created_at_utc),
-        _kept(bytes(fields.changes)),
+        # Readers of the column must be able to parse it.
+        None
+        if changes == b"null" or nests_too_deeply(changes)
+        else changes.decode(errors="replace"),
     )
-    if organization_id is not None and webhook.organization_id not in {
-        None,
-        organization_id.lower(),
-    }:
-        return Unusable(f"it is for another organization, {webhook.organization_id}", webhook)
+    if organization_id and named and named != organization_id.lower():
+        return Unusable(f"it is for another organization, {named}", webhook)
     return webhook
 
 
@@ -154,78 +153,59 @@ def _uuid(value: object) -> str | None:
 
 def _text(value: object) -> str | None:
     text = value.strip() if isinstance(value, str) else ""
-    usable = 0 < len(text) <= _LONGEST_TEXT and _CONTROL.search(text) is None
-    return text if usable else None
-
-
-def _kept(changes: bytes) -> str | None:
-    """Return JSON that all readers of the column can parse, or None."""
-    if changes == b"null" or nests_too_deeply(changes):
-        return None
-    try:
-        return changes.decode()
-    except UnicodeDecodeError:
-        return None
+    return text if 0 < len(text) <= 200 and not _CONTROL.search(text) else None
 
 
 def _unusable(name: str, value: object, must: str) -> Unusable:
-    if value is None:
-        return Unusable(f"{name}: missing, null or repeated with another value")
-    quoted = ascii(value[:80])[:80] if isinstance(value, str) else "another type"
-    return Unusable(f"{name}: expected {must}, got {quoted}")
+    shown = ascii(value[:80])[:80] if isinstance(value, str) else "none, several or another type"
+    return Unusable(f"{name}: expected {must}, got {shown}")
 
 
 def _fields(body: bytes) -> _Fields | None:
     body = body.removeprefix(codecs.BOM_UTF8)
     if all(body.count(name.encode()) == 1 for name in _NEEDED):
-        try:
+        with suppress(ValueError, RecursionError):
             return _decoder.decode(body)
-        except (ValueError, RecursionError):
-            pass
     return _loose_fields(body.decode(json.detect_encoding(body), "backslashreplace"))
 
 
 # A string without an end is one token: otherwise it would be searched again from each quote in it.
 _TOKEN = re.compile(
-    r'(?P<s>"(?:[^"\\]++|\\.)*+"?)|(?P<v>[^\s"\[\]{}:,]++)|(?P<o>[\[{])|(?P<c>[\]}])|(?P<k>:)|(?P<n>,)',
-    re.DOTALL,
+    r"""(?s)(?P<s>"(?:[^"\\]++|\\.)*+"?)|(?P<v>[^\s"\[\]{}:,]++)|(?P<o>[\[{])|(?P<c>[\]}])|(?P<p>[:,])"""
 )
 #: An object of strings, other values and opened brackets (`s`, `v`, `o`), as names of groups.
-_SHAPE_OF_OBJECT = re.compile("o(?:sk[svo](?:nsk[svo])*+)?c")
+_SHAPE_OF_OBJECT = re.compile("{(?:s:[svo](?:,s:[svo])*+)?}")
 
 
 def _loose_fields(text: str) -> _Fields | None:
     """Return the readable fields of a JSON object, or None; other values may be anything."""
-    depth, shape = 0, ""
-    spans: list[tuple[int, int]] = []
+    depth, shape, spans = 0, "", list[tuple[int, int]]()
     for match in _TOKEN.finditer(text):
-        kind = str(match.lastgroup)
+        kind = match.lastgroup
         depth -= kind == "c"
         if depth == 1 and kind == "c":
             spans[-1] = spans[-1][0], match.end()
         elif depth < 2:
-            shape += kind
+            shape += match[0] if kind == "p" or depth == 0 else str(kind)
             spans.append(match.span())
         depth += kind == "o"
-    if _SHAPE_OF_OBJECT.fullmatch(shape) is None or text[spans[0][0]] != "{":
+    if _SHAPE_OF_OBJECT.fullmatch(shape) is None:
         return None
     raw = [text[start:end] for start, end in spans]
     fields: dict[str, str] = {}
     for name, value in zip(raw[1::4], raw[3::4], strict=False):
         repeated = name in _NEEDED and fields.get(name, value) != value
         fields[name] = "null" if repeated or not _is_json(value) else value
-    readable = [f"{name}:{value}" for name, value in fields.items() if _is_json(name)]
-    return _decoder.decode(f"{{{','.join(readable)}}}")
+    readable = ",".join(f"{name}:{value}" for name, value in fields.items() if _is_json(name))
+    return _decoder.decode(f"{{{readable}}}")
 
 
 def _is_json(text: str) -> bool:
-    if nests_too_deeply(text.encode()):
-        return False
-    try:
-        msgspec.json.decode(text)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return (
+            not nests_too_deeply(text.encode()) and msgspec.json.decode(text) is not msgspec.UNSET
+        )
+    return False
 
 
 RouteKind: TypeAlias = Literal["token", "wallet", "object", "sync"]

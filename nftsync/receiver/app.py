@@ -5,6 +5,7 @@ Source: provider's document, sections Webhook delivery, Authentication and Event
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import sqlite3
@@ -37,6 +38,11 @@ _HEALTH, _READY = "/healthz", "/readyz"
 # waitress would merge it.
 _PATH = re.compile(r"/|/(?!/)[A-Za-z0-9._~/-]*(?<!/)")
 _EXTENSION = "nftsync"
+
+_ADVICE = (
+    "10 requests in a row had no valid signature; check that the provider has your webhook_secret"
+    f" (nftsync webhook-config --send-secret), and that no proxy changes the body or {HEADER}"
+)
 
 _OUTCOMES: dict[Outcome, str] = {
     "stored": "New webhooks stored.",
@@ -205,8 +211,11 @@ def _receiving(
     secrets: Sequence[str], organization_id: str | None, counts: Metrics, committer: Committer
 ) -> Callable[[], Response]:
 
+    unsigned = itertools.count(1)  # since the last valid signature
+
     def receive() -> Response:
         """Read and verify a webhook, and store it if its signature is valid."""
+        nonlocal unsigned
         counts.received.inc()
         body = request.stream.read(_LARGEST_BODY + 1)
         if len(body) > _LARGEST_BODY:
@@ -214,6 +223,7 @@ def _receiving(
         secret = verify(body, request.headers.get(HEADER), secrets)
         if isinstance(secret, str):
             return refused(secret, body, 401, "signature refused")
+        unsigned = itertools.count(1)
         counts.accepted.labels("previous" if secret else "current").inc()
         content = read_webhook(body, organization_id)
         outcome = committer.submit(Delivery(body, content))
@@ -228,7 +238,11 @@ def _receiving(
     def refused(reason: str, body: bytes, status: int, error: str) -> Response:
         counts.refused.labels(reason).inc()
         fields = {"reason": reason, "remote": request.remote_addr, "bytes": len(body)}
+        if "Content-Encoding" in request.headers:
+            fields["content_encoding"] = request.headers["Content-Encoding"][:40]
         _log.warning("refused a webhook", extra=fields)
+        if status == 401 and next(unsigned) % 1_000 == 10:
+            _log.warning(_ADVICE)
         return _reply(status, f'{{"error":"{error}"}}\n'.encode())
 
     return receive

@@ -84,7 +84,7 @@ class Service:
 
 
 def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C, SIGTERM or SIGHUP, then finish requests; main thread only.
+    """Serve until Ctrl-C or SIGTERM, then finish requests; main thread only.
 
     Args:
         config: the configuration.

@@ -256,7 +256,7 @@ def _with_secrets(entries: dict[str, Any], environ: Mapping[str, str]) -> Destin
         files = entries.pop(key, ())
         files = files if isinstance(files, tuple) else (files,)
         full = f"destinations.{toml_key(name)}.{key}"
-        return tuple(values) or tuple(_read_secret(file, full).strip() for file in files)
+        return tuple(values) or tuple(_read_secret(file, full) for file in files)
 
     urls, secrets, passwords = (
         secret(f"{suffix.lower()}_file", suffix) for suffix in ("URL", "SECRET", "PASSWORD")

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from nftsync.errors import InputError, SettingsError
-from nftsync.text import shown_with
+from nftsync.text import decoded, shown_with
 from nftsync.times import parse_duration
 
 
@@ -145,9 +145,9 @@ _bool = _plain(bool, "true or false")
 
 
 def _read_secret(path: Path, name: str) -> str:
-    """Return a file's text without its final line break; errors don't show it."""
+    """Return the secret in a file; errors don't show it."""
     try:
-        return re.sub(r"\r?\n\Z", "", path.read_bytes().decode("utf-8"))
+        return decoded(path.read_bytes())
     except OSError as error:
         why = error.strerror or "it cannot be opened"
     except ValueError:

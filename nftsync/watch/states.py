@@ -62,9 +62,7 @@ _QUERIES = {
     """,
     "webhook_dead": f"{_WEBHOOKS} state = 'dead' GROUP BY subject",
     # Pruning its body ends what cannot be requeued.
-    "webhook_quarantined": (
-        f"{_WEBHOOKS} state = 'quarantined' AND body IS NOT NULL GROUP BY subject"
-    ),
+    "webhook_quarantined": f"{_WEBHOOKS} state = 'quarantined' AND body NOTNULL GROUP BY subject",
     "replay_paused": f"{_WEBHOOKS} state = 'pending' AND received_at < :pending GROUP BY subject",
 }
 

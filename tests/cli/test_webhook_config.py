@@ -1,5 +1,6 @@
 """`webhook-config`: sends what was given and nothing else, and never shows the secret."""
 
+import gzip
 import io
 import json
 from collections.abc import Iterator
@@ -86,6 +87,45 @@ def test_a_refusal_says_what_to_do(provider, command):
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
         assert said in done.err
         assert SECRET not in done.err
+
+
+def test_the_provider_s_reason_for_a_refusal_is_shown(provider, command):
+    """As one line of a bounded length, whatever its form."""
+    reason = {"error": "url: must be a public host\n\x1b[2J", "code": 17}
+    for status in (400, 422):
+        for content in (json.dumps(reason).encode(), gzip.compress(json.dumps(reason).encode())):
+            provider.always(reply(content, status))
+            done = command("webhook-config", "--url", URL, "--yes")
+            assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+            assert f"refused the change ({status}): " in done.err
+            assert "url: must be a public host" in done.err
+            assert "\x1b" not in done.err
+    provider.always(reply("ä\x9b[2J\u202e reason".encode() * 5_000, 400))
+    done = command("webhook-config", "--enable")
+    assert "(400): ä [2J reason" in done.err
+    assert len(done.err) < 500
+    for content in (b"", b" \n", b"\x1f\x8b\x08\x00broken"[:4]):
+        provider.always(reply(content, 400))
+        done = command("webhook-config", "--enable")
+        assert done.err.strip().endswith("refused the change (400); check the options")
+
+
+ESCAPED = [
+    *(SECRET, SECRET.upper(), SECRET[:6], SECRET[-6:], json.dumps(SECRET), f"x{SECRET[2:9]}x"),
+    *("t0k3n-abcdef", "Bearer t0k3n-abcdef", "abcdef", "a-header-value"),
+]
+
+
+def test_a_reason_that_repeats_a_part_of_a_secret_is_not_shown(provider, command, monkeypatch):
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", "t0k3n-abcdef")
+    monkeypatch.setenv("NFTSYNC_HEADERS", '{"X-Key": "a-header-value"}')
+    for part in ESCAPED:
+        provider.always(reply(f'{{"why": "no: {part} is bad"}}'.encode(), 400))
+        done = command("webhook-config", "--send-secret", "--enable")
+        assert "refused the change (400); check" in done.err, part
+    provider.always(reply(b"sharedSecret is too short", 400))
+    done = command("webhook-config", "--send-secret")
+    assert "(400): sharedSecret is too short; check the options" in done.err
 
 
 def test_on_a_terminal_a_new_url_is_asked_about_and_nothing_else(provider, command, monkeypatch):

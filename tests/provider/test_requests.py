@@ -221,6 +221,13 @@ def test_a_token_command_that_fails_says_so_and_shows_none_of_its_output(
     assert provider.requests() == []
 
 
+def test_marks_and_line_ends_around_a_token_do_not_belong_to_it(provider, make_client):
+    provider.always(reply(EMPTY))
+    client = make_client(token_command=r"printf '\357\273\277 token\r\n\r\n '")
+    finish(client.balances(wallet(1), Effort()))
+    assert provider.requests()[0].headers["authorization"] == "Bearer token"
+
+
 # Conditions -------------------------------------------------------------------------------------
 
 

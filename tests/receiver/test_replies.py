@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import logging
@@ -10,7 +11,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -194,18 +197,64 @@ def test_without_a_good_secret_and_path_there_is_no_receiver(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_flood_of_refused_webhooks_is_a_few_lines_and_a_count(receiver: Running) -> None:
+@contextmanager
+def logged() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Log as `serve` does; yield a function that returns the lines of the receiver."""
     log, root = io.StringIO(), logging.getLogger()
     level = root.level
     handler = log_lines(logging.DEBUG, log)
-    for _ in range(100):
+    try:
+        yield lambda: [
+            line
+            for line in map(json.loads, log.getvalue().splitlines())
+            if line["logger"] == "nftsync.receiver"
+        ]
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+def test_many_wrong_signatures_in_a_row_are_logged_once_with_advice(
+    run: Callable[..., Running],
+) -> None:
+    receiver = run()
+    with logged() as lines:
+        for _ in range(9):
+            receiver.post(body(), "wrong")
+        receiver.post(body())
+        for _ in range(9):
+            receiver.post(body(), "wrong")
+        assert not [line for line in lines() if "in a row" in line["message"]]
+        for _ in range(200):
+            receiver.post(body(), "wrong")
+        (advice,) = [line["message"] for line in lines() if "in a row" in line["message"]]
+    for words in ("webhook_secret", "webhook-config --send-secret", "proxy", HEADER):
+        assert words in advice
+
+
+def test_the_log_names_the_encoding_of_a_refused_webhook(receiver: Running) -> None:
+    content = body()
+    encodings = ("gzip", "br", "x" * 1_000)
+    with logged() as lines:
+        for encoding in encodings:
+            receiver.client.post(
+                "/webhooks",
+                content=gzip.compress(content),
+                headers=headers(content) | {"Content-Encoding": encoding},
+            )
+        receiver.post(content, "wrong")
+    found = [line.get("content_encoding") for line in lines()]
+    assert found == ["gzip", "br", "x" * 40, None]
+    assert receiver.webhooks() == []
+
+
+def test_a_flood_of_refused_webhooks_is_a_few_lines_and_a_count(receiver: Running) -> None:
+    with logged() as of_receiver:
+        for _ in range(100):
+            receiver.post(b"x", "wrong")
+        time.sleep(1)
         receiver.post(b"x", "wrong")
-    time.sleep(1)
-    receiver.post(b"x", "wrong")
-    root.removeHandler(handler)
-    root.setLevel(level)
-    lines = [json.loads(line) for line in log.getvalue().splitlines()]
-    lines = [line for line in lines if line["logger"] == "nftsync.receiver"]
+        lines = [line for line in of_receiver() if line["message"] == "refused a webhook"]
     assert sum(line.get("suppressed", 0) for line in lines) + len(lines) == 101
     by_second = Counter(line["time"][:19] for line in lines)
     assert max(by_second.values()) == 10

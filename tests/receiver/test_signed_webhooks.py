@@ -168,7 +168,7 @@ def test_a_field_that_is_repeated_counts_once_and_a_needed_one_not_with_two_valu
     again = json.loads(content + b"}")["resourceId"].encode()
     assert usable(content + b', "resourceId":"' + again + b'"}').resource_id == again.decode()
     for more in (b'"resourceId": "' + other + b'"', b'"resourceType": "Token"'):
-        assert "repeated" in reason(content + b", " + more + b"}")
+        assert "several" in reason(content + b", " + more + b"}")
 
 
 SPELLINGS = ["{}", " {}\n", "{{{}}}", "urn:uuid:{}", "\u00a0{}"]
@@ -198,7 +198,7 @@ HARMFUL = ["", " ", "a\x00b", "a\nb", "a\x1b[2Jb", "a\x7fb", "a\x9bb", "x" * 201
 def test_a_type_or_id_of_the_object_that_cannot_be_used_is_named() -> None:
     for name in ("resourceType", "resourceId"):
         left = {key: value for key, value in fields().items() if key != name}
-        assert reason(json.dumps(left).encode()).startswith(f"{name}: missing")
+        assert reason(json.dumps(left).encode()).startswith(f"{name}: expected")
         for value in (None, 1, True, 1.5, [], {}, ["x"], float("nan")):
             assert reason(body(**{name: value})).startswith(f"{name}: ")
         for value in NO_UUIDS if name == "resourceId" else HARMFUL:

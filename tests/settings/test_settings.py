@@ -321,8 +321,8 @@ def test_no_secret_of_a_destination_is_shown(tmp_path):
 
 
 def test_secrets_of_destinations_come_from_variables_or_files(tmp_path, monkeypatch):
-    for name in ("s1", "s2"):
-        (tmp_path / name).write_text(f"{name}\n")
+    for name, text in (("s1", "\ufeffs1\r\n\r\n"), ("s2", " s2 \n")):
+        (tmp_path / name).write_text(text, "utf-8", newline="")
     toml(
         tmp_path,
         WEBHOOK
@@ -443,7 +443,7 @@ def test_a_secret_and_nothing_else_comes_from_a_file(tmp_path, name):
     variable = f"NFTSYNC_{name.upper()}_FILE"
     for path in ("secret", str(tmp_path / "secret")):
         read = load_in(tmp_path, **{variable: path})
-        assert getattr(read, name) == value
+        assert getattr(read, name) == stripped(value)
         assert read.sources[name] == f"environment {variable}"
     assert getattr(load_in(tmp_path, **{variable: ""}), name) == sample(name, 1)[1]
     (tmp_path / "bytes").write_bytes(b"hush\xffhush")
@@ -460,11 +460,36 @@ def test_a_secret_and_nothing_else_comes_from_a_file(tmp_path, name):
         assert fails(tmp_path, **{plain: value, variable: "hush"}) == both
 
 
-def test_one_newline_at_the_end_of_a_secret_s_file_is_dropped(tmp_path):
-    kept = {b"s": "s", b"s\n": "s", b"s\r\n": "s", b"s\n\n": "s\n", b" s \n": " s ", b"s\r": "s\r"}
-    for stored, secret in {**kept, b"": "", b"\n": "", "ß\0".encode(): "ß\0"}.items():
-        (tmp_path / "s").write_bytes(stored)
-        assert load_in(tmp_path, NFTSYNC_WEBHOOK_SECRET_FILE="s").webhook_secret == secret
+def stripped(value):
+    return value.strip() if isinstance(value, str) else value
+
+
+#: What editors, shells and spreadsheets write around a text.
+AROUND = [
+    *("{}", "{}\n", "{}\r\n", "{}\n\n", "{}\r\n\r\n", "{}\r", " {} \n", "\t{}\x0b\x0c\n\n "),
+    *("\ufeff{}\r\n", "\ufeff \n{} \r\n", "\u00a0{}\u2028"),
+]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_marks_and_white_space_around_a_secret_in_a_file_do_not_belong_to_it(tmp_path, name):
+    text, value = sample(name, 0)
+    variable = {f"NFTSYNC_{name.upper()}_FILE": "secret"}
+    for around in AROUND:
+        (tmp_path / "secret").write_text(around.format(text), "utf-8", newline="")
+        assert getattr(load_in(tmp_path, **variable), name) == stripped(value)
+    for encoding in ("utf-16", "utf-16-be"):  # of PowerShell, with its mark
+        mark = "\ufeff" if encoding == "utf-16-be" else ""
+        (tmp_path / "secret").write_bytes(f"{mark}{text}\r\n".encode(encoding))
+        assert getattr(load_in(tmp_path, **variable), name) == stripped(value)
+
+
+def test_white_space_inside_a_secret_belongs_to_it(tmp_path):
+    for stored in ("a b", "ß\0", "a\nb", "a\u200b", ""):
+        (tmp_path / "s").write_text(f"{stored}\n", "utf-8")
+        read = load_in(tmp_path, NFTSYNC_WEBHOOK_SECRET_FILE="s")
+        assert read.webhook_secret == stored
+    assert load_in(tmp_path, NFTSYNC_WEBHOOK_SECRET=" a ").webhook_secret == " a "
 
 
 @pytest.mark.parametrize(
