@@ -30,7 +30,7 @@ def statuses(port: int, parts: Iterable[bytes]) -> list[int]:
     got = b""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as link:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with suppress(ConnectionError):  # it does not read all of what it refuses
+        with suppress(ConnectionError):  # the server stops reading a refused request
             for part in parts:
                 link.sendall(part)
         with suppress(ConnectionError):
