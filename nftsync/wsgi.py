@@ -48,7 +48,7 @@ _FEW_FILES = (
 _MAX_HEADER = 4_096
 
 #: An empty line, or a chunk's size that ends in a bare line feed, which waitress accepts.
-_ENDS = re.compile(rb"(?<=\r\n)(?:\r\n|(?P<bare>[0-9A-Fa-f]++(?:;[^\r\n]*)?\n))")
+_ENDS = re.compile(rb"\r\n(?=(\r\n)|([0-9A-Fa-f]++(?:;[^\r\n]*)?\n))")
 #: Lines that any parser could read as a body's length, with their folded lines.
 _LENGTHS = re.compile(rb"(?i)\n[\0- ]*(?:content.length|transfer.encoding)[^\n]*(?:\n[ \t][^\n]*)*")
 _PLAIN = re.compile(rb"(?i)\n(?:content-length:[ \t]*\d+|transfer-encoding:[ \t]*chunked)[ \t]*\r")
@@ -69,13 +69,13 @@ class _CheckedSocket(socket.socket):
     def recv(self, *size: int) -> bytes:
         """Read data; instead of the end of an ambiguous head, return one that waitress refuses."""
         data = super().recv(*size)
-        text, start = self._unchecked + data, 0
+        text, start, known = self._unchecked + data, 0, len(self._unchecked)
         for end in _ENDS.finditer(text):
             # A body before the head does no harm: it can only add lines.
-            lengths = _LENGTHS.findall(text, start, end.start())
-            if end["bare"] or lengths[1:] or not all(map(_PLAIN.fullmatch, lengths)):
-                return data[: max(0, end.end() - 1 - len(self._unchecked))] + b"x\n\n\r\n\r\n"
-            start = end.end() - 2
+            lengths = _LENGTHS.findall(text, start, end.end())
+            if end[2] or lengths[1:] or not all(map(_PLAIN.fullmatch, lengths)):
+                return data[: max(0, end.end(end.lastindex or 0) - 1 - known)] + b"x\n\n\r\n\r\n"
+            start = end.end()
         self._unchecked = text[start:][-_MAX_HEADER - 4 :]
         return data
 
