@@ -11,6 +11,11 @@ READY_BENCH := $(VENV_BENCH)/.ready
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
 
+# uv trusts what the system trusts, as pip does: a company's network may have a CA of its own.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+export UV_SYSTEM_CERTS := true
+endif
+
 .PHONY: help reference demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills watchmemory flips constraints bench clean
 
 help:  ## this list

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from nftsync.alerts import Quiet, WatchRule
