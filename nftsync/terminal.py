@@ -27,10 +27,13 @@ def progress_bar(
         from tqdm.notebook import tqdm
     else:
         from tqdm import tqdm
+    # tqdm's own lock is one of processes, for which Python 3.14 starts a further process. A monitor
+    # would be a thread for each class.
+    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
+    bar.set_lock(threading.RLock())
     hidden = not (sys.stderr.isatty() or in_notebook) if shown is None else not shown
-    return tqdm(
-        desc=label, total=total, unit=f" {unit}", initial=done, disable=hidden, dynamic_ncols=True
-    )
+    shape = {"unit": f" {unit}", "dynamic_ncols": True, "miniters": 1}
+    return bar(desc=label, total=total, initial=done, disable=hidden, **shape)
 
 
 def _is_notebook() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -225,10 +225,8 @@ def _readable(body: bytes) -> str:
     """Indent JSON, unless it nests too deeply; escape undecodable bytes of other bodies."""
     import msgspec
 
-    try:
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
         body.decode()
         if not nests_too_deeply(body):
             return msgspec.json.format(body, indent=2).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
     return body.decode("utf-8", "backslashreplace")

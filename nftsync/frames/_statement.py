@@ -124,8 +124,8 @@ def _values(
             column = columns[f"{end}_value_{one}"] = np.full(len(tokens), Decimal(0))
             column[rows] = price[rows] * steps.amount[rows]
         unpriced = columns[f"{end}_unpriced"] = steps.holdings * (counted & pd.isna(price))
-        holdings = steps.holdings[counted]
-        warn_unpriced(int(unpriced.sum()), int(holdings.sum()), day_of(time), stacklevel=4)
+        holdings = int(steps.holdings[counted].sum())
+        warn_unpriced(unpriced.sum(), holdings, day_of(time), stacklevel=4)
     return columns
 
 

@@ -100,6 +100,7 @@ class _Session(smtplib.SMTP):
         self._connected = connected
         super().__init__(host)
 
-    def connect(self, *_: Any, **__: Any) -> tuple[int, bytes]:
-        self.sock = self._connected
+    def connect(self, host: str = "", *_: Any, **__: Any) -> tuple[int, bytes]:
+        # Certificates are checked for this name. Newer Pythons expect it from here.
+        self._host, self.sock = host, self._connected
         return self.getreply()
