@@ -32,7 +32,7 @@ def test_counts_what_is_there_and_the_newest_run_of_each_kind(site, command):
         *(("inbox", {}), ("oldest_pending_age_s", None)),
         ("removals_held", {"wallets": 0, "balances": 0, "emptied": 0, "since": None}),
         *(("outbox", {}), ("oldest_message_age_s", None), ("stopped_destinations", {})),
-        *(("warning", None), ("unreadable", []), ("always_changing", None)),
+        *(("rule_problems", {}), ("warning", None), ("unreadable", []), ("always_changing", None)),
     ]
     assert (sync["run_id"], sync["wallets_unchanged"], 0 <= age < 60) == (2, 3, True)
     assert (replay["run_id"], replay["kind"]) == (3, "replay")

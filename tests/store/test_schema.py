@@ -29,6 +29,7 @@ APPLIED = [
     "hidden",
     "watch",
     "outbox_order",
+    "partial_spans",
     "hex_addresses",
     "token_faults",
 ]
