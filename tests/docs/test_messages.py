@@ -77,12 +77,15 @@ def _tls(run: Run, certificate: str) -> list[str]:
 
 
 def _provider(run: Run, command: Callable[..., Outcome], certificate: str) -> list[str]:
+    bad = {"tokenId": fake.token(3), "amount": 1}
+    twice = fake.balances(fake.entry(fake.token(3), metadata={"attributes": {"Eyes": 1, "X": 2}}))
     answers = [
         *(fake.reply(status=401), fake.reply(status=404), fake.reply(status=429)),
         *(fake.reply(status=429, retry_after="301"), fake.reply(status=500)),
         fake.reply(status=302, location="https://example.com"),
         fake.reply(b"<html>hello</html>"),
         fake.reply(fake.balances(nextCursor="abc")),
+        fake.reply(fake.balances(*map(fake.entry, map(fake.token, range(3)), "111"), bad)),
     ]
     once = ("--retries", "1", "--base-url")
     said = []
@@ -105,6 +108,9 @@ def _provider(run: Run, command: Callable[..., Outcome], certificate: str) -> li
             for number, wallet in enumerate(wallets):
                 provider.holds(wallet, *[fake.entry(fake.token(number))] * held)
             ended = command("sync", *wallets, "--base-url", provider.url)
+        said += ended.err.splitlines()
+        provider.always(fake.reply(twice.replace(b'"X"', b'"Eyes"')))
+        ended = command("sync", fake.wallet(99), "--base-url", provider.url)
     return said + ended.err.splitlines()
 
 
