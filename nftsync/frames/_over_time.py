@@ -178,6 +178,8 @@ def read_steps(
     unknown = np.array([size is None for size in sizes], dtype=np.int64)
     known_sizes = np.where(unknown, 0, sizes)
     at = _shown_at(source, moments(observed).view(np.int64))
+    if until is None:  # now, the tables show all changes
+        at = np.minimum(at, _last_read(source, None))
     step, first = is_held[after] - is_held[before], baseline.to_numpy() != 0
     steps = Steps(
         group=np.zeros(len(step), dtype=np.int64),
@@ -191,9 +193,7 @@ def read_steps(
     )
     wallets, tokens = wallet.to_numpy(), token.to_numpy()
     selected = before != after
-    if until is None:  # now, the tables show all changes
-        steps.at[:] = np.minimum(at, _last_read(source, None))
-    else:
+    if until is not None:
         selected &= at <= ticks_of(until)
     return wallets[selected], tokens[selected], steps.rows(selected)
 
