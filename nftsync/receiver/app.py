@@ -40,7 +40,7 @@ _PATH = re.compile(r"/|/(?!/)[A-Za-z0-9._~/-]*(?<!/)")
 _EXTENSION = "nftsync"
 
 _ADVICE = (
-    "10 requests in a row had no valid signature; check that the provider has your webhook_secret"
+    "that the provider has your webhook_secret"
     f" (nftsync webhook-config --send-secret), and that no proxy changes the body or {HEADER}"
 )
 
@@ -242,7 +242,7 @@ def _receiving(
             fields["content_encoding"] = request.headers["Content-Encoding"][:40]
         _log.warning("refused a webhook", extra=fields)
         if status == 401 and next(unsigned) % 1_000 == 10:
-            _log.warning(_ADVICE)
+            _log.warning("10 requests in a row had no valid signature", extra={"check": _ADVICE})
         return _reply(status, f'{{"error":"{error}"}}\n'.encode())
 
     return receive

@@ -227,7 +227,7 @@ def test_many_wrong_signatures_in_a_row_are_logged_once_with_advice(
         assert not [line for line in lines() if "in a row" in line["message"]]
         for _ in range(200):
             receiver.post(body(), "wrong")
-        (advice,) = [line["message"] for line in lines() if "in a row" in line["message"]]
+        (advice,) = [line["check"] for line in lines() if "in a row" in line["message"]]
     for words in ("webhook_secret", "webhook-config --send-secret", "proxy", HEADER):
         assert words in advice
 
