@@ -102,6 +102,7 @@ def test_any_environment_is_read_or_refused_in_one_line(
         one_line(error, may_quote=bool(public))
 
 
+@pytest.mark.filterwarnings("ignore:the (wallets|collections) file .* Windows-1252")
 @given(
     st.binary(max_size=80)
     | st.lists(

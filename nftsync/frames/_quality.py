@@ -243,7 +243,8 @@ def _unreadable(rows: Numbers, paths: Any, reasons: Any) -> pd.DataFrame:
     places = {"token": "token", "metadata": "metadata"}
     fields = [_COLUMNS.get(path, places.get(path.partition(".")[0], "extra")) for path in paths]
     shown = [f"unreadable: {path}: {reason}" for path, reason in zip(paths, reasons, strict=True)]
-    return _problems(rows, "extra", "unreadable").assign(field=fields, reason=shown)
+    named = pd.DataFrame({"field": fields, "reason": shown}, dtype="str")
+    return _problems(rows, "extra", "unreadable").assign(**named)
 
 
 def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:

@@ -139,7 +139,7 @@ class _Http:
         status = response.status
         if 200 <= status < 300:
             return _SENT
-        error_line = f"HTTP {status} {response.body.decode(errors='replace')}"
+        error_line = f"HTTP {status} {response.body[:200].decode(errors='replace')}"
         wait = asked_wait(status, response.headers)
         is_down = status in _DOWN or (status == 403 and wait is not None)
         return Outcome(

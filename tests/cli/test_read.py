@@ -259,7 +259,6 @@ def test_transfers_name_both_wallets_and_a_statement_adds_up(site, command):
     prices.write_text(prices.read_text().replace("1.10", "one"))
     wrong = command("statement", "--from", start, "--prices", prices)
     assert (wrong.code, wrong.out) == (2, "")
-    assert "row 2 of the prices" in wrong.err
-    assert "column price: 'one' is not a price" in wrong.err
+    assert f"{prices}, line 2, column price: 'one' is not a price" in wrong.err
     assert "--from" in command("statement").err
     assert "future" in command("statement", "--from", "2999-01-01").err

@@ -10,6 +10,7 @@ import os
 import re
 import sqlite3
 import stat
+import warnings
 from contextlib import closing
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -277,9 +278,11 @@ def test_as_of_any_time_balances_are_the_holdings_and_of_now_the_balances(busy, 
     assert set(rows) == {"wallets.parquet", "contracts.parquet", "hidden.parquet"}
     for number, moment in enumerate([*moments, now()]):
         out = tmp_path / str(number)
-        manifest = write_export(busy.database, out, as_of=moment)
-        assert manifest.as_of == moment
-        frame = frames.holdings(busy.database, as_of=moment)
+        with warnings.catch_warnings():  # a time within a sync shows the state before it
+            warnings.simplefilter("ignore", NftsyncWarning)
+            manifest = write_export(busy.database, out, as_of=moment)
+            frame = frames.holdings(busy.database, as_of=moment)
+        assert manifest.as_of == frame.attrs["as_of"] <= moment
         expected = frame[["wallet_id", "token_id", "amount_text"]].itertuples(index=False)
         found = parquet_rows(out, "balances")
         assert {(r["wallet_id"], r["token_id"], r["amount"]) for r in found} == set(expected)

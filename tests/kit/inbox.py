@@ -79,7 +79,9 @@ class _Rows:
             return dict(connection.execute(query, (name,)).fetchone())
 
     def states(self) -> Sequence[str]:
-        query = f"SELECT state FROM {self.queue.table} ORDER BY {self.queue.number}"
+        """The states, in the order in which the rows were stored; quarantined ones that became
+        pending have new numbers."""
+        query = f"SELECT state FROM {self.queue.table} ORDER BY {self.queue.key}"
         return [row[0] for row in self.run(query)]
 
 

@@ -173,7 +173,7 @@ class LabPage:
         return found
 
     def live_parts(self) -> list[str]:
-        """Event handlers in outputs and their frames, and addresses but of http and https."""
+        """Event handlers in outputs and their frames, and addresses but of http, https and pictures in `img`."""
         found: list[str] = []
         for frame in self.page.frames:
             root = ".jp-OutputArea-output" if frame == self.page.main_frame else ":root"
@@ -195,6 +195,8 @@ _LIVE = """(root) => [...document.querySelectorAll(`${root} *`)].flatMap((elemen
     // Plotly paints a heatmap as pixels.
     if (element.localName === 'image' && /^data:image\\/png;base64,/.test(value)) return [];
     const image = element.localName === 'img' && name === 'src';
+    // Within `img`, browsers run no scripts of a picture.
+    if (image && /^data:image\\/(png|jpeg|gif|webp|svg\\+xml);base64,/.test(value)) return [];
     const leads = /^(src|srcset|href|xlink:href|action|formaction|data|poster|background|ping)$/;
     const live = /^on/.test(name)
       || (image && !/^https?:/.test(value))

@@ -113,7 +113,7 @@ def test_webhooks_go_on_during_a_sync_and_its_own_wait_when_it_is_stopped(known:
     def sync(stopped: threading.Event) -> SyncResult:
         syncs.append(stopped)
         assert (go_on if len(syncs) == 1 else stopped).wait(20)
-        raise NoWallets("no wallet")
+        raise NoWallets
 
     known.receive("Whatever", uuid(0))
     with known.following(ANY, run_sync=sync, max_objects=8) as following:

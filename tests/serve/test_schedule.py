@@ -70,7 +70,7 @@ def is_due(database: Path, seconds: float = PATIENCE) -> bool:
 
     def sync(_: threading.Event) -> SyncResult:
         due.set()
-        raise NoWallets("not in this test")
+        raise NoWallets
 
     with scheduled(database, timedelta(hours=1), sync):
         return due.wait(seconds)
@@ -126,7 +126,7 @@ def test_it_goes_on_after_syncs_that_could_not_be_made(
 ) -> None:
     database = tmp_path / "nftsync.db"
     wallets = provider.world.wallets()
-    errors = [SyncRunning("other"), NoWallets("no wallets"), SettingsError("no token")]
+    errors = [SyncRunning("other"), NoWallets(), SettingsError("no token")]
     begun = threading.Semaphore(0)
 
     def sync(_: threading.Event) -> SyncResult:
