@@ -173,7 +173,7 @@ class LabPage:
         return found
 
     def live_parts(self) -> list[str]:
-        """Event handlers in outputs and their frames, and addresses but of http, https and pictures in `img`."""
+        """Event handlers in outputs and their frames, and addresses but of http(s) and pictures."""
         found: list[str] = []
         for frame in self.page.frames:
             root = ".jp-OutputArea-output" if frame == self.page.main_frame else ":root"
