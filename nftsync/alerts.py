@@ -50,7 +50,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     server: str | None = None
     port: int = 587
     security: Security = "starttls"
-    sender: str | None = None
+    sender: str | None = msgspec.field(name="from", default=None)
     recipients: tuple[str, ...] = ()
     username: str | None = None
     password: str | None = None

@@ -6,7 +6,9 @@ python docs/reference/make_reference.py --check    # name the pages that are out
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -126,13 +128,17 @@ def _verification() -> str:
 
 def settings_page() -> str:
     """Return every setting."""
+    described = re.findall(
+        r"(?m)^    (\w+): (.*(?:\n {8}.*)*)", inspect.getdoc(settings.Settings) or ""
+    )
+    meanings = {name: " ".join(text.split()) for name, text in described}
     rows = [
         (
             _code(key.name),
             _code(key.variable),
             _code(key.flag),
             _default(key.default),
-            _sentence(key.help) + (" A secret." if key.secret else ""),
+            _sentence(meanings[key.name]) + (" A secret." if key.secret else ""),
         )
         for key in settings.KEYS
     ]

@@ -7,7 +7,7 @@ counts as unset. A secret's blank variable means "none" and overrides the file, 
 Errors are SettingsErrors of one line; neither they nor their causes contain a secret.
 """
 
-# ruff: noqa: RUF009 - _key returns a dataclasses.field
+# ruff: noqa: RUF009 - _key and _in_file return a dataclasses.field
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import msgspec
 from msgspec import Meta
 
 from nftsync.alerts import Forward, WatchRule
@@ -29,24 +28,8 @@ from nftsync.errors import SettingsError
 from nftsync.provider.config import Paging
 from nftsync.provider.webhooks import Route, RouteKind, merge_routes
 from nftsync.records import normalize_uuid
-from nftsync.settings.alerts import DESTINATION_VARIABLES, DESTINATIONS, FORWARDS, RULES
-from nftsync.settings.values import (
-    InvalidValue,
-    RawValue,
-    Reader,
-    _bool,
-    _converted,
-    _duration,
-    _entries,
-    _parsed,
-    _path,
-    _plain,
-    _read_secret,
-    _secret,
-    _text,
-    refuse_unknown,
-)
-from nftsync.text import header_problem, http_url, shown_with, toml_key
+from nftsync.settings import alerts, values
+from nftsync.settings.values import InvalidValue, RawValue, Reader
 
 _FILE_NAME = "nftsync.toml"
 #: Names the file, like --config, for programs without flags, such as notebooks.
@@ -61,18 +44,18 @@ class Key(NamedTuple):
 
     Attributes:
         read: checks and converts a value.
-        help: description for the docs.
         default: as in the file.
         in_environment: it has a variable.
         secret: never shown; a file named in its variable with `_FILE` appended can contain it.
+        shown: messages and the repr may show it.
     """
 
     read: Reader
-    help: str
     default: Any = None
     has_flag: bool = False
     in_environment: bool = True
     secret: bool = False
+    shown: bool = True
     name: str = ""
 
     @property
@@ -86,127 +69,65 @@ class Key(NamedTuple):
         return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
 
 
-def _secret_or_none(raw: RawValue) -> str | None:
-    secret = _secret(raw)
-    return secret if secret.strip() else None
-
-
-def _token(raw: RawValue) -> str | None:
-    """Return a text that an HTTP header can carry, or None."""
-    stripped = _secret(raw).strip()
-    if re.fullmatch("[!-~]*", stripped) is None:
-        raise InvalidValue("must be printable ASCII without spaces")
-    return stripped or None
-
-
 def _path_or_stdin(raw: RawValue) -> Path | Literal["-"]:
-    return "-" if str(raw.value).strip() == "-" else _path(raw)
-
-
-def _base_url(raw: RawValue) -> str:
-    return _url(raw, "; use api_token or headers", ", and put an API key in `headers`")
-
-
-def _gateway(raw: RawValue) -> str:
-    return _url(raw) + "/"
-
-
-def _url(raw: RawValue, instead: str = "", for_key: str = "") -> str:
-    url = _text(raw)
-    if "@" in url:
-        raise InvalidValue(f"must not contain a user name or password{instead}", show=False)
-    if "?" in url or "#" in url:
-        must = f"must not have a query or fragment; remove everything from the ? or # on{for_key}"
-        raise InvalidValue(must, show=False)
-    parts = http_url(url)
-    if parts is not None:
-        return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    raise InvalidValue("must be a URL such as https://api.example.com")
-
-
-def _headers(raw: RawValue) -> dict[str, str]:
-    """Return HTTP headers from a table or a JSON object; blank means none."""
-    value, must = raw.value, "a table of header names and text values"
-    if not raw.typed:
-        must = "a JSON object of header names and text values"
-        if not value.strip():
-            return {}
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            value = None
-    read: dict[str, str] = _converted(replace(raw, value=value), dict[str, str], must)
-    read = {name: content.strip(" ") for name, content in read.items()}
-    for number, (name, content) in enumerate(read.items(), 1):
-        problem = header_problem(name, content)
-        if problem == "name":
-            raise InvalidValue(f"entry {number} has an invalid HTTP header name")
-        if problem == "value":
-            raise InvalidValue("must be one line of printable ASCII", key=f"headers.{name}")
-    if len({name.lower() for name in read}) < len(read):
-        raise InvalidValue("must not repeat a header")
-    return read
-
-
-def _routes(raw: RawValue) -> dict[str, Route]:
-    """Return the routes of the `[routes.TYPE]` tables.
-
-    Raises:
-        SettingsError: a table's entries contradict each other.
-    """
-    if not isinstance(raw.value, dict):
-        raise InvalidValue("must be tables [routes.TYPE]")
-    read = {
-        kind: Route(**_entries(replace(raw, value=table), _ROUTE, f"routes.{toml_key(kind)}"))
-        for kind, table in raw.value.items()
-    }
-    try:
-        merge_routes(read)
-    except SettingsError as error:
-        raise SettingsError(f"{error} (from {raw.source})") from None
-    return read
-
-
-def _paging(raw: RawValue) -> Paging:
-    entries = _entries(raw, _PAGING, "paging")
-    if missing := [name for name in _PAGING if name not in entries]:
-        raise InvalidValue(f"must have {' and '.join(missing)}", show=False)
-    return Paging(**entries)
+    return "-" if str(raw.value).strip() == "-" else values.path(raw)
 
 
 def _route_path(raw: RawValue) -> str:
-    route_path = _text(raw)
+    route_path = values.text(raw)
     if _ROUTE_PATH.fullmatch(route_path) is None:
         raise InvalidValue("must be a path such as /v1/things/{resourceId}")
     return route_path
 
 
-_dotted = _plain(
+_dotted = values.plain(
     list[Annotated[str, Meta(pattern=r"^[^.\s]+(\.[^.\s]+)*\Z")]],
     "a list of field names, with dots for nested fields",
 )
 _ROUTE: dict[str, Reader] = {
     "path": _route_path,
-    "kind": _plain(RouteKind, "token, wallet, object or sync"),
-    "holders": _bool,
-    "wallets": _dotted,
-    "tokens": _dotted,
-    "at_most_every": _duration,
+    "kind": values.plain(RouteKind, "token, wallet, object or sync"),
+    "holders": values.boolean,
+    **dict.fromkeys(("wallets", "tokens"), _dotted),
+    "at_most_every": values.duration,
 }
-_PAGING: dict[str, Reader] = {"next": _text, "param": _text}
-
-_UUID = _parsed(lambda text: normalize_uuid(text, "UUID"), "a UUID of 8-4-4-4-12 hex digits")
-_CONCURRENCY = _plain(Annotated[int, Meta(ge=1, le=512)], must="a whole number from 1 to 512")
-_ATTEMPTS = _plain(Annotated[int, Meta(ge=1)], must="a whole number of at least 1")
-_POSITIVE = _plain(Annotated[float, Meta(gt=0, le=sys.float_info.max)], must="a number above 0")
-_SHARE = _plain(Annotated[float, Meta(ge=0, le=1)], must="a number from 0 to 1")
-_COUNT = _plain(Annotated[int, Meta(ge=0)], must="a whole number of at least 0")
-_NAMES = _plain(list[Annotated[str, Meta(min_length=1)]], must="a list of field names")
+_ROUTES = values.tables("routes.TYPE", _ROUTE, lambda _name, entries: Route(**entries))
+_PAGING: dict[str, Reader] = {"next": values.text, "param": values.text}
 
 
-def _key(read: Reader, text: str, default: Any = None, *, shown: bool = True, **more: Any) -> Any:
-    key = Key(read, text, default, **more)
-    return field(repr=shown and not key.secret, metadata={"key": key})
+def _routes(raw: RawValue) -> dict[str, Route]:
+    """Return the routes, or raise a SettingsError if a table's entries contradict each other."""
+    routes: dict[str, Route] = _ROUTES(raw)
+    try:
+        merge_routes(routes)
+    except SettingsError as error:
+        raise SettingsError(f"{error} (from {raw.source})") from None
+    return routes
+
+
+def _paging(raw: RawValue) -> Paging:
+    with values.named(raw, "paging"):
+        return Paging(**values.table(raw, _PAGING, "paging", tuple(_PAGING)))
+
+
+_UUID = values.parsed(lambda text: normalize_uuid(text, "UUID"), "a UUID of 8-4-4-4-12 hex digits")
+_CONCURRENCY = values.plain(Annotated[int, Meta(ge=1, le=512)], "a whole number from 1 to 512")
+_ATTEMPTS = values.plain(Annotated[int, Meta(ge=1)], "a whole number of at least 1")
+_POSITIVE = values.plain(Annotated[float, Meta(gt=0, le=sys.float_info.max)], "a number above 0")
+_SHARE = values.plain(Annotated[float, Meta(ge=0, le=1)], "a number from 0 to 1")
+_COUNT = values.plain(Annotated[int, Meta(ge=0)], "a whole number of at least 0")
+_NAMES = values.plain(list[Annotated[str, Meta(min_length=1)]], "a list of field names")
+
+
+def _key(
+    read: Reader, default: Any = None, *, secret: bool = False, shown: bool = True, **more: Any
+) -> Any:
+    key = Key(read, default, secret=secret, shown=shown and not secret, **more)
+    return field(repr=key.shown, metadata={"key": key})
+
+
+def _in_file(read: Reader, default: Any = None, **more: Any) -> Any:
+    return _key(read, default, in_environment=False, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,96 +135,73 @@ class Settings:
     """All settings, checked, in the order of the documentation. The repr shows no secret.
 
     Paths are absolute. None means not set; a blank `proxy` means no proxy, not even the
-    environment's.
+    environment's. The reference of the documentation contains these descriptions.
 
     Attributes:
+        base_url: Base URL of the provider's API, such as `https://api.example.com`; it may have a
+            path
+        database: The SQLite database file
+        api_token: Token sent as `Authorization: Bearer …`
+        token_command: Command that prints the token on standard output
+        headers: Headers of every API request, for other authentication schemes
+        webhook_secret: Signs webhooks; `serve` requires it
+        webhook_secret_previous: The previous webhook secret, accepted during a rotation
+        organization_id: Webhooks for other organizations are quarantined
+        concurrency: Concurrent requests, 1 to 512
+        timeout: Time limit of a whole attempt, in seconds
+        retries: Attempts per request, including the first
+        rate_limit: Maximum requests per second
+        proxy: Proxy URL: `http://`, `https://` or `socks5://`
+        ca_file: PEM file with the only certificates to trust
+        client_certificate: PEM file with the client certificate
+        client_key: PEM file with the certificate's private key, if it is a separate file
+        wallets_file: File that lists the wallets to sync; `-` is stdin
+        ignore_fields: Top-level fields and headers of a balances response to ignore
+        volatile_fields: Fields of tokens to store without history: `lastSyncedAt`, `metadata.image`
+        collections_file: CSV of collection names
+        hidden_file: CSV of contracts and tokens to hide as spam
+        removal_limit: Share of holdings that may be removed within 24 hours without review
+        removal_rows: Fewer removals than this are never held for review, unless they affect 20 or
+            more wallets
+        ipfs_gateway: Gateway from which galleries load `ipfs://` images
+        routes: Tables `[routes.TYPE]`: the read after a webhook
+        paging: Table `[paging]`: the provider's paging fields
+        destinations: Tables `[destinations.NAME]`: receivers of alerts and forwarded webhooks
+        watch: Tables `[watch.NAME]`: rules that report changes and states
+        forward: Tables `[forward.NAME]`: webhooks to forward
         sources: `flag --base-url`, `environment NFTSYNC_BASE_URL`, `file /abs/nftsync.toml` or
-            `default`, by key.
+            `default`, by key
     """
 
-    base_url: str | None = _key(
-        _base_url,
-        "Base URL of the provider's API, such as `https://api.example.com`; it may have a path",
-        has_flag=True,
-    )
-    database: Path = _key(_path, "The SQLite database file", "data/nftsync.db", has_flag=True)
-    api_token: str | None = _key(_token, "Token sent as `Authorization: Bearer …`", secret=True)
-    token_command: str | None = _key(
-        _text, "Command that prints the token on standard output", shown=False
-    )
-    headers: dict[str, str] = _key(
-        _headers, "Headers of every API request, for other authentication schemes", {}, secret=True
-    )
-    webhook_secret: str | None = _key(_secret, "Signs webhooks; `serve` requires it", secret=True)
-    webhook_secret_previous: str | None = _key(
-        _secret_or_none, "The previous webhook secret, accepted during a rotation", secret=True
-    )
-    organization_id: str | None = _key(_UUID, "Webhooks for other organizations are quarantined")
-    concurrency: int = _key(_CONCURRENCY, "Concurrent requests, 1 to 512", 16, has_flag=True)
-    timeout: float = _key(_POSITIVE, "Time limit of a whole attempt, in seconds", 30, has_flag=True)
-    retries: int = _key(_ATTEMPTS, "Attempts per request, including the first", 5, has_flag=True)
-    rate_limit: float | None = _key(_POSITIVE, "Maximum requests per second", has_flag=True)
-    proxy: str | None = _key(
-        _secret, "Proxy URL: `http://`, `https://` or `socks5://`", secret=True
-    )
-    ca_file: Path | None = _key(_path, "PEM file with the only certificates to trust")
-    client_certificate: Path | None = _key(_path, "PEM file with the client certificate")
-    client_key: Path | None = _key(
-        _path, "PEM file with the certificate's private key, if it is a separate file"
-    )
-    wallets_file: Path | Literal["-"] | None = _key(
-        _path_or_stdin, "File that lists the wallets to sync; `-` is stdin", has_flag=True
-    )
-    ignore_fields: list[str] = _key(
-        _NAMES,
-        "Top-level fields and headers of a balances response to ignore",
-        [],
-        in_environment=False,
-    )
-    volatile_fields: list[str] = _key(
-        _NAMES,
-        "Fields of tokens to store without history: `lastSyncedAt`, `metadata.image`",
-        [],
-        in_environment=False,
-    )
-    collections_file: Path | None = _key(_path, "CSV of collection names")
-    hidden_file: Path | None = _key(_path, "CSV of contracts and tokens to hide as spam")
-    removal_limit: float = _key(
-        _SHARE, "Share of holdings that may be removed within 24 hours without review", 0.5
-    )
-    removal_rows: int = _key(
-        _COUNT,
-        "Fewer removals than this are never held for review, unless they affect 20 or more wallets",
-        100,
-    )
-    ipfs_gateway: str = _key(
-        _gateway, "Gateway from which galleries load `ipfs://` images", "https://ipfs.io/ipfs/"
-    )
-    routes: dict[str, Route] = _key(
-        _routes, "Tables `[routes.TYPE]`: the read after a webhook", {}, in_environment=False
-    )
-    paging: Paging | None = _key(
-        _paging, "Table `[paging]`: the provider's paging fields", in_environment=False
-    )
-    destinations: dict[str, dict[str, Any]] = _key(
-        DESTINATIONS,
-        "Tables `[destinations.NAME]`: receivers of alerts and forwarded webhooks",
-        {},
-        shown=False,
-        in_environment=False,
-    )
-    watch: dict[str, WatchRule] = _key(
-        RULES,
-        "Tables `[watch.NAME]`: rules that report changes and states",
-        {},
-        in_environment=False,
-    )
-    forward: dict[str, Forward] = _key(
-        FORWARDS,
-        "Tables `[forward.NAME]`: webhooks to forward",
-        {},
-        in_environment=False,
-    )
+    base_url: str | None = _key(values.base_url, has_flag=True)
+    database: Path = _key(values.path, "data/nftsync.db", has_flag=True)
+    api_token: str | None = _key(values.token, secret=True)
+    token_command: str | None = _key(values.text, shown=False)
+    headers: dict[str, str] = _key(values.headers, {}, secret=True)
+    webhook_secret: str | None = _key(values.secret, secret=True)
+    webhook_secret_previous: str | None = _key(values.secret_or_none, secret=True)
+    organization_id: str | None = _key(_UUID)
+    concurrency: int = _key(_CONCURRENCY, 16, has_flag=True)
+    timeout: float = _key(_POSITIVE, 30, has_flag=True)
+    retries: int = _key(_ATTEMPTS, 5, has_flag=True)
+    rate_limit: float | None = _key(_POSITIVE, has_flag=True)
+    proxy: str | None = _key(values.secret, secret=True)
+    ca_file: Path | None = _key(values.path)
+    client_certificate: Path | None = _key(values.path)
+    client_key: Path | None = _key(values.path)
+    wallets_file: Path | Literal["-"] | None = _key(_path_or_stdin, has_flag=True)
+    ignore_fields: list[str] = _in_file(_NAMES, [])
+    volatile_fields: list[str] = _in_file(_NAMES, [])
+    collections_file: Path | None = _key(values.path)
+    hidden_file: Path | None = _key(values.path)
+    removal_limit: float = _key(_SHARE, 0.5)
+    removal_rows: int = _key(_COUNT, 100)
+    ipfs_gateway: str = _key(values.gateway, "https://ipfs.io/ipfs/")
+    routes: dict[str, Route] = _in_file(_routes, {})
+    paging: Paging | None = _in_file(_paging)
+    destinations: dict[str, dict[str, Any]] = _in_file(alerts.DESTINATIONS, {}, shown=False)
+    watch: dict[str, WatchRule] = _in_file(alerts.RULES, {})
+    forward: dict[str, Forward] = _in_file(alerts.FORWARDS, {})
     sources: dict[str, str]
 
 
@@ -353,53 +251,43 @@ class _Sources:
                 raise TypeError(f"unexpected argument {name!r}; settings: {settings}")
         self.environ = os.environ if environ is None else environ
         self.here = _here(directory)
-        self.file = file = _file(config, self.environ, self.here)
-        self.table: dict[str, Any] = {} if file is None else _read_toml(file)
-        refuse_unknown(self.table, _BY_NAME, str(file))
+        self.file = _file(config, self.environ, self.here)
+        self.table = {} if self.file is None else _read_toml(self.file)
+        values.refuse_unknown(self.table, _BY_NAME, str(self.file))
 
     def resolve(self, key: Key) -> tuple[Any, str]:
         """Return a key's value and its source."""
         raw = self._find(key)
-        if raw is None:
-            return None, "default"
-        try:
-            return key.read(raw), raw.source
-        except InvalidValue as error:
-            problem = str(error)
-            if error.show and not key.secret:
-                problem = shown_with(problem, raw.value)
-            name = error.key or key.name
+        if raw.value is None:
+            return None, raw.source
         kind, _, source = raw.source.partition(" ")
-        variable = source if kind == "environment" else key.variable
-        shown = f" ({variable})" if variable else ""
-        raise SettingsError(f"{name}{shown} {problem} (from {raw.source})")
+        with values.named(raw, key.name, source if kind == "environment" else key.variable):
+            return key.read(raw), raw.source
 
-    def _find(self, key: Key) -> RawValue | None:
-        if key.name in self.flags:
-            return RawValue(self.flags[key.name], f"flag {key.flag}", self.here)
-        raw = None if key.variable is None else self._from_environment(key, key.variable)
-        if raw is not None:
-            return raw
-        if self.file is not None and key.name in self.table:
-            source = f"file {self.file}"
-            return RawValue(self.table[key.name], source, self.file.parent, typed=True)
-        if key.default is None:
-            return None
-        return RawValue(key.default, "default", self.here, typed=True)
+    def _find(self, key: Key) -> RawValue:
+        base, typed, value = self.here, False, self.flags.get(key.name)
+        source = f"flag {key.flag}"
+        if value is None and key.variable is not None:
+            value, source = self._from_environment(key, key.variable)
+        if value is None:
+            typed, value, source = True, key.default, "default"
+            if self.file is not None and key.name in self.table:
+                base, value, source = self.file.parent, self.table[key.name], f"file {self.file}"
+        return RawValue(value, source, base, key.shown, typed)
 
-    def _from_environment(self, key: Key, variable: str) -> RawValue | None:
+    def _from_environment(self, key: Key, variable: str) -> tuple[str | None, str]:
         value = self.environ.get(variable)
         if key.secret:
-            named = f"{variable}_FILE"
-            if path := self.environ.get(named, "").strip():
+            in_file = f"{variable}_FILE"
+            if path := self.environ.get(in_file, "").strip():
                 if value is not None:
-                    both = f"both {variable} and {named} are set"
+                    both = f"both {variable} and {in_file} are set"
                     raise SettingsError(f"{key.name}: {both}; unset one of them")
-                content = _read_secret(self.here / path, f"{key.name} ({named})")
-                return RawValue(content, f"environment {named}", self.here)
+                content = values.read_secret(self.here / path, f"{key.name} ({in_file})")
+                return content, f"environment {in_file}"
         elif value is not None and not value.strip():
-            return None
-        return None if value is None else RawValue(value, f"environment {variable}", self.here)
+            value = None
+        return value, f"environment {variable}"
 
 
 def load(
@@ -424,8 +312,8 @@ def load(
     """
     sources = _Sources(flags, environ, directory, config)
     resolved = {key.name: sources.resolve(key) for key in KEYS}
-    values = {name: value for name, (value, _) in resolved.items()}
-    return Settings(**values, sources={name: source for name, (_, source) in resolved.items()})
+    sources_by_key = {name: source for name, (_, source) in resolved.items()}
+    return Settings(**{key: value for key, (value, _) in resolved.items()}, sources=sources_by_key)
 
 
 def database_and_source() -> tuple[Path, str]:
@@ -454,7 +342,7 @@ def unknown_variables() -> list[tuple[str, str | None]]:
         (name, next(iter(get_close_matches(name, names, n=1, cutoff=0.8)), None))
         for name in os.environ
         if name.startswith("NFTSYNC_") and name not in names
-        if not name.startswith(DESTINATION_VARIABLES)
+        if not name.startswith(alerts.DESTINATION_VARIABLES)
     ]
 
 

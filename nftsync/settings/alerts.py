@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
 from msgspec import Meta
 
 from nftsync.alerts import (
@@ -24,20 +26,8 @@ from nftsync.alerts import (
 )
 from nftsync.errors import SettingsError
 from nftsync.exact_sum import exact
-from nftsync.settings.values import (
-    InvalidValue,
-    RawValue,
-    Reader,
-    _bool,
-    _converted,
-    _duration,
-    _entries,
-    _hint,
-    _path,
-    _plain,
-    _read_secret,
-    _text,
-)
+from nftsync.settings import values
+from nftsync.settings.values import InvalidValue, RawValue, Reader
 from nftsync.text import http_url, toml_key
 
 if TYPE_CHECKING:
@@ -48,57 +38,28 @@ if TYPE_CHECKING:
 DESTINATION_VARIABLES = "NFTSYNC_DESTINATIONS_"
 
 
-def _tables(heading: str, readers: Mapping[str, Reader], make: Callable[..., Any]) -> Reader:
-    """Return a reader that makes an object of each table `[heading.NAME]`."""
-
-    def read(raw: RawValue) -> dict[str, Any]:
-        if not isinstance(raw.value, dict):
-            raise InvalidValue(f"must be tables [{heading}.NAME]", show=False)
-        made = {}
-        for name, table in raw.value.items():
-            full = f"{heading}.{toml_key(name)}"
-            if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) is None:
-                raise InvalidValue("needs a name of letters, digits, _ and -", key=full, show=False)
-            entries = _entries(replace(raw, value=table), readers, full)
-            try:
-                made[name] = make(name, entries)
-            except InvalidValue as error:
-                raise InvalidValue(str(error), key=full, show=False) from None
-        return made
-
-    return read
-
-
 def _destination(name: str, entries: dict[str, Any]) -> dict[str, Any]:
     """Check a destination without its secrets, which only sending commands read."""
     kind = entries.get("kind")
     if kind is None:
-        raise InvalidValue(f"must have kind = {', '.join(map(repr, _KINDS))}")
-    needed, optional = _OF_KIND[kind]
-    if missing := [key for key in needed if key not in entries]:
-        raise InvalidValue(f"must have {' and '.join(missing)}")
-    if extra := entries.keys() - {"kind", "allow_http", "allow_private", *needed, *optional}:
-        raise InvalidValue(f'must not have {min(extra)} with kind = "{kind}"')
+        raise InvalidValue(f"must have kind = {', '.join(map(repr, _KINDS))}", show=False)
+    needed = _NEEDED.get(kind, ())
+    values.require(entries, needed)
+    allowed = {"kind", "allow_http", "allow_private", *needed, *_OPTIONAL.get(kind, ())}
+    if extra := entries.keys() - allowed:
+        raise InvalidValue(f'must not have {min(extra)} with kind = "{kind}"', show=False)
     if "url" in entries and "url_file" in entries:
-        raise InvalidValue("must have only one of url and url_file")
+        raise InvalidValue("must have only one of url and url_file", show=False)
     return {"name": name, **entries}
 
 
 def _watch_rule(name: str, entries: dict[str, Any]) -> WatchRule:
-    if missing := [key for key in ("on", "to") if not entries.get(key)]:
-        raise InvalidValue(f"must have {' and '.join(missing)}")
     entries["collections"] = entries.get("collections", []) + entries.pop("contracts", [])
     return WatchRule(name=name, **entries)
 
 
-def _forward(name: str, entries: dict[str, Any]) -> Forward:
-    if not entries.get("to"):
-        raise InvalidValue("must have to")
-    return Forward(name=name, **entries)
-
-
 def _quiet(raw: RawValue) -> Quiet:
-    match = re.fullmatch(r"(\d\d:\d\d)-(\d\d:\d\d)(?: (\S+))?", _text(raw))
+    match = re.fullmatch(r"(\d\d:\d\d)-(\d\d:\d\d)(?: (\S+))?", values.text(raw))
     try:
         if match is not None:
             start, end, zone = match[1], match[2], match[3] or "UTC"
@@ -112,10 +73,10 @@ def _quiet(raw: RawValue) -> Quiet:
 
 
 def _kinds_of_rule(raw: RawValue) -> list[str]:
-    kinds: list[str] = _converted(raw, list[str], "a list of kinds")
+    kinds: list[str] = values.plain(list[str], "a list of kinds")(raw)
     for kind in kinds:
         if kind not in _RULE_KINDS:
-            hint = _hint(kind, _RULE_KINDS, f"kinds: {', '.join(_RULE_KINDS)}")
+            hint = values.hint(kind, _RULE_KINDS, f"kinds: {', '.join(_RULE_KINDS)}")
             raise InvalidValue(f"has the unknown kind {kind!r}; {hint}", show=False)
     return kinds
 
@@ -127,29 +88,11 @@ def _whole_amount(raw: RawValue) -> int:
     return number
 
 
-def _not_shown(read: Reader) -> Reader:
-    """Return a reader whose errors don't show the value."""
-
-    def checked(raw: RawValue) -> Any:
-        try:
-            return read(raw)
-        except InvalidValue as error:
-            problem = str(error)
-        raise InvalidValue(problem, show=False)
-
-    return checked
-
-
-def _one_or_more(read: Reader) -> Reader:
-    """Return a reader of one value, or a list of one or two."""
-
-    def several(raw: RawValue) -> tuple[Any, ...]:
-        values = raw.value if isinstance(raw.value, list) else [raw.value]
-        if not 1 <= len(values) <= 2:
-            raise InvalidValue("must be one file, or two during a rotation")
-        return tuple(read(replace(raw, value=value)) for value in values)
-
-    return several
+def _secret_files(raw: RawValue) -> tuple[Path, ...]:
+    files = raw.value if isinstance(raw.value, list) else [raw.value]
+    if not 1 <= len(files) <= 2:
+        raise InvalidValue("must be one file, or two during a rotation")
+    return tuple(values.path(replace(raw, value=file)) for file in files)
 
 
 _KINDS = get_args(DestinationKind)
@@ -158,38 +101,35 @@ _KINDS = get_args(DestinationKind)
 _RULE_KINDS = (*CHANGES, *STATE_KINDS)
 
 
-_words = _plain(
+_words = values.plain(
     Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)], "a list of strings"
 )
 
 
 _DESTINATION: dict[str, Reader] = {
-    "kind": _plain(DestinationKind, ", ".join(_KINDS)),
-    "url": _not_shown(_text),
-    "url_file": _path,
-    "secret_file": _one_or_more(_path),
-    "allow_http": _bool,
-    "allow_private": _bool,
-    "command": _not_shown(_words),
-    "server": _text,
-    "port": _plain(Annotated[int, Meta(ge=1, le=65535)], "a port number"),
-    "security": _plain(Security, ", ".join(get_args(Security))),
-    "from": _text,
+    "kind": values.plain(DestinationKind, ", ".join(_KINDS)),
+    "url": values.text,
+    "url_file": values.path,
+    "secret_file": _secret_files,
+    "allow_http": values.boolean,
+    "allow_private": values.boolean,
+    "command": _words,
+    "server": values.text,
+    "port": values.plain(Annotated[int, Meta(ge=1, le=65535)], "a port number"),
+    "security": values.plain(Security, ", ".join(get_args(Security))),
+    "from": values.text,
     "recipients": _words,
-    "username": _text,
-    "password_file": _path,
+    "username": values.text,
+    "password_file": values.path,
 }
 
 
 #: Required and optional keys, by kind of destination.
-_OF_KIND: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "webhook": ((), ("url", "url_file", "secret_file")),
-    "slack": ((), ("url_file",)),
-    "email": (
-        ("server", "from", "recipients"),
-        ("port", "security", "username", "password_file"),
-    ),
-    "command": (("command",), ()),
+_NEEDED = {"email": ("server", "from", "recipients"), "command": ("command",)}
+_OPTIONAL = {
+    "webhook": ("url", "url_file", "secret_file"),
+    "slack": ("url_file",),
+    "email": ("port", "security", "username", "password_file"),
 }
 
 
@@ -198,18 +138,20 @@ _WATCH: dict[str, Reader] = {
     "to": _words,
     **dict.fromkeys(("wallets", "groups", "collections", "contracts"), _words),
     "min_amount": _whole_amount,
-    **dict.fromkeys(("digest", "repeat", "max_age"), _duration),
+    **dict.fromkeys(("digest", "repeat", "max_age"), values.duration),
     "quiet": _quiet,
-    **dict.fromkeys(("baseline", "hidden"), _bool),
+    **dict.fromkeys(("baseline", "hidden"), values.boolean),
 }
 
 
-_FORWARD: dict[str, Reader] = {"to": _words, "types": _words, "original_signature": _bool}
+_FORWARD: dict[str, Reader] = {"to": _words, "types": _words, "original_signature": values.boolean}
 
 
-DESTINATIONS = _tables("destinations", _DESTINATION, _destination)
-RULES = _tables("watch", _WATCH, _watch_rule)
-FORWARDS = _tables("forward", _FORWARD, _forward)
+DESTINATIONS = values.tables("destinations.NAME", _DESTINATION, _destination)
+RULES = values.tables("watch.NAME", _WATCH, _watch_rule, "on", "to")
+FORWARDS = values.tables(
+    "forward.NAME", _FORWARD, lambda name, entries: Forward(name=name, **entries), "to"
+)
 
 
 def open_destination_settings(
@@ -222,8 +164,11 @@ def open_destination_settings(
     """
     for table, rules in (("watch", settings.watch), ("forward", settings.forward)):
         for rule in rules.values():
-            for name in rule.to:
-                _check_destination(name, settings.destinations, f"{table}.{toml_key(rule.name)}.to")
+            if unknown := [name for name in rule.to if name not in settings.destinations]:
+                add = f"add a table [destinations.{unknown[0]}]"
+                hint = values.hint(unknown[0], settings.destinations, add)
+                where = f"{table}.{toml_key(rule.name)}.to"
+                raise SettingsError(f"{where} names the unknown destination {unknown[0]!r}; {hint}")
     if both := settings.watch.keys() & settings.forward.keys():
         raise SettingsError(f"[watch.{min(both)}] and [forward.{min(both)}] need different names")
     variables = {_variable(name) for name in settings.destinations}
@@ -236,43 +181,28 @@ def open_destination_settings(
     }
 
 
-def _check_destination(name: str, destinations: Mapping[str, object], where: str) -> None:
-    if name not in destinations:
-        hint = _hint(name, destinations, f"add a table [destinations.{name}]")
-        raise SettingsError(f"{where} names the unknown destination {name!r}; {hint}")
-
-
 def _variable(name: str) -> str:
     return f"{DESTINATION_VARIABLES}{name.upper().replace('-', '_')}"
 
 
 def _with_secrets(entries: dict[str, Any], environ: Mapping[str, str]) -> Destination:
-    name = entries["name"]
-    variable = _variable(name)
+    full, variable = f"destinations.{toml_key(entries['name'])}", _variable(entries["name"])
 
-    def secret(key: str, suffix: str) -> tuple[str, ...]:
-        value = environ.get(f"{variable}_{suffix}", "").strip()
-        values = value.split() if suffix == "SECRET" else [value] if value else []
-        files = entries.pop(key, ())
+    def read(part: str) -> list[str]:
+        files = entries.pop(f"{part}_file", ())
+        if value := environ.get(f"{variable}_{part.upper()}", "").strip():
+            return value.split() if part == "secret" else [value]
         files = files if isinstance(files, tuple) else (files,)
-        full = f"destinations.{toml_key(name)}.{key}"
-        return tuple(values) or tuple(_read_secret(file, full) for file in files)
+        return [values.read_secret(file, f"{full}.{part}_file") for file in files]
 
-    urls, secrets, passwords = (
-        secret(f"{suffix.lower()}_file", suffix) for suffix in ("URL", "SECRET", "PASSWORD")
-    )
-    kind = entries["kind"]
-    entries["url"] = next(iter(urls), entries.get("url"))
-    needs_url = kind in {"webhook", "slack"}
-    if (needs_url and not entries["url"]) or (kind == "webhook" and not secrets):
-        lacking = "url" if needs_url and not entries["url"] else "secret"
-        raise SettingsError(
-            f"destinations.{toml_key(name)} has no {lacking}: set {lacking}_file, or the variable"
-            f" {variable}_{lacking.upper()}"
-        )
-    if needs_url and http_url(entries["url"]) is None:
-        raise SettingsError(f"the url of destinations.{toml_key(name)} is not an http(s) URL")
-    entries["sender"] = entries.pop("from", None)
-    for key in ("command", "recipients"):
-        entries[key] = tuple(entries.get(key, ()))
-    return Destination(**entries, secrets=secrets, password=next(iter(passwords), None))
+    urls, secrets, passwords = map(read, ("url", "secret", "password"))
+    url = next(iter(urls), entries.get("url"))
+    needed = {"webhook": {"url": url, "secret": secrets}, "slack": {"url": url}}
+    for part, found in needed.get(entries["kind"], {}).items():
+        if not found:
+            way = f"set {part}_file, or the variable {variable}_{part.upper()}"
+            raise SettingsError(f"{full} has no {part}: {way}")
+    if entries["kind"] in needed and http_url(url or "") is None:
+        raise SettingsError(f"the url of {full} is not an http(s) URL")
+    found = {"url": url, "secrets": secrets, "password": next(iter(passwords), None)}
+    return msgspec.convert(entries | found, Destination)
