@@ -225,11 +225,9 @@ def _shown(key: Key, value: Any) -> str:
         return f"set ({', '.join(value)})" if isinstance(value, dict) else "set"
     if key.name == "routes":
         return "; ".join(f"{name}: {_written(route)}" for name, route in value.items())
-    if key.name in {"destinations", "watch", "forward"}:
-        return ", ".join(value)
     if key.name == "paging":
         return _written(value)
-    if isinstance(value, list):
+    if isinstance(value, list | dict):
         return ", ".join(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -222,9 +222,8 @@ def _read_toml(file: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         problem = f"{file} is not valid TOML: {_toml_problem(str(error), content)}"
     except (ValueError, RecursionError):
-        problem = (
-            f"cannot parse {file}: it is not UTF-8, or a value is too long or nested too deeply"
-        )
+        why = "it is not UTF-8, or a value is too long or nested too deeply"
+        problem = f"cannot parse {file}: {why}"
     raise SettingsError(problem)
 
 
@@ -359,13 +358,8 @@ def _file(config: Path | None, environ: Mapping[str, str], here: Path) -> Path |
     named = config or environ.get(_FILE_VARIABLE, "").strip()
     if named:
         return here / named
-    for folder in (here, *here.parents):
-        try:
-            if (folder / _FILE_NAME).is_file():
-                return folder / _FILE_NAME
-        except OSError:  # an inaccessible directory
-            continue
-    return None
+    files = (folder / _FILE_NAME for folder in (here, *here.parents))
+    return next(filter(os.path.isfile, files), None)  # False for an inaccessible directory
 
 
 def _here(directory: Path | None) -> Path:

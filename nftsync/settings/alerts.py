@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import time
 from pathlib import Path
@@ -14,16 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from msgspec import Meta
 
-from nftsync.alerts import (
-    CHANGES,
-    STATE_KINDS,
-    Destination,
-    DestinationKind,
-    Forward,
-    Quiet,
-    Security,
-    WatchRule,
-)
+from nftsync import alerts
 from nftsync.errors import SettingsError
 from nftsync.exact_sum import exact
 from nftsync.settings import values
@@ -53,22 +45,20 @@ def _destination(name: str, entries: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, **entries}
 
 
-def _watch_rule(name: str, entries: dict[str, Any]) -> WatchRule:
+def _watch_rule(name: str, entries: dict[str, Any]) -> alerts.WatchRule:
     entries["collections"] = entries.get("collections", []) + entries.pop("contracts", [])
-    return WatchRule(name=name, **entries)
+    return alerts.WatchRule(name=name, **entries)
 
 
-def _quiet(raw: RawValue) -> Quiet:
+def _quiet(raw: RawValue) -> alerts.Quiet:
     match = re.fullmatch(r"(\d\d:\d\d)-(\d\d:\d\d)(?: (\S+))?", values.text(raw))
-    try:
+    with suppress(ValueError, OSError, ZoneInfoNotFoundError):  # OSError: the zone is a folder
         if match is not None:
             start, end, zone = match[1], match[2], match[3] or "UTC"
             ZoneInfo(zone)
-            hours = Quiet(time.fromisoformat(start), time.fromisoformat(end), zone)
+            hours = alerts.Quiet(time.fromisoformat(start), time.fromisoformat(end), zone)
             if hours.start != hours.end:
                 return hours
-    except (ValueError, OSError, ZoneInfoNotFoundError):  # OSError: the zone is a folder
-        pass
     raise InvalidValue("must be hours and a time zone such as 22:00-07:00 Europe/Berlin")
 
 
@@ -95,10 +85,10 @@ def _secret_files(raw: RawValue) -> tuple[Path, ...]:
     return tuple(values.path(replace(raw, value=file)) for file in files)
 
 
-_KINDS = get_args(DestinationKind)
+_KINDS = get_args(alerts.DestinationKind)
 
 
-_RULE_KINDS = (*CHANGES, *STATE_KINDS)
+_RULE_KINDS = (*alerts.CHANGES, *alerts.STATE_KINDS)
 
 
 _words = values.plain(
@@ -107,20 +97,14 @@ _words = values.plain(
 
 
 _DESTINATION: dict[str, Reader] = {
-    "kind": values.plain(DestinationKind, ", ".join(_KINDS)),
-    "url": values.text,
-    "url_file": values.path,
+    "kind": values.plain(alerts.DestinationKind, ", ".join(_KINDS)),
+    **dict.fromkeys(("url", "server", "from", "username"), values.text),
+    **dict.fromkeys(("url_file", "password_file"), values.path),
     "secret_file": _secret_files,
-    "allow_http": values.boolean,
-    "allow_private": values.boolean,
-    "command": _words,
-    "server": values.text,
+    **dict.fromkeys(("allow_http", "allow_private"), values.boolean),
+    **dict.fromkeys(("command", "recipients"), _words),
     "port": values.plain(Annotated[int, Meta(ge=1, le=65535)], "a port number"),
-    "security": values.plain(Security, ", ".join(get_args(Security))),
-    "from": values.text,
-    "recipients": _words,
-    "username": values.text,
-    "password_file": values.path,
+    "security": values.plain(alerts.Security, ", ".join(get_args(alerts.Security))),
 }
 
 
@@ -150,13 +134,13 @@ _FORWARD: dict[str, Reader] = {"to": _words, "types": _words, "original_signatur
 DESTINATIONS = values.tables("destinations.NAME", _DESTINATION, _destination)
 RULES = values.tables("watch.NAME", _WATCH, _watch_rule, "on", "to")
 FORWARDS = values.tables(
-    "forward.NAME", _FORWARD, lambda name, entries: Forward(name=name, **entries), "to"
+    "forward.NAME", _FORWARD, lambda name, entries: alerts.Forward(name=name, **entries), "to"
 )
 
 
 def open_destination_settings(
     settings: Settings, environ: Mapping[str, str] | None = None
-) -> dict[str, Destination]:
+) -> dict[str, alerts.Destination]:
     """Return the destinations with their secrets.
 
     Raises:
@@ -185,7 +169,7 @@ def _variable(name: str) -> str:
     return f"{DESTINATION_VARIABLES}{name.upper().replace('-', '_')}"
 
 
-def _with_secrets(entries: dict[str, Any], environ: Mapping[str, str]) -> Destination:
+def _with_secrets(entries: dict[str, Any], environ: Mapping[str, str]) -> alerts.Destination:
     full, variable = f"destinations.{toml_key(entries['name'])}", _variable(entries["name"])
 
     def read(part: str) -> list[str]:
@@ -205,4 +189,4 @@ def _with_secrets(entries: dict[str, Any], environ: Mapping[str, str]) -> Destin
     if entries["kind"] in needed and http_url(url or "") is None:
         raise SettingsError(f"the url of {full} is not an http(s) URL")
     found = {"url": url, "secrets": secrets, "password": next(iter(passwords), None)}
-    return msgspec.convert(entries | found, Destination)
+    return msgspec.convert(entries | found, alerts.Destination)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -67,9 +67,7 @@ def named(raw: RawValue, key: str, variable: str | None = None) -> Iterator[RawV
     except InvalidValue as error:
         problem = shown_with(str(error), raw.value) if error.show and raw.show else str(error)
         where = f"{error.key or key} ({variable})" if variable else error.key or key
-    else:
-        return
-    raise SettingsError(f"{where} {problem} (from {raw.source})")
+        raise SettingsError(f"{where} {problem} (from {raw.source})") from None
 
 
 def refuse_unknown(table: Mapping[str, object], keys: Iterable[str], where: str) -> None:
@@ -108,10 +106,7 @@ def require(entries: Mapping[str, object], needed: Iterable[str]) -> None:
 
 
 def tables(
-    heading: str,
-    readers: Mapping[str, Reader],
-    make: Callable[[str, dict[str, Any]], Any],
-    *needed: str,
+    heading: str, readers: Mapping[str, Reader], make: Callable[..., Any], *needed: str
 ) -> Reader:
     """Return a reader that makes an object of each table, such as `[watch.NAME]`."""
     kind, _, placeholder = heading.partition(".")
@@ -137,10 +132,8 @@ def plain(kind: Any, must: str) -> Reader:
     def read(raw: RawValue) -> Any:
         value = raw.value
         strict = raw.typed or not isinstance(value, str)
-        try:
+        with suppress(msgspec.ValidationError, UnicodeEncodeError):
             return msgspec.convert(value if strict else value.strip(), kind, strict=strict)
-        except (msgspec.ValidationError, UnicodeEncodeError):
-            pass
         raise InvalidValue(f"must be {must}")
 
     return read
@@ -150,10 +143,8 @@ def parsed(parse: Callable[[str], Any], must: str) -> Reader:
     """Return a reader of a text that a function parses."""
 
     def read(raw: RawValue) -> Any:
-        try:
+        with suppress(InputError):
             return parse(text(raw))
-        except InputError:
-            pass
         raise InvalidValue(f"must be {must}")
 
     return read
@@ -199,10 +190,8 @@ def path(raw: RawValue) -> Path:
     relative = Path(text(replace(raw, value=value)))
     if relative.parts[:1] != ("~",):
         return raw.base / relative
-    try:
+    with suppress(RuntimeError):
         return relative.expanduser()
-    except RuntimeError:
-        pass
     raise InvalidValue("begins with ~, but the home directory is unknown; use an absolute path")
 
 
@@ -233,10 +222,9 @@ def headers(raw: RawValue) -> dict[str, str]:
     """Return HTTP headers from a table or a JSON object; blank means none."""
     value, form = raw.value, "table" if raw.typed else "JSON object"
     if not raw.typed:
-        try:
-            value = msgspec.json.decode(value.strip() or "{}")
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            value = None
+        value = None
+        with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            value = msgspec.json.decode(raw.value.strip() or "{}")
     must = f"a {form} of header names and text values"
     read = plain(dict[str, str], must)(replace(raw, value=value))
     read = {name: content.strip(" ") for name, content in read.items()}
