@@ -29,9 +29,9 @@ def text(name: str, metavar: str, text: str, *short: str) -> Decorator:
     return click.option(name, *short, metavar=metavar, help=text)
 
 
-def flag(name: str, text: str) -> Decorator:
-    """Return an option without a value."""
-    return click.option(name, is_flag=True, help=text)
+def flag(name: str, text: str, *argument: str) -> Decorator:
+    """Return an option without a value, passed as its name or another argument."""
+    return click.option(name, *argument, is_flag=True, help=text)
 
 
 def shown(name: str, kind: Any, default: float | str, text: str, **more: Any) -> Decorator:
@@ -118,7 +118,7 @@ def with_settings(*names: str) -> Decorator:
 
 def json(text: str) -> Decorator:
     """Give a command `--json`, as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help=text)
+    return flag("--json", text, "as_json")
 
 
 def limit(text: str, default: int | None, most: int | None = None) -> Decorator:

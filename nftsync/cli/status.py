@@ -161,9 +161,7 @@ def _ago(seconds: float | None) -> str:
 
 @click.command()
 @click.argument("wallet", required=False, metavar="[WALLET]")
-@click.option(
-    "--all", "everything", is_flag=True, help="Also show the settings that you have not set."
-)
+@options.flag("--all", "Also show the settings that you have not set.", "everything")
 @options.with_settings("database", "wallets_file", *options.PROVIDER)
 def check(settings: Settings, wallet: str | None, *, everything: bool) -> int:
     """Show the settings that you have set, and test the setup.
@@ -364,7 +362,7 @@ _DIFFERENCE = (
     metavar="N",
     help="Number of random wallets; 0 checks only the database.  [default: 100]",
 )
-@click.option("--all", "everything", is_flag=True, help="Compare all tracked wallets.")
+@options.flag("--all", "Compare all tracked wallets.", "everything")
 @options.flag("--repair", "Sync the wallets that differ.")
 @options.with_settings("database", *options.PROVIDER)
 @view_options("Print the result as JSON.")

@@ -91,7 +91,7 @@ _ROUTE: dict[str, Reader] = {
     **dict.fromkeys(("wallets", "tokens"), _dotted),
     "at_most_every": values.duration,
 }
-_ROUTES = values.tables("routes.TYPE", _ROUTE, lambda _name, entries: Route(**entries))
+_ROUTES = values.tables("routes.TYPE", _ROUTE, Route)
 _PAGING: dict[str, Reader] = {"next": values.text, "param": values.text}
 
 
@@ -106,8 +106,7 @@ def _routes(raw: RawValue) -> dict[str, Route]:
 
 
 def _paging(raw: RawValue) -> Paging:
-    with values.named(raw, "paging"):
-        return Paging(**values.table(raw, _PAGING, "paging", tuple(_PAGING)))
+    return Paging(**values.table(raw, _PAGING, "paging", tuple(_PAGING)))
 
 
 _UUID = values.parsed(lambda text: normalize_uuid(text, "UUID"), "a UUID of 8-4-4-4-12 hex digits")
@@ -244,10 +243,9 @@ class _Sources:
         config: Path | None = None,
     ) -> None:
         self.flags = {name: value for name, value in (flags or {}).items() if value is not None}
-        for name in self.flags:
-            if name not in _BY_NAME or not _BY_NAME[name].has_flag:
-                settings = ", ".join(key for key, one in _BY_NAME.items() if one.has_flag)
-                raise TypeError(f"unexpected argument {name!r}; settings: {settings}")
+        known = [key.name for key in KEYS if key.has_flag]
+        if unknown := self.flags.keys() - known:
+            raise TypeError(f"unexpected argument {min(unknown)!r}; settings: {', '.join(known)}")
         self.environ = os.environ if environ is None else environ
         self.here = _here(directory)
         self.file = _file(config, self.environ, self.here)
@@ -321,9 +319,7 @@ def database_and_source() -> tuple[Path, str]:
     Raises:
         SettingsError: `database` is invalid, or the file cannot be read.
     """
-    database: Path
-    database, source = _Sources(None, None, None).resolve(_BY_NAME["database"])
-    return database, source
+    return _Sources(None, None, None).resolve(_BY_NAME["database"])
 
 
 def settings_file(config: Path | None = None) -> Path | None:
@@ -333,10 +329,8 @@ def settings_file(config: Path | None = None) -> Path | None:
 
 def unknown_variables() -> list[tuple[str, str | None]]:
     """Return unknown NFTSYNC_ variables, each with the nearest known one, if any."""
-    names = [_FILE_VARIABLE]
-    for key in KEYS:
-        if key.variable is not None:
-            names += [key.variable, f"{key.variable}_FILE"] if key.secret else [key.variable]
+    names = [_FILE_VARIABLE, *(key.variable for key in KEYS if key.variable is not None)]
+    names += [f"{key.variable}_FILE" for key in KEYS if key.secret]
     return [
         (name, next(iter(get_close_matches(name, names, n=1, cutoff=0.8)), None))
         for name in os.environ

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DESTINATION_VARIABLES = "NFTSYNC_DESTINATIONS_"
 
 
-def _destination(name: str, entries: dict[str, Any]) -> dict[str, Any]:
+def _destination(**entries: Any) -> dict[str, Any]:
     """Check a destination without its secrets, which only sending commands read."""
     kind = entries.get("kind")
     if kind is None:
@@ -42,12 +42,12 @@ def _destination(name: str, entries: dict[str, Any]) -> dict[str, Any]:
         raise InvalidValue(f'must not have {min(extra)} with kind = "{kind}"', show=False)
     if "url" in entries and "url_file" in entries:
         raise InvalidValue("must have only one of url and url_file", show=False)
-    return {"name": name, **entries}
+    return entries
 
 
-def _watch_rule(name: str, entries: dict[str, Any]) -> alerts.WatchRule:
+def _watch_rule(**entries: Any) -> alerts.WatchRule:
     entries["collections"] = entries.get("collections", []) + entries.pop("contracts", [])
-    return alerts.WatchRule(name=name, **entries)
+    return alerts.WatchRule(**entries)
 
 
 def _quiet(raw: RawValue) -> alerts.Quiet:
@@ -133,9 +133,7 @@ _FORWARD: dict[str, Reader] = {"to": _words, "types": _words, "original_signatur
 
 DESTINATIONS = values.tables("destinations.NAME", _DESTINATION, _destination)
 RULES = values.tables("watch.NAME", _WATCH, _watch_rule, "on", "to")
-FORWARDS = values.tables(
-    "forward.NAME", _FORWARD, lambda name, entries: alerts.Forward(name=name, **entries), "to"
-)
+FORWARDS = values.tables("forward.NAME", _FORWARD, alerts.Forward, "to")
 
 
 def open_destination_settings(
@@ -146,34 +144,30 @@ def open_destination_settings(
     Raises:
         SettingsError: a secret is missing or unreadable, or a rule names an unknown destination.
     """
+    destinations = settings.destinations
     for table, rules in (("watch", settings.watch), ("forward", settings.forward)):
         for rule in rules.values():
-            if unknown := [name for name in rule.to if name not in settings.destinations]:
-                add = f"add a table [destinations.{unknown[0]}]"
-                hint = values.hint(unknown[0], settings.destinations, add)
+            if unknown := next((name for name in rule.to if name not in destinations), None):
+                hint = values.hint(unknown, destinations, f"add a table [destinations.{unknown}]")
                 where = f"{table}.{toml_key(rule.name)}.to"
-                raise SettingsError(f"{where} names the unknown destination {unknown[0]!r}; {hint}")
+                raise SettingsError(f"{where} names the unknown destination {unknown!r}; {hint}")
     if both := settings.watch.keys() & settings.forward.keys():
         raise SettingsError(f"[watch.{min(both)}] and [forward.{min(both)}] need different names")
-    variables = {_variable(name) for name in settings.destinations}
-    if len(variables) < len(settings.destinations):
+    if len({_variable(name) for name in destinations}) < len(destinations):
         raise SettingsError("names of destinations must differ in more than case, - and _")
-    environment = os.environ if environ is None else environ
-    return {
-        name: _with_secrets(dict(entries), environment)
-        for name, entries in settings.destinations.items()
-    }
+    variables = os.environ if environ is None else environ
+    return {name: _with_secrets(entries, variables) for name, entries in destinations.items()}
 
 
 def _variable(name: str) -> str:
     return f"{DESTINATION_VARIABLES}{name.upper().replace('-', '_')}"
 
 
-def _with_secrets(entries: dict[str, Any], environ: Mapping[str, str]) -> alerts.Destination:
+def _with_secrets(entries: Mapping[str, Any], environ: Mapping[str, str]) -> alerts.Destination:
     full, variable = f"destinations.{toml_key(entries['name'])}", _variable(entries["name"])
 
     def read(part: str) -> list[str]:
-        files = entries.pop(f"{part}_file", ())
+        files = entries.get(f"{part}_file", ())
         if value := environ.get(f"{variable}_{part.upper()}", "").strip():
             return value.split() if part == "secret" else [value]
         files = files if isinstance(files, tuple) else (files,)
@@ -189,4 +183,4 @@ def _with_secrets(entries: dict[str, Any], environ: Mapping[str, str]) -> alerts
     if entries["kind"] in needed and http_url(url or "") is None:
         raise SettingsError(f"the url of {full} is not an http(s) URL")
     found = {"url": url, "secrets": secrets, "password": next(iter(passwords), None)}
-    return msgspec.convert(entries | found, alerts.Destination)
+    return msgspec.convert({**entries, **found}, alerts.Destination)

@@ -118,9 +118,10 @@ def tables(
         for name, value in raw.value.items():
             key = f"{kind}.{toml_key(name)}"
             with named(replace(raw, value=value), key) as one:
-                if placeholder == "NAME" and re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) is None:
+                own = {"name": name} if placeholder == "NAME" else {}
+                if own and re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) is None:
                     raise InvalidValue("needs a name of letters, digits, _ and -", show=False)
-                made[name] = make(name, table(one, readers, key, needed))
+                made[name] = make(**own, **table(one, readers, key, needed))
         return made
 
     return read
