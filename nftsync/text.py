@@ -6,8 +6,7 @@ import codecs
 import json
 import os
 import re
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -182,14 +181,6 @@ def cut_deep(document: bytes, deepest: int, instead: bytes) -> bytes:
     if depth <= deepest:  # otherwise the document is cut short
         parts.append(document[end:])
     return b"".join(parts)
-
-
-def repeated_key(pairs: list[tuple[str, Any]]) -> str | None:
-    """Return the first repeated key of a JSON object, or None."""
-    if len(dict(pairs)) == len(pairs):
-        return None
-    counts = Counter(name for name, _ in pairs)
-    return next(name for name, count in counts.items() if count > 1)
 
 
 def short_id(text: str, more: int = 0) -> str:

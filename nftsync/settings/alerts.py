@@ -37,7 +37,7 @@ def _destination(**entries: Any) -> dict[str, Any]:
         raise InvalidValue(f"must have kind = {', '.join(map(repr, _KINDS))}", show=False)
     needed = _NEEDED.get(kind, ())
     values.require(entries, needed)
-    allowed = {"kind", "allow_http", "allow_private", *needed, *_OPTIONAL.get(kind, ())}
+    allowed = {"name", "kind", "allow_http", "allow_private", *needed, *_OPTIONAL.get(kind, ())}
     if extra := entries.keys() - allowed:
         raise InvalidValue(f'must not have {min(extra)} with kind = "{kind}"', show=False)
     if "url" in entries and "url_file" in entries:
