@@ -269,10 +269,9 @@ def _with_advice(error: ReadError) -> ReadError:
         )
     elif error.status == 404:
         text = "no webhook configuration at this base_url (404); check base_url"
-    elif isinstance(error, NoConnection):
-        text = f"{error}; the change may or may not have been applied; run the command again"
     elif isinstance(error, UnusableResponse) or error.status is None:
-        text = f"{error}; the change may or may not have been applied"
+        again = "; run the command again" if isinstance(error, NoConnection) else ""
+        text = f"{error}; the change may or may not have been applied{again}"
     elif error.provider_down:
         text = f"{error}; run the command again later"
     else:

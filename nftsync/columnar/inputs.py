@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
@@ -163,7 +164,7 @@ def _nonzero(frame: pd.DataFrame, amounts: npt.NDArray[np.object_]) -> npt.NDArr
 
 def text_column(frame: pd.DataFrame, name: str) -> pa.Array:
     """Return a text column as an Arrow array; null is missing."""
-    try:
+    with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         column = pa.array(frame[name], from_pandas=True)
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
@@ -173,8 +174,6 @@ def text_column(frame: pd.DataFrame, name: str) -> pa.Array:
             return pa.nulls(len(column), TEXT)
         if any(is_text(column.type) for is_text in _TEXTS):
             return column.cast(TEXT)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        pass
     raise InputError(
         f"the frame's column {name!r} has values other than text; use the types of frames.holdings"
     )
@@ -221,11 +220,8 @@ def integer_column(
     column = frame[name]
     kinds = {"integer", "floating", "mixed-integer-float", "empty"}
     if not len(column) or pd.api.types.infer_dtype(column, skipna=True) in kinds:
-        try:
+        with suppress(TypeError, ValueError, OverflowError):
             values: Any = pd.array(column, dtype="Int64")
-        except (TypeError, ValueError, OverflowError):
-            pass
-        else:
             return values.to_numpy(dtype=np.int64, na_value=0), np.asarray(values.isna())
     raise InputError(
         f"the frame's column {name!r} has values other than 64-bit integers;"

@@ -182,10 +182,8 @@ class Lake:
 
     def create(self, name: str, schema: pa.Schema, partition_by: Sequence[str] = ()) -> DeltaTable:
         """Open a table; create it if it is missing."""
-        try:
+        with suppress(TableNotFoundError):
             return self.open(name)
-        except TableNotFoundError:
-            pass
         try:
             return DeltaTable.create(
                 f"{self.root}/{name}",

@@ -345,12 +345,10 @@ class Client(AbstractContextManager["Client"]):
                     self._large.release()
                 if failure.passing and attempt < self._config.attempts:
                     wait = self._block(self._wait_after(attempt), failure.status)
-                    try:
+                    with suppress(Stopped):
                         if wait:
                             yield wait
                         continue
-                    except Stopped:
-                        pass
                 if attempt > 1:
                     failure.args = (f"{failure} (after {attempt} attempts)",)
                 raise failure
