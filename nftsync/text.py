@@ -154,33 +154,37 @@ def header_problem(name: str, value: str) -> Literal["name", "value"] | None:
 DEEPEST_JSON = 200
 # The closing quote is optional: otherwise an unterminated string would be searched again from each
 # of its quotes, in quadratic time.
-_BRACKET = re.compile(rb'(?s)"(?:[^"\\]++|\\.)*+"?|[\[\]{}]')
+_BRACKET = re.compile(r'(?s)"(?:[^"\\]++|\\.)*+"?|[\[\]{}]')
 
 
-def nests_too_deeply(document: bytes) -> bool:
+def nests_too_deeply(document: str) -> bool:
     """Return whether a document nests deeper than `DEEPEST_JSON`."""
-    return cut_deep(document, DEEPEST_JSON, b"") != document
+    return cut_deep(document, DEEPEST_JSON, "") != document
 
 
-def cut_deep(document: bytes, deepest: int, instead: bytes) -> bytes:
-    """Return a document with `instead` for each array or object deeper than `deepest` levels."""
-    if document.count(b"{") + document.count(b"[") <= deepest:
+def cut_deep(document: str, deepest: int, instead: str = "[]") -> str:
+    """Return a document with `instead` for each array or object deeper than `deepest` levels.
+
+    Spaces follow up to the length of what was there.
+    """
+    if document.count("{") + document.count("[") <= deepest:
         return document
     depth = end = 0
-    parts: list[bytes] = []
+    parts: list[str] = []
     for match in _BRACKET.finditer(document):
-        if match[0] in {b"[", b"{"}:
+        if match[0] in {"[", "{"}:
             depth += 1
             if depth == deepest + 1:
                 parts.append(document[end : match.start()])
-        elif match[0] in {b"]", b"}"}:
+                end = match.start()
+        elif match[0] in {"]", "}"}:
             if depth == deepest + 1:
-                parts.append(instead)
+                parts.append(instead.ljust(match.end() - end))
                 end = match.end()
             depth -= 1
     if depth <= deepest:  # otherwise the document is cut short
         parts.append(document[end:])
-    return b"".join(parts)
+    return "".join(parts)
 
 
 def short_id(text: str, more: int = 0) -> str:

@@ -226,7 +226,6 @@ def _readable(body: bytes) -> str:
     import msgspec
 
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
-        body.decode()
-        if not nests_too_deeply(body):
+        if not nests_too_deeply(body.decode()):
             return msgspec.json.format(body, indent=2).decode()
     return body.decode("utf-8", "backslashreplace")

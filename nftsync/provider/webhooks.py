@@ -29,7 +29,7 @@ import msgspec
 
 from nftsync.errors import SettingsError
 from nftsync.records import are_uuids, normalize_uuid
-from nftsync.text import nests_too_deeply, toml_key
+from nftsync.text import cut_deep, nests_too_deeply, toml_key
 
 #: The header with the signature.
 HEADER = "x-service-webhook-hmac"
@@ -128,7 +128,8 @@ def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable
         return _unusable("resourceType", fields.resource_type, "1 to 200 printable characters")
     if resource_id is None:
         return _unusable("resourceId", fields.resource_id, "a UUID")
-    named, changes = _uuid(fields.organization_id), bytes(fields.changes)
+    named = _uuid(fields.organization_id)
+    changes = bytes(fields.changes).decode(errors="replace")
     webhook = Webhook(
         _uuid(fields.id) or hashlib.sha256(body).hexdigest(),
         named,
@@ -137,9 +138,7 @@ def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable
         resource_id,
         _text(fields.created_at_utc),
         # Readers of the column must be able to parse it.
-        None
-        if changes == b"null" or nests_too_deeply(changes)
-        else changes.decode(errors="replace"),
+        None if changes == "null" or nests_too_deeply(changes) else changes,
     )
     if organization_id and named and named != organization_id.lower():
         return Unusable(f"it is for another organization, {named}", webhook)
@@ -169,31 +168,21 @@ def _fields(body: bytes) -> _Fields | None:
     return _loose_fields(body.decode(json.detect_encoding(body), "backslashreplace"))
 
 
-# A string without an end is one token: otherwise it would be searched again from each quote in it.
-_TOKEN = re.compile(
-    r"""(?s)(?P<s>"(?:[^"\\]++|\\.)*+"?)|(?P<v>[^\s"\[\]{}:,]++)|(?P<o>[\[{])|(?P<c>[\]}])|(?P<p>[:,])"""
-)
-#: An object of strings, other values and opened brackets (`s`, `v`, `o`), as names of groups.
-_SHAPE_OF_OBJECT = re.compile("{(?:s:[svo](?:,s:[svo])*+)?}")
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+#: A field of an object whose values have nothing in brackets.
+_FIELD = rf'({_STRING})\s*:\s*((?:{_STRING}|[^\s"\[\]{{}}:,]++|\[\])\s*)'
+_FIELDS = re.compile(_FIELD, re.DOTALL)
+_OBJECT = re.compile(rf"\s*\{{\s*(?:{_FIELD}(?:,\s*{_FIELD})*+)?\}}\s*", re.DOTALL)
 
 
 def _loose_fields(text: str) -> _Fields | None:
     """Return the readable fields of a JSON object, or None; other values may be anything."""
-    depth, shape, spans = 0, "", list[tuple[int, int]]()
-    for match in _TOKEN.finditer(text):
-        kind = match.lastgroup
-        depth -= kind == "c"
-        if depth == 1 and kind == "c":
-            spans[-1] = spans[-1][0], match.end()
-        elif depth < 2:
-            shape += match[0] if kind == "p" or depth == 0 else str(kind)
-            spans.append(match.span())
-        depth += kind == "o"
-    if _SHAPE_OF_OBJECT.fullmatch(shape) is None:
+    flat = cut_deep(text, 1)  # of the same length
+    if _OBJECT.fullmatch(flat) is None:
         return None
-    raw = [text[start:end] for start, end in spans]
     fields: dict[str, str] = {}
-    for name, value in zip(raw[1::4], raw[3::4], strict=False):
+    for match in _FIELDS.finditer(flat):
+        name, value = text[slice(*match.span(1))], text[slice(*match.span(2))].rstrip()
         repeated = name in _NEEDED and fields.get(name, value) != value
         fields[name] = "null" if repeated or not _is_json(value) else value
     readable = ",".join(f"{name}:{value}" for name, value in fields.items() if _is_json(name))
@@ -202,9 +191,7 @@ def _loose_fields(text: str) -> _Fields | None:
 
 def _is_json(text: str) -> bool:
     with suppress(ValueError):
-        return (
-            not nests_too_deeply(text.encode()) and msgspec.json.decode(text) is not msgspec.UNSET
-        )
+        return not nests_too_deeply(text) and msgspec.json.decode(text) is not msgspec.UNSET
     return False
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from itertools import count, repeat
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,6 +27,7 @@ from nftsync.errors import UnusableResponse
 from nftsync.records import Content, Entry, are_uuids, is_uuid
 from nftsync.text import DEEPEST_JSON, cut_deep, nests_too_deeply
 
+_T = TypeVar("_T")
 _Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -37,9 +39,13 @@ class CutShort(UnusableResponse):
         self.passing = True
 
 
-class _Metadata(
+class _Strict(
     msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
+    """Base of what the strict pass reads."""
+
+
+class _Metadata(_Strict):
     name: str | None = None
     description: str | None = None
     image: str | None = None
@@ -53,15 +59,13 @@ class _Metadata(
     creator_external_page_url: str | None = None
 
 
-class _AttributedMetadata(_Metadata, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class _AttributedMetadata(_Metadata):
     """Metadata with a field that is not in the document, but frequent: here for speed."""
 
     attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Token(
-    msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False
-):
+class _Token(_Strict):
     id: str | None = None
     organization_id: str | None = None
     contract_address: str | None = None
@@ -69,15 +73,13 @@ class _Token(
     metadata: _AttributedMetadata | None = None
 
 
-class _Entry(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+class _Entry(_Strict, forbid_unknown_fields=False):
     token_id: str
     amount: str
     token: _Token | None = None
 
 
-class _Balances(
-    msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False
-):
+class _Balances(_Strict):
     nft_token_balances: list[_Entry]
 
 
@@ -88,7 +90,7 @@ class _LooseEntry(msgspec.Struct, rename="camel", gc=False):
 
 
 class _LooseBalances(msgspec.Struct, rename="camel", gc=False):
-    nft_token_balances: list[_LooseEntry]
+    nft_token_balances: list[Any]
 
 
 _LIST_FIELD = "nftTokenBalances"
@@ -99,28 +101,26 @@ _INTEGER_FIELDS = frozenset({"editionId", "totalEdition"})
 
 _strict_balances = msgspec.json.Decoder(_Balances)
 _loose_balances = msgspec.json.Decoder(_LooseBalances)
+_loose_entry = msgspec.json.Decoder(_LooseEntry)
 _strict_token = msgspec.json.Decoder(_Token)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str | None)
 _integer = msgspec.json.Decoder(_Integer | None)
 
-# Escaped backslash, surrogate pair, or a lone surrogate; only the last is not Unicode text.
-_SURROGATE = re.compile(
-    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
-)
 _LONE = re.compile("[\ud800-\udfff]")
 _BEGUN_NUMBER = re.compile(rb"(?:-|[0-9]\.|[0-9][eE][+-]?)\Z")
-_ENTRY = re.compile(rf"\$\.{_LIST_FIELD}\[(\d+)\](?:\.amount)?")
 _NOTHING: tuple[None, ...] = (None,) * len(_METADATA_FIELDS)
+_ENTRY_FIELDS = ("tokenId", "amount", "token")
+#: The records within a list's entry and a token, and what precedes their fields in messages.
+_RECORDS = {"$.token": "", "metadata": "metadata."}
 _NULL = msgspec.Raw(b"null")
 _WRONG = object()
 _BOM = b"\xef\xbb\xbf"
-#: Levels of JSON around a token record in a list; and within one, for a repair.
-_AROUND, _DEEPEST = 3, DEEPEST_JSON - 1
-#: Stands for a value that is nested too deeply: two halves of characters, which no text has.
-_TOO_DEEP = "\udbff\udbff"
+#: Levels of a field's value in a token's metadata.
+_DEEPEST = DEEPEST_JSON - 2
+#: Errors of JSON that is to be read in another way.
+_UNREADABLE = (ValueError, TypeError, RecursionError, UnusableResponse)
 _BROKEN_TEXT = "text that is not Unicode"
-_NESTED = f"nested more than {DEEPEST_JSON} levels deep"
 
 
 class WalletList(NamedTuple):
@@ -164,65 +164,33 @@ def decode_wallet(
     if cursor_field is None:
         try:
             balances = _strict_balances.decode(body)
-            _refuse_repeated_keys(body, balances)
-            return WalletList(_entries(balances.nft_token_balances, [], _strict_content))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, UnusableResponse):
+            if not _may_repeat_a_key(body, balances):
+                return WalletList(
+                    _entries(balances.nft_token_balances, repeat({}), _strict_content)
+                )
+        except _UNREADABLE:
             pass  # the loose pass names the problem, if there is one
+    document = _parsed(body)
+    listed: Any = document.get(_LIST_FIELD)
+    if isinstance(listed, list):
+        document[_LIST_FIELD] = []
+    text = _repaired(document, {}, "$.", {_LIST_FIELD, cursor_field})
+    _decode(_loose_balances, text)
+    fields = _decode(_object, text)
+    faults: list[_Faults] = [{} for _ in listed]
+    loose = [*map(_read_loosely, count(), listed, faults)]
     allowed = {_LIST_FIELD, cursor_field, *known_fields}
-
-    def read(text: bytes, faults: Sequence[_Faults]) -> WalletList:
-        fields = _decode(_object, text)
-        loose = _decode(_loose_balances, _checked(text))
-        _again(text)
-        unknown = next((name for name in fields if name not in allowed), None)
-        doubt = unknown and f"the unknown field {unknown[:80]!r} beside {_LIST_FIELD}"
-        cursor = cursor_field and _cursor(fields.get(cursor_field, _NULL), cursor_field)
-        entries = _entries(loose.nft_token_balances, faults, _loose_content)
-        return WalletList(entries, doubt, cursor)
-
-    try:
-        return read(body, [])
-    except UnusableResponse as error:
-        document = _parsed(body, _AROUND + _DEEPEST, error)
-    listed = document.get(_LIST_FIELD)
-    try:
-        return read(*_repaired_list(document, {_LIST_FIELD, cursor_field}))
-    except UnusableResponse as error:
-        place = _ENTRY.match(str(error))
-        if place and isinstance(listed, list) and isinstance(entry := listed[int(place[1])], dict):
-            token_id = entry.get("tokenId")
-            if isinstance(token_id, str) and is_uuid(token_id):
-                error.args = (f"{place[0]} (token {token_id}){str(error)[place.end() :]}",)
-        raise
+    unknown = next((name for name in document if name not in allowed), None)
+    doubt = unknown and f"the unknown field {unknown[:80]!r} beside {_LIST_FIELD}"
+    cursor = cursor_field and _cursor(fields.get(cursor_field, _NULL), cursor_field)
+    return WalletList(_entries(loose, faults, _loose_content), doubt, cursor)
 
 
-def _refuse_repeated_keys(body: bytes, balances: _Balances) -> None:
-    """Refuse JSON with a repeated key, as decoders differ in which value they take.
-
-    If no byte is lost, no key is repeated. The slow check is for all but compact JSON.
-    """
+def _may_repeat_a_key(body: bytes, balances: _Balances) -> bool:
+    """Return whether bytes are lost, maybe with a key: decoders differ in which value they take."""
     again = msgspec.json.encode(balances)
-    if len(again) != len(body):
-        lost, nulls = (body.count(text) - again.count(text) for text in (b":", b"null"))
-        if lost != nulls or b"u003" in body:
-            _again(body)
-
-
-def _again(text: bytes) -> bytes:
-    """Encode JSON independently of spacing and escaping; refuse repeated keys."""
-    try:
-        again = bytes(_encode(json.loads(text, parse_int=_digits, parse_float=_digits)))
-    except (ValueError, RecursionError):
-        raise UnusableResponse("the body is nested too deeply") from None
-    # Only a repeated key loses a colon, if none is hidden in an escape.
-    if again.count(b":") != text.count(b":") or b"u003a" in text or b"u003A" in text:
-        json.loads(text, object_pairs_hook=_refuse_repeated_key, parse_int=str, parse_float=str)
-    return again
-
-
-def _refuse_repeated_key(pairs: list[tuple[str, Any]]) -> None:
-    if len(dict(pairs)) != len(pairs):
-        raise UnusableResponse("a key appears twice")
+    lost, nulls = (body.count(text) - again.count(text) for text in (b":", b"null"))
+    return len(again) != len(body) and (lost != nulls or b"u003" in body)
 
 
 def without_duplicates(entries: list[Entry]) -> list[Entry]:
@@ -241,159 +209,146 @@ def without_duplicates(entries: list[Entry]) -> list[Entry]:
 
 def decode_token(body: bytes, token_id: str) -> Content:
     """Decode the response to the read of a single token."""
-    body = body.removeprefix(_BOM).strip()
-    try:
-        return _token_content(body, token_id, {})
-    except UnusableResponse as error:
-        faults: _Faults = {}
-        text = _encode(_repaired(_parsed(body, _DEEPEST, error), faults))
-    return _token_content(bytes(text), token_id, faults)
-
-
-def _token_content(text: bytes, token_id: str, faults: _Faults) -> Content:
+    faults: _Faults = {}
+    text = _repaired(_parsed(body.removeprefix(_BOM)), faults)
     fields = _decode(_object, text)
-    _again(_checked(text))
     shown = _value(fields.get("id", _NULL), _text)
     if isinstance(shown, str) and shown.lower() != token_id:
         raise UnusableResponse(f"$.id: the response is the record of another token, {shown[:80]!r}")
     # The document guarantees only the metadata, but an id also identifies a token.
     if not isinstance(shown, str) and bytes(fields.get("metadata", _NULL))[:1] != b"{":
         raise UnusableResponse("$: no id and no metadata, so this is not a token record")
-    content = _loose_content(msgspec.Raw(text), token_id, faults)
-    if content is None:
-        raise UnusableResponse("$: expected an object, got null")
-    return content
+    return _loose_content(text, token_id, faults) or ()  # as the text is an object
 
 
 def check_object(body: bytes) -> bytes:
     """Return the body as UTF-8 text, its unreadable fields repaired; refuse all but an object."""
     body = body.removeprefix(_BOM)
-    try:
+    with suppress(*_UNREADABLE):
         _decode(_object, body)
-        if not nests_too_deeply(_checked(body)):
+        text = body.decode()
+        if r"\ud" in text.lower():  # halves of characters cannot be encoded
+            msgspec.json.encode(json.loads(text, parse_int=str, parse_float=str))
+        if not nests_too_deeply(text):
             return body
-        raise UnusableResponse(f"the body is {_NESTED}")  # noqa: TRY301 - as if it were not JSON
-    except UnusableResponse as error:
-        return msgspec.json.encode(_repaired(_parsed(body, _DEEPEST, error), {}))
+    return bytes(_repaired(_parsed(body), {}))
 
 
 #: The unreadable fields of a token record, dotted, each with the reason.
 _Faults: TypeAlias = dict[str, str]
 
 
-class _Unreadable(NamedTuple):
-    """A value that JSON does not define."""
-
-    reason: str
-
-
-def _parsed(body: bytes, deepest: int, error: UnusableResponse) -> dict[str, Any]:
-    """Parse an object with unreadable values; raise `error` if it is of another kind."""
-    text = cut_deep(body, deepest, b'"\\udbff\\udbff"').decode("utf-8", "surrogateescape")
-    try:
-        document = json.loads(
-            text,
-            strict=False,
-            object_pairs_hook=_without_repeated,
-            parse_constant=lambda name: _Unreadable(f"{name} is not a JSON number"),
-            parse_int=_digits,
-            parse_float=_digits,
-        )
-    except ValueError:
-        raise error from None
-    if not isinstance(document, dict):
-        raise error
-    return document
-
-
 def _without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    counts = Counter(name for name, _ in pairs)
-    return {
-        name: value if counts[name] == 1 else _Unreadable(f"the key {name[:80]!r} appears twice")
-        for name, value in pairs
-    }
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = (name for name in fields if counts[name] > 1)
+        fields |= {name: ValueError(f"the key {name[:80]!r} appears twice") for name in twice}
+    return fields
 
 
-def _repaired_list(
-    document: dict[str, Any], needed: Collection[str | None]
-) -> tuple[bytes, list[_Faults]]:
-    """Encode a parsed balances response without its unreadable values; return also the faults."""
-    listed = document.get(_LIST_FIELD)
-    entries = listed if isinstance(listed, list) else []
-    faults: list[_Faults] = [{} for _ in entries]
-    rest = {name: value for name, value in document.items() if value is not entries}
-    repaired = _repaired(rest, {}, "$.", needed)
-    if entries is listed:
-        repaired[_LIST_FIELD] = [*map(_repaired_entry, entries, faults, count())]
-    return bytes(_encode(repaired)), faults
+def _digits(number: str) -> msgspec.Raw:
+    return msgspec.Raw(number.encode("ascii"))
 
 
-def _repaired_entry(entry: Any, faults: _Faults, number: int) -> Any:
-    if not isinstance(entry, dict):
-        return _clean(entry, [])
-    rest = {name: value for name, value in entry.items() if name != "token"}
-    repaired = _repaired(rest, {}, f"$.{_LIST_FIELD}[{number}].", ("tokenId", "amount"))
-    token = entry.get("token")
-    if isinstance(token, dict):
-        return repaired | {"token": _repaired(token, faults)}
-    return repaired | _repaired({"token": token}, faults)
+_decoder = json.JSONDecoder(
+    strict=False,
+    object_pairs_hook=_without_repeated,
+    parse_constant=lambda name: ValueError(f"{name} is not a JSON number"),
+    parse_int=_digits,
+    parse_float=_digits,
+)
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    """Parse an object; errors take the place of unreadable values. Refuse other kinds of bodies."""
+    text = body.decode("utf-8", "surrogateescape")
+    with suppress(ValueError):
+        try:
+            document = _decoder.decode(text)
+        except RecursionError:
+            document = _decoder.decode(cut_deep(text, DEEPEST_JSON + 9))
+        if isinstance(document, dict):
+            return document
+    _decode(_object, body)
+    raise UnusableResponse("the response is not JSON")
+
+
+def _read_loosely(number: int, entry: Any, faults: _Faults) -> _LooseEntry:
+    """Decode a parsed entry of a list; its place precedes errors."""
+    fields = entry if isinstance(entry, dict) else {}
+    known = {name: fields[name] for name in _ENTRY_FIELDS if name in fields} if fields else entry
+    try:
+        return _decode(_loose_entry, _repaired(known, faults, "$.", _ENTRY_FIELDS[:2]))
+    except UnusableResponse as error:
+        place, _, problem = str(error).partition(": ")
+        place = f"$.{_LIST_FIELD}[{number}]{place[1:]}"
+        token_id = fields.get("tokenId")
+        if isinstance(token_id, str) and is_uuid(token_id):
+            place += f" (token {token_id})"
+        raise UnusableResponse(f"{place}: {problem}") from None
 
 
 def _repaired(
-    fields: dict[str, Any], faults: _Faults, place: str = "", needed: Collection[str | None] = ()
-) -> dict[str, Any]:
-    """Return a parsed record as JSON can encode it; note its unreadable fields, or refuse them."""
-    repaired: dict[str, Any] = {}
-    for name, value in fields.items():
+    value: Any, faults: _Faults, place: str = "", needed: Collection[str | None] = ()
+) -> msgspec.Raw:
+    """Encode a parsed value; note the unreadable fields of a record, or refuse them."""
+    with suppress(*_UNREADABLE):
+        encoded = msgspec.json.encode(value)
+        if not nests_too_deeply(encoded.decode()):
+            return msgspec.Raw(encoded)
+    fields: dict[str, Any] = {}
+    for name, one in value.items() if isinstance(value, dict) else ():
         reasons: list[str] = []
         shown = _clean(name, reasons)
-        if name == "metadata" and not place and isinstance(value, dict):
-            repaired[name] = _repaired(value, faults, "metadata.")
+        inner = _RECORDS.get(place + name)
+        if inner is not None and isinstance(one, dict):
+            fields[name] = _repaired(one, faults, inner)
             continue
-        cleaned = _clean(value, reasons)
+        cleaned = _clean(one, reasons)
         if {*reasons} <= {_BROKEN_TEXT}:  # otherwise no value would be true
-            repaired[shown] = cleaned
+            fields[shown] = cleaned
         if reasons and name in needed:
             raise UnusableResponse(f"{place}{name}: {reasons[0]}")
         if reasons:
-            faults[place + shown] = reasons[0]
-    return repaired
+            faults[(place + shown).removeprefix("$.")] = reasons[0]
+    return msgspec.Raw(msgspec.json.encode(fields))
 
 
-def _clean(value: Any, reasons: list[str]) -> Any:
+def _clean(value: Any, reasons: list[str], levels: int = _DEEPEST) -> Any:
     """Return a parsed value as JSON can encode it; add why that is not the whole value."""
-    if isinstance(value, list):
-        return [_clean(one, reasons) for one in value]
-    if isinstance(value, dict):
-        return {_clean(name, reasons): _clean(one, reasons) for name, one in value.items()}
-    if isinstance(value, _Unreadable) or value == _TOO_DEEP:
-        reasons.append(value.reason if isinstance(value, _Unreadable) else _NESTED)
+    if isinstance(value, list | dict) and levels == 0:
+        value = ValueError(f"nested more than {DEEPEST_JSON} levels deep")
+    if isinstance(value, ValueError):
+        reasons.append(str(value))
         return None
+    if isinstance(value, list):
+        return [_clean(one, reasons, levels - 1) for one in value]
+    if isinstance(value, dict):
+        return {
+            _clean(name, reasons): _clean(one, reasons, levels - 1) for name, one in value.items()
+        }
     if isinstance(value, str) and _LONE.search(value):
         reasons.append(_BROKEN_TEXT)
         return _LONE.sub("\ufffd", value)
     return value
 
 
-class _NeedsLooseReadError(UnusableResponse):
-    """A record has the id of another token, which the loose pass reports."""
-
-
 def _entries(
     balances: Sequence[_Entry | _LooseEntry],
-    faults: Sequence[_Faults],
+    faults: Iterable[_Faults],
     content: Callable[[Any, str, _Faults], Content | None],
 ) -> list[Entry]:
     ids = _token_ids([entry.token_id for entry in balances])
     return [
         (token_id, entry.amount, None if entry.token is None else content(entry.token, token_id, f))
-        for token_id, entry, f in zip(ids, balances, faults or repeat({}), strict=False)
+        for token_id, entry, f in zip(ids, balances, faults, strict=False)
     ]
 
 
 def _strict_content(token: _Token, token_id: str, _: _Faults) -> Content:
     if token.id is not None and token.id != token_id and token.id.lower() != token_id:
-        raise _NeedsLooseReadError("another token")
+        raise UnusableResponse("another token")  # the loose pass reports it
     metadata: Sequence[Any] = _NOTHING
     extra = None
     if token.metadata is not None:
@@ -409,7 +364,6 @@ def _strict_content(token: _Token, token_id: str, _: _Faults) -> Content:
 
 
 def _attributes_json(attributes: msgspec.Raw) -> str:
-    _checked(bytes(attributes))  # the strict pass checks only their syntax
     return _json({"metadata": _encode({"attributes": attributes})})
 
 
@@ -429,19 +383,7 @@ def _token_ids(ids: list[str]) -> list[str]:
     return joined.lower().split(",")
 
 
-def _checked(body: bytes) -> bytes:
-    """Require UTF-8 without lone surrogates, which text cannot contain."""
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise UnusableResponse(f"the body is not UTF-8 (byte {error.start})") from None
-    escapes = _SURROGATE.finditer(body) if b"\\ud" in body or b"\\uD" in body else ()
-    if any(len(match[0]) == 6 for match in escapes):
-        raise UnusableResponse(f"the body has {_BROKEN_TEXT}")
-    return body
-
-
-def _decode(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+def _decode(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -490,7 +432,7 @@ def _loose_content(raw: msgspec.Raw, token_id: str, faults: _Faults) -> Content 
     if not faults:
         try:
             return _strict_content(_strict_token.decode(record), token_id, faults)
-        except (msgspec.DecodeError, RecursionError, UnusableResponse):
+        except _UNREADABLE:
             pass  # some field belongs in `extra`
     if record[:1] != b"{":
         sent = None if record == b"null" else _json({"token": raw})
@@ -545,17 +487,13 @@ def _whole(text: str) -> Any:
 
 def _json(fields: Mapping[str, msgspec.Raw]) -> str:
     """Encode fields independently of their order, spacing and escaping."""
-    text = bytes(_encode(fields))
+    text = bytes(_encode(fields)).decode()
     if nests_too_deeply(text):
-        raise UnusableResponse(f"the body has an unknown field {_NESTED}")
-    if b"\\" in text or text.count(b"{") + text.count(b"[") > 1 + ("metadata" in fields):
-        text = _again(text)
-    return text.decode()
+        raise UnusableResponse("an unknown field is nested too deeply")
+    if "\\" in text or text.count("{") + text.count("[") > 1 + ("metadata" in fields):
+        text = bytes(_encode(_decoder.decode(text))).decode()
+    return text
 
 
 def _encode(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(fields, order="sorted"))
-
-
-def _digits(number: str) -> msgspec.Raw:
-    return msgspec.Raw(number.encode("ascii"))

@@ -273,7 +273,7 @@ def _open(place: Path) -> BinaryIO:
 
 def decode(text: bytes, form: type[_Form]) -> _Form:
     """Parse external JSON of a msgspec type; the one-line InputError quotes field names only."""
-    if nests_too_deeply(text):
+    if nests_too_deeply(text.decode(errors="replace")):
         raise InputError(f"nested more than {DEEPEST_JSON} levels deep")
     try:
         # msgspec does not check the UTF-8 of raw values.

@@ -400,11 +400,10 @@ class TokenBatch:
         """Store content; return whether it differs in more than spelling and volatile fields."""
         differ = differing(token.content, content, read.volatile)
         if differ:
+            at = {name: CONTENT_COLUMNS.index(name) for name in differ}
             before, after = (
-                msgspec.json.encode({c: x for c, x in shown if c in differ}).decode()
-                for shown in (
-                    [*zip(CONTENT_COLUMNS, each, strict=True)] for each in (token.content, content)
-                )
+                msgspec.json.encode({name: each[i] for name, i in at.items()}).decode()
+                for each in (token.content, content)
             )
             self.changes.append((token.no, before, after, self._at, self._run_id, read.webhook_id))
             token.changed_sequence = max(token.changed_sequence, read.sequence)
