@@ -23,13 +23,12 @@ from nftsync.provider.images import image_address, origin
 from nftsync.records import CONTENT_COLUMNS, FIELD_PATHS
 
 _INTEGER = re.compile(rb"-?[0-9]+")
-_RECORD = ("organization_id", "contract_address", "blockchain_token_id")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 #: Columns by the provider's field names.
-_TOKEN = {"id": "id", "token": "token", **{FIELD_PATHS[name]: name for name in _RECORD}}
 _COLUMNS = {path: name for name, path in FIELD_PATHS.items()}
+_TOKEN = {"id": "id", "token": "token"} | {x: y for x, y in _COLUMNS.items() if "." not in x}
 _METADATA = {path.partition(".")[2]: name for path, name in _COLUMNS.items() if "." in path}
 #: Matches every `extra` with a problem, and few others.
 _SUSPICIOUS = rf'"(?:{"|".join([*_TOKEN, *_METADATA])})":|"metadata":[^{{]|\A[^{{]'
@@ -151,8 +150,8 @@ _BAD_AMOUNTS = (
     f" WHERE {NOT_EXACT} GROUP BY +token_no"
 )
 _FAULTS = (
-    "SELECT f.token_no, j.key, j.value FROM token_faults f, json_each(f.faults) j"
-    " ORDER BY f.token_no, j.key"
+    "SELECT f.token_no, j.key, 'unreadable: ' || j.key || ': ' || j.value FROM token_faults f,"
+    " json_each(f.faults) j ORDER BY f.token_no, j.key"
 )
 _HELD = "SELECT DISTINCT token_no FROM balance_rows WHERE held_since IS NOT NULL"
 
@@ -242,9 +241,7 @@ def _unreadable(rows: Numbers, paths: Any, reasons: Any) -> pd.DataFrame:
     """Return the unreadable fields; those without a column count as `metadata` or `extra`."""
     places = {"token": "token", "metadata": "metadata"}
     fields = [_COLUMNS.get(path, places.get(path.partition(".")[0], "extra")) for path in paths]
-    shown = [f"unreadable: {path}: {reason}" for path, reason in zip(paths, reasons, strict=True)]
-    named = pd.DataFrame({"field": fields, "reason": shown}, dtype="str")
-    return _problems(rows, "extra", "unreadable").assign(**named)
+    return _problems(rows, "extra", reasons).assign(field=fields)
 
 
 def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Iterator[pd.DataFrame]:

@@ -130,40 +130,34 @@ def _tokens(connection: sqlite3.Connection) -> Rule:
     return rule
 
 
-#: References: table, column, referenced table, its key.
-_NAMED = (
-    ("balance_rows", "wallet_no", "wallets", "wallet_no"),
-    ("balance_rows", "token_no", "tokens", "token_no"),
-    ("balance_change_rows", "wallet_no", "wallets", "wallet_no"),
-    ("balance_change_rows", "token_no", "tokens", "token_no"),
-    ("balance_change_rows", "run_id", "sync_runs", "run_id"),
-    ("balance_change_rows", "webhook_id", "webhooks", "webhook_id"),
-    ("token_change_rows", "token_no", "tokens", "token_no"),
-    ("token_change_rows", "run_id", "sync_runs", "run_id"),
-    ("token_change_rows", "webhook_id", "webhooks", "webhook_id"),
-    ("token_sources", "token_no", "tokens", "token_no"),
-    ("token_faults", "token_no", "tokens", "token_no"),
-    ("removal_rows", "nullif(wallet_no, 0)", "wallets", "wallet_no"),
-    ("removal_rows", "token_no", "tokens", "token_no"),
-    ("removal_rows", "run_id", "sync_runs", "run_id"),
-    ("removal_rows", "webhook_id", "webhooks", "webhook_id"),
-    ("wallet_state_rows", "wallet_no", "wallets", "wallet_no"),
-    ("wallet_state_rows", "run_id", "sync_runs", "run_id"),
-    ("wallets", "state_id", "wallet_state_rows", "state_id"),
-)
+#: The tables of keys, and the columns of other tables that refer to them.
+_KEYS = {"wallet_no": "wallets", "token_no": "tokens", "run_id": "sync_runs"}
+_KEYS |= {"webhook_id": "webhooks", "state_id": "wallet_state_rows"}
+_NAMED = {
+    "balance_rows": ("wallet_no", "token_no"),
+    "balance_change_rows": ("wallet_no", "token_no", "run_id", "webhook_id"),
+    "token_change_rows": ("token_no", "run_id", "webhook_id"),
+    "token_sources": ("token_no",),
+    "token_faults": ("token_no",),
+    "removal_rows": ("wallet_no", "token_no", "run_id", "webhook_id"),
+    "wallet_state_rows": ("wallet_no", "run_id"),
+    "wallets": ("state_id",),
+}
 
 
 def _orphans(connection: sqlite3.Connection) -> Rule:
     rule = Rule("each wallet, token, run, webhook and state that a row names exists")
-    for table, column, other, key in _NAMED:
+    for table, key in ((table, key) for table, keys in _NAMED.items() for key in keys):
+        # A removal without a wallet has the number 0.
+        column = f"nullif({key}, 0)" if table == "removal_rows" else key
         broken, example = _count_rows(
             rule,
             connection,
             f"SELECT r.name, o.{key} IS NULL FROM (SELECT {column} AS name FROM {table}) r"
-            f" LEFT JOIN {other} o ON o.{key} = r.name WHERE r.name IS NOT NULL",
+            f" LEFT JOIN {_KEYS[key]} o ON o.{key} = r.name WHERE r.name IS NOT NULL",
         )
         if broken:
-            where = f"{table}: {column} {example} is not in {other}"
+            where = f"{table}: {key} {example} is not in {_KEYS[key]}"
             rule.breaks(f"{where}, nor are {broken - 1:,} more" if broken > 1 else where, broken)
     return rule
 
