@@ -176,13 +176,12 @@ def decode_wallet(
         document[_LIST_FIELD] = []
     text = _repaired(document, {}, "$.", {_LIST_FIELD, cursor_field})
     _decode(_loose_balances, text)
-    fields = _decode(_object, text)
+    cursor = cursor_field and _cursor(_decode(_object, text).get(cursor_field, _NULL), cursor_field)
     faults: list[_Faults] = [{} for _ in listed]
     loose = [*map(_read_loosely, count(), listed, faults)]
     allowed = {_LIST_FIELD, cursor_field, *known_fields}
     unknown = next((name for name in document if name not in allowed), None)
     doubt = unknown and f"the unknown field {unknown[:80]!r} beside {_LIST_FIELD}"
-    cursor = cursor_field and _cursor(fields.get(cursor_field, _NULL), cursor_field)
     return WalletList(_entries(loose, faults, _loose_content), doubt, cursor)
 
 
@@ -434,11 +433,11 @@ def _loose_content(raw: msgspec.Raw, token_id: str, faults: _Faults) -> Content 
             return _strict_content(_strict_token.decode(record), token_id, faults)
         except _UNREADABLE:
             pass  # some field belongs in `extra`
-    if record[:1] != b"{":
-        sent = None if record == b"null" else _json({"token": raw})
-        content: Content = (*(None,) * len(_TOKEN_FIELDS), *_NOTHING, sent)
-        return _with_faults(content, {"token": "not an object"} | faults)
-    extra = _decode(_object, record)
+    extra = {} if record == b"null" else {"token": raw}
+    if record[:1] == b"{":
+        extra = _decode(_object, record)
+    else:
+        faults = {"token": "not an object"} | faults
     shown_id = _value(extra.get("id", _NULL), _text)
     if shown_id is None or (isinstance(shown_id, str) and shown_id.lower() == token_id):
         extra.pop("id", None)
@@ -456,10 +455,6 @@ def _loose_content(raw: msgspec.Raw, token_id: str, faults: _Faults) -> Content 
     if bytes(metadata_rest) != b"null":
         extra["metadata"] = metadata_rest
     content = (_organization(organization), *columns, *metadata, _json(extra) if extra else None)
-    return _with_faults(content, faults)
-
-
-def _with_faults(content: Content, faults: _Faults) -> Content:
     return (*content, msgspec.json.encode(faults).decode()) if faults else content
 
 
