@@ -240,7 +240,9 @@ class LeasedRun:
                 caused.append(msgspec.structs.replace(read, webhook_id=webhook_behind(read)))
         applied = self._counted(transaction, self.guard.apply(transaction, run.run_id, caused))
         if self.guard:
-            begin_span(transaction.connection, run.run_id, transaction.observed_at)
+            changed = not all(effect.changed_nothing for effect in applied)
+            at = transaction.observed_at
+            begin_span(transaction.connection, run.run_id, at, changed=changed)
         done = [(effect.read, effect) for effect in applied if effect.result != "staged"]
         return [*((read, None) for read in aside), *done]
 

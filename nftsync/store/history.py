@@ -91,13 +91,29 @@ def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> st
 # Partial states ----------------------------------------------------------------------------------
 
 
-def begin_span(connection: sqlite3.Connection, run_id: int, at: str) -> None:
-    """Record that the state is partial from a time on; see `migrations/partial_spans.sql`."""
+def begin_span(
+    connection: sqlite3.Connection, run_id: int, at: str, *, changed: bool = True
+) -> None:
+    """Record that the state is partial from a time on; see `migrations/partial_spans.sql`.
+
+    Args:
+        changed: the transaction stored changes. If not, the state at the last stored time stays
+            whole, even if the clock was set back, and that time is also the present.
+    """
+    if not changed:
+        at = max(at, shifted(last_observed(connection) or at, _MOMENT))
     connection.execute(
         "INSERT INTO partial_spans (run_id, began_at) SELECT ?1, ?2 WHERE NOT EXISTS"
         " (SELECT 1 FROM partial_spans WHERE run_id = ?1 AND ended_at > '9999')",
         (run_id, at),
     )
+
+
+def last_begin(connection: sqlite3.Connection) -> str | None:
+    """Return the last begin of the spans that have not ended; later changes are not before it."""
+    query = "SELECT max(began_at) FROM partial_spans WHERE ended_at > '9999'"
+    at: str | None = connection.execute(query).fetchone()[0]
+    return at
 
 
 #: A sync before ?2 that was cut off, if all wallets that answer have been read since it began.

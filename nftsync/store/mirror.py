@@ -27,7 +27,7 @@ from nftsync.store.database import (
     explained,
     kind_of,
 )
-from nftsync.store.history import last_observed
+from nftsync.store.history import last_begin, last_observed
 from nftsync.store.removals import reads_of_held
 from nftsync.store.schema import open_store
 from nftsync.store.wallets import forget_answers
@@ -101,7 +101,7 @@ class Transaction:
         self.connection = connection
         self._searchable = searchable
         self._clock = at
-        self.observed_at = max(at, last_observed(connection) or "")
+        self.observed_at = max(at, last_observed(connection) or "", last_begin(connection) or "")
 
     def apply(
         self,

@@ -9,44 +9,69 @@ from __future__ import annotations
 import random
 import sqlite3
 import warnings
+from datetime import timedelta
 from typing import NamedTuple
 
 from nftsync import frames
 from nftsync.errors import NftsyncWarning
 from nftsync.pull.removal_guard import RemovalGuard
-from nftsync.times import now
+from nftsync.times import shifted
 from tests.model import simulated
 
 State = dict[tuple[str, str], str]
+_MOMENT = timedelta(microseconds=1)
 
 
 class Guard(RemovalGuard):
-    """A replay's guard that can be asked whether removals wait, also of a killed process."""
+    """A replay's guard that can be asked whether removals wait, also of a killed process.
+
+    Removals that it drops because its process stops wait until the run has ended.
+    """
 
     def __init__(self, limits: object) -> None:
         super().__init__(limits)  # type: ignore[arg-type]
         self.run_id = 0
         self.process = simulated.MACHINE.current.process  # type: ignore[union-attr]
-        self.waits = False  # as of the last commit
+        self.will_wait = self.waits = False  # after the next commit, and as of the last one
         simulated.MACHINE.guards.append(self)
 
     def apply(self, transaction: object, run_id: int, reads: object) -> list[object]:  # type: ignore[override]
         self.run_id = run_id
-        return super().apply(transaction, run_id, reads)  # type: ignore[arg-type,return-value]
+        applied = super().apply(transaction, run_id, reads)  # type: ignore[arg-type]
+        self.will_wait = self.will_wait or bool(self)
+        return applied  # type: ignore[return-value]
+
+    def release(self, transaction: object, run_id: int, entries: int) -> list[object]:  # type: ignore[override]
+        applied = super().release(transaction, run_id, entries)  # type: ignore[arg-type]
+        self.will_wait = bool(self)
+        return applied  # type: ignore[return-value]
 
 
 class Commit(NamedTuple):
-    """The time of the last stored change, and the state, if it is whole."""
+    """What a reader could see after a commit.
+
+    Attributes:
+        at: the time of the last stored change.
+        numbers: of the last row of each log; commits that share them stored nothing in between.
+        state: the balances.
+        partial: the runs that had stored only some of their changes. A run that ends without
+            another change had stored all of them before.
+    """
 
     at: str
-    state: State | None
+    numbers: tuple[int, ...]
+    state: State
+    partial: set[int]
 
 
 _OBSERVED = """
-    SELECT max(at) FROM (SELECT max(observed_at) AS at FROM balance_change_rows UNION ALL
-        SELECT max(observed_at) FROM token_change_rows UNION ALL
-        SELECT max(observed_at) FROM wallet_state_rows)
+    SELECT max(at), max(change), max(token_change), max(state) FROM (
+        SELECT max(observed_at) AS at, max(change_id) AS change, 0 AS token_change, 0 AS state
+        FROM balance_change_rows
+        UNION ALL SELECT max(observed_at), 0, max(change_id), 0 FROM token_change_rows
+        UNION ALL SELECT max(observed_at), 0, 0, max(state_id) FROM wallet_state_rows)
 """
+_RUNNING = "SELECT run_id FROM sync_runs WHERE status = 'running'"
 _SYNCS = """
     SELECT run_id, status IN ('ok', 'partial'), status = 'failed' AND error IS NULL, reads_all,
         first_sequence,
@@ -62,57 +87,63 @@ class WholeStates:
         self._connection = connection
         self._rng = rng
         self._commits: list[Commit] = []
-        self._last_at = ""
         self._ended: set[int] = set()
+        self._whole: dict[int, int] = {}  # how many changes of each sync are in whole states
         self.compared = self.within_runs = 0
 
     def note(self, process: simulated.Process, state: State) -> None:
         """Take in the state after a commit of a process."""
         for guard in simulated.MACHINE.guards:
-            guard.waits = bool(guard) if guard.process is process else guard.waits
-        at = self._connection.execute(_OBSERVED).fetchone()[0]
-        is_partial = self._is_partial()
+            guard.waits = guard.will_wait if guard.process is process else guard.waits
+        at, *numbers = self._connection.execute(_OBSERVED).fetchone()
+        partial = self._partial()
         if at is None:
             return
-        self._last_at = at
-        if is_partial and self._commits[-1:] == [Commit(at, state)]:
-            at = max(at, now())  # removals wait from now on; what was stored before is whole
-        self._commits.append(Commit(at, None if is_partial else state))
+        self._commits.append(Commit(at, tuple(numbers), state, partial))
+        ended = {run for commit in self._commits[-2:] for run in commit.partial} - partial
+        for commit in reversed(self._commits):
+            if commit.numbers != self._commits[-1].numbers:
+                break
+            commit.partial.difference_update(ended)
 
-    def _is_partial(self) -> bool:
+    def _partial(self) -> set[int]:
         query = self._connection.execute
-        running = query("SELECT run_id FROM sync_runs WHERE status = 'running'").fetchall()
-        waiting = {(guard.run_id,) for guard in simulated.MACHINE.guards if guard.waits}
+        running = {row[0] for row in query(_RUNNING).fetchall()}
+        for guard in simulated.MACHINE.guards:
+            if guard.waits and guard.run_id not in running:
+                guard.waits = guard.will_wait = False
+        waiting = {guard.run_id for guard in simulated.MACHINE.guards if guard.waits}
         syncs = query(_SYNCS).fetchall()
         reads = query(
             "SELECT sequence FROM wallets WHERE tracked AND status IN ('ok', 'incomplete')"
         ).fetchall()
         oldest = min((row[0] for row in reads), default=0)
         for run_id, is_good, has_failed, reads_all, *_ in syncs:
-            if run_id in self._ended or not (is_good or has_failed):
-                continue
-            self._ended.add(run_id)
-            if is_good:  # it makes up for those before it that were cut off
-                self._ended |= {
-                    each[0]
-                    for each in syncs
-                    if each[0] < run_id and (reads_all or oldest >= each[4])
+            if not (is_good or has_failed):
+                self._ended.discard(run_id)  # it may have been resumed
+            elif run_id not in self._ended:
+                self._ended.add(run_id)
+                self._whole |= {
+                    each: changes
+                    for each, *_, first, changes in syncs
+                    if each == run_id  # a good one makes up for those before it that were cut off
+                    or (is_good and each < run_id and (reads_all or oldest >= first))
                 }
-        cut_off = any(changed and run_id not in self._ended for run_id, *_, changed in syncs)
-        return cut_off or not waiting.isdisjoint(running)
+        syncing = {each for each, *_, changes in syncs if changes > self._whole.get(each, 0)}
+        return syncing | waiting
 
     def compare(self) -> None:
         """Ask for a random time, mostly of late."""
         if not self._commits:
             return
         place = len(self._commits) - 1 - int(self._rng.expovariate(0.1))
-        at = min(self._commits[max(0, place)].at, self._last_at)
+        at = shifted(self._commits[max(0, place)].at, self._rng.choice([timedelta(), _MOMENT]))
+        at = min(at, self._commits[-1].at)
+        last_of = {each.at: each.numbers for each in self._commits if each.at <= at}
         whole = [
-            commit.state
-            for commit, later in zip(self._commits, [*self._commits[1:], None], strict=True)
-            if commit.at <= at
-            and commit.state is not None
-            and (later is None or later.at > commit.at)
+            each.state
+            for each in self._commits
+            if last_of.get(each.at) == each.numbers and not each.partial
         ]
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always", NftsyncWarning)
