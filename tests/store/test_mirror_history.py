@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from nftsync import frames
+from nftsync.errors import NftsyncWarning
 from nftsync.records import (
     CONTENT_COLUMNS,
     Applied,
@@ -18,7 +19,9 @@ from nftsync.records import (
     TokenRead,
     WalletRead,
 )
+from nftsync.store.history import begin_span, end_span, last_observed
 from nftsync.store.mirror import Mirror
+from nftsync.store.runs import start_run
 from nftsync.times import now
 
 A, B, C = (f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in range(3))
@@ -236,3 +239,28 @@ def test_numbers_grow_in_all_processes_after_a_restart_too(tmp_path: Path) -> No
     with Mirror(database) as one, Mirror(database) as other:
         taken = [each.numbers.take() for _ in range(20) for each in (one, other)]
     assert taken == sorted({before, *taken})[1:]
+
+
+def test_removals_that_wait_hide_no_whole_state_where_the_clock_was_set_back(
+    mirror: Mirror,
+) -> None:
+    """Nor does a change while they wait get a time before their span."""
+    last = "2090-01-01T00:00:00.000000Z"
+    apply_all(mirror, of(A, mirror.numbers.take(), (T, "1", None)), at=last)
+    with mirror.transaction() as transaction:
+        run = start_run(transaction.connection, "replay", mirror.numbers.take(), now()).run_id
+        begin_span(transaction.connection, run, transaction.observed_at, changed=False)
+    assert holders(mirror, last) == {A}
+    apply(mirror, B, (T, "1", None))
+    within = str(last_observed(mirror.connection))
+    assert within > last
+    assert holders(mirror, last) == {A}
+    with pytest.warns(NftsyncWarning, match="last whole state"):
+        assert holders(mirror, within) == {A}
+    with mirror.transaction() as transaction:
+        end_span(transaction.connection, run)
+    assert holders(mirror, within) == {A, B}
+
+
+def holders(mirror: Mirror, at: str) -> set[str]:
+    return set(frames.holdings(mirror.path, as_of=at)["wallet_id"])
