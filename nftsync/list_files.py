@@ -86,8 +86,8 @@ class ListFile(NamedTuple):
                     best, records, header = count, rest, [name.strip() for name in cells]
         if not best:
             return None
-        what = f"the {self.kind} {self.name} has"
-        return self._rows(records, header, named_columns(header, columns, what, **rules))
+        subject = f"the {self.kind} {self.name} has"
+        return self._rows(records, header, named_columns(header, columns, subject, **rules))
 
     def _rows(
         self, records: Iterator[tuple[int, list[str]]], header: list[str], names: list[str]
@@ -117,7 +117,7 @@ class ListFile(NamedTuple):
 def named_columns(
     header: Sequence[str],
     columns: Columns,
-    what: str,
+    subject: str,
     *,
     keys: int = 1,
     needs: Sequence[str] = (),
@@ -130,7 +130,7 @@ def named_columns(
     Args:
         header: the headings.
         columns: the columns with their other names.
-        what: the beginning of a message, such as `the prices have`.
+        subject: the beginning of a message, such as `the prices have`.
         keys: the table needs one of this number of first columns.
         needs: further columns that the table needs.
         others: ignore unknown columns, and a second name of a column beside its own.
@@ -150,7 +150,7 @@ def named_columns(
         for heading, name in zip(header, names, strict=True)
         if name and (name not in columns or names.count(name) > 1)
     ]
-    here = f"{what} the columns {_listed(header)}"
+    here = f"{subject} the columns {_listed(header)}"
     if wrong:
         allowed = " and ".join(", ".join(columns).rsplit(", ", 1))
         raise InputError(

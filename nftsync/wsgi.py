@@ -69,12 +69,12 @@ class _CheckedSocket(socket.socket):
     def recv(self, *size: int) -> bytes:
         """Read data; instead of the end of an ambiguous head, return one that waitress refuses."""
         data = super().recv(*size)
-        text, start, known = self._unchecked + data, 0, len(self._unchecked)
+        text, start, checked = self._unchecked + data, 0, len(self._unchecked)
         for end in _ENDS.finditer(text):
             # A body before the head does no harm: it can only add lines.
             lengths = _LENGTHS.findall(text, start, end.end())
             if end[2] or lengths[1:] or not all(map(_PLAIN.fullmatch, lengths)):
-                return data[: max(0, end.end(end.lastindex or 0) - 1 - known)] + b"x\n\n\r\n\r\n"
+                return data[: max(0, end.end(end.lastindex or 0) - 1 - checked)] + b"x\n\n\r\n\r\n"
             start = end.end()
         self._unchecked = text[start:][-_MAX_HEADER - 4 :]
         return data

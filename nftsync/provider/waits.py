@@ -47,8 +47,8 @@ def parse_date(text: str) -> datetime | None:
 def _waits(text: str, at: datetime) -> list[float]:
     """Return each wait of a list; times in the past are 0."""
     # Also splits dates at their weekday, which is not needed.
-    found = (_seconds(part.strip('" \t'), at) for part in text.split(","))
-    return [max(0.0, seconds) for seconds in found if seconds is not None]
+    waits = (_seconds(part.strip('" \t'), at) for part in text.split(","))
+    return [max(0.0, seconds) for seconds in waits if seconds is not None]
 
 
 def _seconds(text: str, at: datetime) -> float | None:

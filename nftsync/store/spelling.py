@@ -59,9 +59,9 @@ def _unsigned(match: re.Match[str]) -> str:
     """Return an address without the parameters of its signature."""
     address, query, fragment = match.groups()
     parts = [(part.partition("=")[0].lower(), part) for part in query.split("&")]
-    given = {name for name, part in parts if part.partition("=")[2]}
+    parameters = {name for name, part in parts if part.partition("=")[2]}
     for needed, belongs in _SIGNATURES:
-        if needed <= given:
+        if needed <= parameters:
             parts = [(name, part) for name, part in parts if not re.fullmatch(belongs, name)]
     rest = "&".join(part for _, part in parts)
     return f'"{address}{"?" * bool(rest)}{rest}{fragment}"'

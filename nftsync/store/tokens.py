@@ -85,22 +85,22 @@ def _pack(fields: Fields) -> str:
     return msgspec.json.encode(fields, order="sorted").decode()
 
 
-def completed(content: Content | None, known: Fields) -> Content | None:
+def completed(content: Content | None, stored: Fields) -> Content | None:
     """Return content with the known values of its unreadable fields, if there are any."""
     if content is None or faults_of(content) is None:
         return content
     faults = _object.decode(str(content[-1]))
-    if "token" in faults and known:
-        return compose(known)
+    if "token" in faults and stored:
+        return compose(stored)
     fields = fields_of(content)
-    kept = {}
-    for name, raw in known.items():
+    replacements = {}
+    for name, raw in stored.items():
         path = path_of(name)
         if path in faults or ("metadata" in faults and path.startswith("metadata.")):
-            kept[name] = raw
-    if kept:
+            replacements[name] = raw
+    if replacements:
         fields.pop("extra/metadata", None)
-    return compose(fields | kept)
+    return compose(fields | replacements)
 
 
 def _entries_of(read: WalletRead | TokenRead) -> list[Entry]:
@@ -223,8 +223,8 @@ class TokenBatch:
         whole: list[Entry] = []
         for token_id, amount, content in entries:
             token = self._tokens.get(token_id)
-            known = {} if token is None else fields_of(token.content)
-            whole.append((token_id, amount, completed(content, known)))
+            fields = {} if token is None else fields_of(token.content)
+            whole.append((token_id, amount, completed(content, fields)))
         if isinstance(read, WalletRead):
             return msgspec.structs.replace(read, entries=whole)
         return msgspec.structs.replace(read, content=whole[0][2])
@@ -402,8 +402,8 @@ class TokenBatch:
         if differ:
             at = {name: CONTENT_COLUMNS.index(name) for name in differ}
             before, after = (
-                msgspec.json.encode({name: each[i] for name, i in at.items()}).decode()
-                for each in (token.content, content)
+                msgspec.json.encode({name: row[i] for name, i in at.items()}).decode()
+                for row in (token.content, content)
             )
             self.changes.append((token.no, before, after, self._at, self._run_id, read.webhook_id))
             token.changed_sequence = max(token.changed_sequence, read.sequence)

@@ -88,8 +88,8 @@ def start_cursors(
 ) -> None:
     """Let rules and forwards without a cursor start at `since`, by default now."""
     connection = mirror.connection
-    known = {name for (name,) in connection.execute("SELECT rule FROM watch_cursors").fetchall()}
-    if new := {rule.name for rule in rules} - known:
+    started = {name for (name,) in connection.execute("SELECT rule FROM watch_cursors").fetchall()}
+    if new := {rule.name for rule in rules} - started:
         with mirror.transaction():
             start = newest(connection) if since is None else position_at(connection, since)
             connection.executemany(
