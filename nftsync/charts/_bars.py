@@ -1,4 +1,4 @@
-"""Bar charts: holdings by collection, holding ages, and other groups."""
+"""Bar charts of holdings."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def grouped(frame: pd.DataFrame, by: str) -> Groups:
 
 
 def names_in(frame: pd.DataFrame, by: str, column: str) -> dict[str, str]:
-    """Return the names in a column by the values of another; none without the column."""
+    """Map the values of a column to the names in another, if it exists."""
     if column not in frame.columns:
         return {}
     require_columns(frame, [column])
@@ -90,7 +90,7 @@ MAX_ROWS = 200
 def bar_rows(
     frame: pd.DataFrame, groups: Groups, shown: list[int], names: dict[str, str], noun: str
 ) -> pd.DataFrame:
-    """Return the rows of a bar chart: the shown groups, and a last row of all others together.
+    """Return the rows of a bar chart, the last one for all other groups.
 
     Its columns are `label` and `hover`; distinct `tokens`, `wallets`, `contracts` and `holdings`
     (wallet and token); `total`, the exact sum of amounts, and its text `summary`; and `rest`, true
@@ -229,11 +229,8 @@ def holding_ages(
 
     Initial holdings are hatched: they have at least this age, because their start date is unknown.
 
-    Args:
-        db: a frame of `frames.holding_ages`, or a database.
-        at: the time for which to compute ages; None is now. A date is its end. Database only.
-        exclude: wallets to leave out. Database only.
-        hidden: include hidden tokens. Database only.
+    `at` is the time for which to compute ages; None is now, a date its end. For a frame, leave out
+    `at`, `exclude` and `hidden`.
     """
     frame = _load_ages(db, at, exclude, hidden=hidden)
     if frame.empty:

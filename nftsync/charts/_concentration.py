@@ -1,4 +1,4 @@
-"""Charts of holders: the largest holders, concentration, and overlap between collections."""
+"""Charts of holders."""
 
 from __future__ import annotations
 
@@ -212,7 +212,6 @@ def overlap(
 
 
 def _heatmap(pairs: pd.DataFrame, addresses: list[str], full: Sequence[str]) -> dict[str, Any]:
-    """Return a heatmap of Jaccard indexes, with an empty diagonal."""
     size = len(addresses)
     place = {contract_key(address): row for row, address in enumerate(addresses)}
     shares: list[list[float | None]] = [[0.0] * size for _ in range(size)]

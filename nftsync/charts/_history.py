@@ -118,17 +118,12 @@ def holdings_over_time(
     holdings are not growth, because their start date is unknown: the line includes them from the
     beginning, and marks the first reads.
 
-    Args:
-        db: a database.
-        by: None for one line; otherwise a line per value of a column of
-            `frames.holdings_over_time`, such as `collection` or `wallet_group`, as of now.
-        every: the period, as in `frames.holdings_over_time`; None chooses one of an hour or more.
-        freq: another name of `every`.
-        top: lines with the highest final counts, 1 to 5; one more line combines the others.
-        since: the start of the time axis; a day is its start. Counts include earlier changes.
-        exclude: wallets to leave out.
-        hidden: include hidden tokens.
-        names: names of contracts or wallets.
+    - `by`: a line per value of this column of `frames.holdings_over_time`, such as `collection` or
+      `wallet_group`, as of now. None: one line.
+    - `every` (or `freq`): the period, as in `frames.holdings_over_time`; None chooses one of an
+      hour or more.
+    - `top`: lines with the highest final counts, 1 to 5; one more line combines the others.
+    - `since`: the start of the time axis; a day is its start. Counts include earlier changes.
     """
     number, renamed = whole_number("top", top, len(_style.PENS) - 1), _style.checked_names(names)
     chosen = period_of(every, freq)
@@ -247,17 +242,15 @@ def arrivals_and_departures(
     fell to zero. A transfer between two known wallets is one of each. They count in the period of
     the read that showed them. First reads and other changes of amounts do not count.
 
-    Args:
-        db: a database, of which every change counts, even if later reversed; or a frame of
-            `frames.transfers` or `frames.diff`. Of transfers, each known receiver is an arrival and
-            each known sender a departure. Of differences, each increase is an arrival and each
-            decrease a departure.
-        every: the period, as in `frames.holdings_over_time`, for at most 2,000 bars; None chooses
-            one of an hour or more, for at most 60 bars, and fewer for few changes.
-        freq: another name of `every`.
-        since: the first time to include; a day is its start. Database only.
-        exclude: wallets to leave out. Database only.
-        hidden: include hidden tokens. Database only.
+    From a database, every change counts, even if later reversed. In a frame of `frames.transfers`,
+    each known receiver is an arrival and each known sender a departure. In one of `frames.diff`,
+    each increase is an arrival and each decrease a departure.
+
+    - `every` (or `freq`): the period, as in `frames.holdings_over_time`, for at most 2,000 bars;
+      None chooses one of an hour or more, for at most 60 bars, and fewer for few changes.
+    - `since`: the first time to include; a day is its start.
+
+    For a frame, leave out `since`, `exclude` and `hidden`.
     """
     chosen = period_of(every, freq)
     log = _read_movements(db, exclude, since, hidden=hidden)

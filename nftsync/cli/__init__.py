@@ -134,7 +134,6 @@ def _replace_closed_streams() -> None:
 
 @contextmanager
 def _printed_warnings() -> Iterator[None]:
-    """Print each of nftsync's warnings once, as one line."""
     printed: set[str] = set()
     show_other = warnings.showwarning
 

@@ -1,4 +1,4 @@
-"""Cells of tables in a terminal: width, cuts, text direction and colors."""
+"""Cells of tables in a terminal."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _SHOWN = 15
 @click.command()
 @options.database("The demo's database. Each run recreates it. Default: data/demo.db")
 def demo(database: str | None) -> None:
-    """Run a demo of the whole product, without any configuration.
+    """Run a demo without any configuration.
 
     The demo starts a sandbox provider with a year of generated history, syncs its wallets, and
     registers a webhook receiver. Then it transfers NFTs, checks that webhooks reported every
@@ -88,11 +88,10 @@ def notebook(
 ) -> None:
     """Open the notebooks in JupyterLab.
 
-    nftsync copies missing notebooks to DIRECTORY (default: notebooks), and never overwrites one.
+    nftsync copies missing notebooks to DIRECTORY (default: notebooks).
 
-    Without a database, the notebooks use the demo database. nftsync creates it if needed. The
-    demo's provider then runs as well, so that images load and nftsync.sync() works. Ctrl-C stops
-    everything.
+    Without a database, the notebooks use the demo database. nftsync creates it if needed, and runs
+    the demo's provider, so that images load and nftsync.sync() works. Ctrl-C stops everything.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The commands `hide`, `unhide` and `hidden`: spam that a person keeps out of views."""
+"""The commands `hide`, `unhide` and `hidden`."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def unhide(settings: Settings, named: tuple[str, ...]) -> None:
 def hidden(settings: Settings, *, view: View) -> None:
     """List the hidden contracts and tokens.
 
-    `tokens` and `holdings` are the numbers of tokens and holdings that an entry hides.
+    `tokens` and `holdings` count what an entry hides.
 
     \b
     The source is one of:

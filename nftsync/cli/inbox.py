@@ -1,4 +1,4 @@
-"""The commands `inbox` and `routes`: stored webhooks, and the reads that they cause."""
+"""The commands `inbox` and `routes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `lake …`: sync on a cluster, copy, compact, and review removals."""
+"""The commands `lake …`."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def import_(database: Path, url: str, *, buckets: int | None, takeover_after: ti
 @click.argument("database", metavar="DB", type=click.Path(path_type=Path))
 @click.option("--run", "run_id", type=int, metavar="N", help="Run to export. Default: the last run")
 def export(url: str, database: Path, *, run_id: int | None) -> None:
-    """Copy a run of a lake, with its history, into a new database."""
+    """Copy a run, with its history, into a new database."""
     from nftsync.lake.copies import export_lake
 
     run = export_lake(url, database, run_id=run_id)
@@ -292,7 +292,7 @@ def removals() -> None:
 @click.argument("url", metavar="LAKE")
 @view_options("Print all removals held for review as JSON.")
 def list_(url: str, *, view: View) -> None:
-    """List the removals held for review, like `nftsync lake removals LAKE`."""
+    """List the removals held for review."""
     from nftsync.lake.status import find_held
 
     review = find_held(url)

@@ -152,7 +152,6 @@ def _values(frame: pd.DataFrame) -> list[str]:
 
 
 def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return exact numbers as plain text; the values of a column have the same decimal places."""
     amounts = [name for name in frame if name.endswith("amount")]
     texts = {name: frame[name].astype(object).map(str, na_action="ignore") for name in amounts}
     for name in _values(frame):

@@ -1,4 +1,4 @@
-"""The command `outbox`: messages to destinations."""
+"""The command `outbox`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `removals`: list and approve removals held for review."""
+"""The command `removals`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,6 @@ def print_held(review: Review, view: View, approve: str) -> None:
 
 
 def _summary(review: Review) -> Iterator[str]:
-    """Yield lines with the removals' number, share, reads and time, and the largest parts."""
     rows, counts = review.rows, review.counts
     reads = len({(x["wallet_id"] or x["token_id"], x["run_id"], x["webhook_id"]) for x in rows})
     origin = f"Seen by {counted(reads, 'read')} since {utc_times(str(counts.since))}."

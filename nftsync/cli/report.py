@@ -1,4 +1,4 @@
-"""The command `report`: a period of the holdings as one HTML page."""
+"""The command `report`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def report(settings: Settings, file: Path, **parameters: Any) -> None:
 
     The page reports on a period: the main figures and their changes, a statement, the largest
     collections, growth, the holdings with pictures, transfers, concentration, data quality and
-    sources. nftsync writes or replaces FILE once the page is complete. Only its owner can read the
-    file.
+    sources. nftsync replaces FILE once the page is complete. Only its owner can read it.
 
     For October, use --from 2026-09-30 --to 2026-10-31.
 

@@ -1,4 +1,4 @@
-"""The commands `status` (freshness), `check` (setup) and `verify` (mirror against provider)."""
+"""The commands `status`, `check` and `verify`."""
 
 from __future__ import annotations
 
@@ -281,7 +281,6 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
 
 
 def _check_watch(settings: Settings) -> Iterator[Check]:
-    """Check the rules and destinations, without sending anything."""
     from nftsync.alerts import WatchRule
     from nftsync.errors import NftsyncError
     from nftsync.reports.status import Check

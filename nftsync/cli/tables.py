@@ -1,4 +1,4 @@
-"""Tables for the terminal: fitted to its width there, complete in pipes and files."""
+"""Tables: fitted to a terminal, complete in pipes and files."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def view_options(
 def print_table(
     pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], *, wide: bool = False
 ) -> None:
-    """Print a table: fitted to a terminal unless `wide`, complete elsewhere."""
+    """Print a table; `wide` prints it complete."""
     for lines in table_lines(pages, columns, None if wide else _terminal_width()):
         click.echo("\n".join(lines))
 
@@ -179,7 +179,6 @@ def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
 
 
 def _window(start: str | None, end: str) -> str:
-    """Return the time between two times: to minutes, or to seconds within a minute."""
     start, end = ((at or "")[:19].replace("T", " ") for at in (start, end))
     if start[:_MINUTES] == end[:_MINUTES]:
         return start if start == end else f"{start}–{end[17:]}"
@@ -292,7 +291,6 @@ class _Layout:
         return bands
 
     def _widen(self, band: Sequence[int], natural: Sequence[int], width: int) -> None:
-        """Give the room that is left to the cut texts of a line."""
         widths = self._widths
         room = width + _GAP - sum(widths[place] + _GAP for place in band)
         texts = [place for place in band if self._kinds[place] in {"text", "message"}]

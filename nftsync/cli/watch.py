@@ -1,4 +1,4 @@
-"""The command `watch`: alerts on changes and states, and forwarded webhooks."""
+"""The command `watch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of amounts: exact, approximate, and summed by group."""
+"""Columns of amounts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GREATEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Exact:
-    """Column of exact integers from 0 up that stores each distinct value once.
+    """Column of distinct exact integers from 0 up.
 
     Attributes:
         codes: for each row, the position of its value.
@@ -53,7 +53,7 @@ class Exact:
         return cls(np.arange(len(values)), np.append(values, [None]))
 
     def total(self) -> int:
-        """Return the sum of the values, without missing ones."""
+        """Return the sum of the known values."""
         rows = np.bincount(self.codes % len(self.values), minlength=len(self.values))
         pairs = zip(rows.tolist(), self.values.tolist(), strict=True)
         return sum(count * value for count, value in pairs if value is not None)
@@ -117,7 +117,7 @@ class Amounts:
         return both[first], both[second]
 
     def __getitem__(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Amounts:
-        """Return the amounts of the rows at some positions, or under a mask."""
+        """Return amounts by position or mask."""
         if rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
         return Amounts(self._column.take(pa.array(rows)), (self.codes[rows], self._distinct))
@@ -159,7 +159,7 @@ class Amounts:
         return np.array(values)[self.codes]
 
     def text(self) -> Any:
-        """Return a frame's column of the amounts as sent."""
+        """Return the amounts as sent."""
         return text(self._column)
 
 

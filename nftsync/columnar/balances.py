@@ -1,4 +1,4 @@
-"""Balances now or at a past time, and the change feed, as columns."""
+"""Balances and the change feed, as columns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def change_log(
     last: int,
     filters: Filters = Filters(),  # noqa: B008 - it cannot change
 ) -> list[pa.Array]:
-    """Read columns of the change feed from the change numbers `first` to `last`, in order."""
+    """Read columns of the change feed, from change `first` to `last`."""
     condition, parameters = filters.where(key="no")
     return source.columns(
         f"SELECT {', '.join(names)} FROM balance_change_rows"
@@ -126,7 +126,6 @@ def _two_times(both: pa.Array) -> tuple[Times, Times]:
 
 
 def _balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumns:
-    """Replay the change feed up to and including a time."""
     wallet, token, amount, observed = change_log(
         source,
         ("wallet_no", "token_no", "new_amount", "observed_at"),

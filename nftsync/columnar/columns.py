@@ -1,4 +1,4 @@
-"""Conversion of Arrow columns to a frame's columns, and of a frame to rows."""
+"""Conversion of Arrow columns to frames, and of frames to rows."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def flags(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def text(column: pa.Array) -> Any:
-    """Return a frame's column of text; NaN is missing."""
+    """Return a column of text; NaN is missing."""
     return pd.arrays.ArrowStringArray(pa.chunked_array([column]), dtype=_STR)
 
 
 def integers(column: pa.Array) -> Any:
-    """Return a frame's column of integers that may be missing."""
+    """Return a column of nullable integers."""
     # Arrow's own buffers are read-only.
     missing = column.is_null().to_numpy(zero_copy_only=False).copy()
     return pd.arrays.IntegerArray(column.fill_null(0).to_numpy().copy(), missing)
 
 
 def moments(column: pa.Array) -> Times:
-    """Return a column of stored times as datetimes."""
+    """Return stored times as datetimes."""
     try:
         values = column.cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid as error:
@@ -68,7 +68,7 @@ def moments(column: pa.Array) -> Times:
 
 
 def times(values: Times) -> Any:
-    """Return a frame's column of datetimes in UTC."""
+    """Return datetimes in UTC."""
     return pd.DatetimeIndex(values).tz_localize("UTC").array
 
 
@@ -149,7 +149,7 @@ def first_rows(group: Numbers) -> Numbers:
 
 
 def run_starts(*columns: npt.NDArray[Any]) -> Numbers:
-    """Return the rows that differ from the previous row in any column."""
+    """Return the rows that differ from the previous row."""
     differs = np.ones(len(columns[0]), dtype=bool)
     differs[1:] = False
     for column in columns:
@@ -173,7 +173,7 @@ class Readable(pd.DataFrame):  # type: ignore[misc]
         return pd.DataFrame
 
     def _repr_html_(self) -> str:
-        """Return HTML for Jupyter with uncut, left-aligned text."""
+        """Return HTML with uncut, left-aligned text."""
         with pd.option_context("display.max_colwidth", None):
             page: str = self.to_html(na_rep="", justify="left", border=0)
         # Texts are escaped, so this matches tags only.
@@ -189,7 +189,7 @@ class Readable(pd.DataFrame):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Rows:
-    """Columns of equal length, as the fields of a dataclass."""
+    """Fields of equal length."""
 
     def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> Self:
         """Return some rows, by mask or position."""
@@ -217,7 +217,7 @@ def rows_of(
 
 
 def records_of(frame: pd.DataFrame, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return all rows of a frame, as dictionaries of `rows_of`'s values."""
+    """Return dictionaries of `rows_of`'s values."""
     chunks = rows_of(frame, columns)
     return [dict(zip(columns, row, strict=True)) for rows in chunks for row in rows]
 

@@ -1,4 +1,4 @@
-"""Arguments of frames: times, periods, wallets and contracts, resolved in the database."""
+"""Arguments of frames, resolved in the database."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def filters_of(
     until: Moment | None = None,
     **names: Any,
 ) -> Filters:
-    """Resolve the filters of `nftsync.frames` in a database."""
+    """Resolve filters in a database."""
     return find_filters(
         source.cursor,
         **names,

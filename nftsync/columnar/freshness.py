@@ -1,4 +1,4 @@
-"""Freshness of a database: its last runs, the reads of its wallets, its pending webhooks."""
+"""Freshness of a database."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _Line: TypeAlias = tuple[str, int | None, str | None, str]
 
 
 def freshness_frame(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFrame:
-    """Return the frame of `freshness` with the groups of `wallet_groups`."""
+    """Return the frame of `freshness`."""
     lines = (*_runs(source), *(group.line() for group in wallets), *_webhooks(source))
     names, count, since, detail = zip(*lines, strict=True)
     at = moments(pa.array(since, TEXT))

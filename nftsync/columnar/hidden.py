@@ -1,4 +1,4 @@
-"""Rows of hidden tokens: which ones to leave out of a frame, and the note on their number."""
+"""Rows of hidden tokens, and the note on their number."""
 
 from __future__ import annotations
 

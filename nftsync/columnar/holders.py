@@ -1,4 +1,4 @@
-"""Concentration of holders and overlap of collections, computed for frames and lakes."""
+"""Concentration and overlap, for frames and lakes."""
 
 from __future__ import annotations
 
@@ -156,7 +156,6 @@ class Overlap:
     Attributes:
         contracts: addresses in one spelling, ascending.
         rows: the first row of each contract.
-        wallets: the number of holders of each contract.
         first: the position of each pair's lesser contract; pairs are in order.
         second: the position of the greater one.
         both: the number of common holders.

@@ -1,4 +1,4 @@
-"""Holdings now or at a past time, and the explanation for an empty frame."""
+"""Holdings, and the reason for an empty frame."""
 
 from __future__ import annotations
 

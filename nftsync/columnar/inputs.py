@@ -1,4 +1,4 @@
-"""Arguments of analyses: a frame or a database, turned into typed columns."""
+"""Arguments of analyses as typed columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Movements of NFTs, inferred from the change feed, as columns."""
+"""Movements of NFTs, as columns."""
 
 from __future__ import annotations
 

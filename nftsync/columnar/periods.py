@@ -1,4 +1,4 @@
-"""Periods in UTC: fixed lengths, and calendar weeks, months, quarters and years."""
+"""Periods in UTC."""
 
 from __future__ import annotations
 

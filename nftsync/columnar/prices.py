@@ -1,4 +1,4 @@
-"""Prices from a file or a frame, checked row by row."""
+"""Prices from a file or a frame."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ def read_prices(prices: Prices) -> pd.DataFrame:
 
 
 def _frame_rows(frame: pd.DataFrame, names: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the filled cells of each row, texts stripped."""
     cells = frame.astype(object).where(frame.notna(), None)
     for number, row in enumerate(cells.itertuples(index=False, name=None)):
         stripped = [cell.strip() or None if isinstance(cell, str) else cell for cell in row]

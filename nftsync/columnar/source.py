@@ -1,4 +1,4 @@
-"""Reads of a database at one moment, as Arrow columns; takes a path or an open connection."""
+"""Reads of a database at one moment, as Arrow columns."""
 
 from __future__ import annotations
 

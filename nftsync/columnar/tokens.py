@@ -1,4 +1,4 @@
-"""Tokens now or at a past time, their contracts, and the names of wallets, as columns."""
+"""Tokens, contracts, and the names of wallets, as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's steps: sync a year of history, serve webhooks, transfer NFTs, sum up."""
+"""The demo's steps."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def run_demo(
     Args:
         database: must not exist.
         report: receives progress as lines of text.
-        progress: show progress bars; None: on a terminal and in a notebook.
+        progress: as in `nftsync.sync`.
 
     Raises:
         NftsyncError: the database cannot be written, or a server cannot start.
@@ -180,7 +180,6 @@ def _receiving_webhooks(database: Path, client: ClientConfig, consumer: str) -> 
 
 
 def _first_alert(provider: SandboxServer) -> str:
-    """Wait for the first message at the sandbox's consumer; return its text."""
     began = time.monotonic()
     while not (messages := provider.consumers.records("demo")):
         if time.monotonic() - began > _TIMEOUT:

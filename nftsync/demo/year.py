@@ -105,7 +105,6 @@ def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None
 
 
 def _tide(page: int) -> str:
-    """Return a trait of a page; storm tides are rare."""
     return "Storm" if page % 29 == 0 else "Spring" if page % 4 == 0 else "Neap"
 
 
@@ -171,7 +170,6 @@ class Market:
         self._move(self._seller(house + studio), buyer)
 
     def _trade(self) -> None:
-        """Sell from customer to customer; new customers buy most."""
         customers = self.wallets[len(_LABELS) :]
         buyer = self._random.choice(customers + customers[-5:] * 2)
         self._move(self._seller([wallet for wallet in customers if wallet != buyer]), buyer)

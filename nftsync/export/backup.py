@@ -1,4 +1,4 @@
-"""Copies of a live database: snapshots and dated backups."""
+"""Snapshots and dated backups."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ def write_snapshot(
 
     Raises:
         InputError: `file` exists.
-        StoreError: see the package.
     """
     file = Path(os.path.abspath(file))  # noqa: PTH100 - does not follow a link at this path
     with opened_as_is(database) as source, whole_file(file) as partial, explained(file):
@@ -93,7 +92,7 @@ def write_backup(database: Path, directory: Path, *, keep: int) -> Backup:
     Other files stay, also backups of other databases. If the copy fails, nothing is pruned.
 
     Args:
-        database: the source; other programs may write to it.
+        database: the source.
         directory: created for its owner if missing.
         keep: number of copies of this database to keep, including the new one.
 

@@ -1,4 +1,4 @@
-"""`frames.save` and `frames.load`: one frame as a Parquet, CSV or Excel file."""
+"""Frames as Parquet, CSV or Excel files."""
 
 from __future__ import annotations
 
@@ -169,7 +169,6 @@ _UNREADABLE = (pa.ArrowException, ArithmeticError, AttributeError, KeyError, Typ
 
 
 def _write_parquet(frame: pd.DataFrame, file: BinaryIO) -> None:
-    """Write a table with Arrow's metadata for pandas, and nftsync's for other types."""
     for names in (frame.columns.tolist(), [name for name in frame.index.names if name is not None]):
         for name in names:
             if not isinstance(name, str) or names.count(name) > 1:
@@ -210,7 +209,6 @@ def _are_integers(name: str, column: pd.Series[Any]) -> bool:
 
 
 def _categories_metadata(column: pd.Series[Any]) -> dict[bytes, bytes]:
-    """Return the metadata of text categories; other categories become plain values."""
     categories = column.cat.categories
     if categories.inferred_type not in {"string", "empty"}:
         return {}

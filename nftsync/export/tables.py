@@ -1,4 +1,4 @@
-"""Exports of the public tables and views: one file each, or one workbook."""
+"""Exports of the public tables and views."""
 
 from __future__ import annotations
 
@@ -82,7 +82,6 @@ def write_export(
     Raises:
         InputError: `directory` is not empty, `as_of` is in the future, or a table exceeds an Excel
             sheet.
-        StoreError: see the package.
     """
     with reading(database) as connection, whole_directory(directory.resolve()) as partial:
         if as_of is not None:
@@ -186,7 +185,6 @@ def _write_workbook(
     chunks_of: Callable[[str], Iterator[Rows]],
     manifest: Manifest,
 ) -> None:
-    """Write a sheet per table after a sheet that explains the columns."""
     create_private(path)
     with path.open("wb") as file, workbook(file, path.parent) as book:
         about = book.add("about")

@@ -1,4 +1,4 @@
-"""Excel workbooks: tables as sheets, with safe text and exact digits."""
+"""Excel workbooks, with safe text and exact digits."""
 
 from __future__ import annotations
 
@@ -135,7 +135,6 @@ class Book:
         return Sheet(name, row - top, self._cut)
 
     def _put(self, sheet: Worksheet, row: int, column: int, kind: CellKind, value: Any) -> None:
-        """Write a cell; values that Excel would change become text."""
         if kind == "integer" and abs(value) < 10**MOST_DIGITS:
             sheet.write_number(row, column, value, self._integer)
         elif kind == "real" and math.isfinite(value):
@@ -156,7 +155,6 @@ class Book:
             sheet.write_string(row, column, self._fitted(str(value)), shown)
 
     def _fitted(self, text: str) -> str:
-        """Return text that fits a cell, cut with a note if necessary."""
         if len(text) <= _MOST_CHARACTERS and text.isascii():
             return text
         units = text.encode("utf-16-le")  # raises an error for a lone surrogate

@@ -1,4 +1,4 @@
-"""A short form of any frame for display: eight columns, names first, short ids and times."""
+"""Short forms of frames for display."""
 
 from __future__ import annotations
 
@@ -46,22 +46,18 @@ def brief(
 ) -> pd.DataFrame:
     """Return a short form of a frame for display, with one line per row and at most eight columns.
 
-    Of more columns, it keeps the ones of `nftsync holdings`, and then the first others.
+    It prefers the columns of `nftsync holdings`, then the first others.
 
-    Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more if two would
-    look the same. Times are in UTC, to the second. Text is one line of at most `width` characters,
-    without control characters. Missing and blank values are `–`, but an id replaces a missing name
-    of a wallet, collection or token. Labels, collections and names come first. Columns without any
-    value, and columns that repeat another (`amount_text`, if every `amount` is known), are left
-    out.
+    Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more to stay
+    distinct. Times are in UTC, to the second. Text is one line without control characters. Missing
+    and blank values are `–`, but an id replaces a missing name of a wallet, collection or token.
+    Labels, collections and names come first. Columns without any value, and columns that repeat
+    another (`amount_text`, if every `amount` is known), are left out.
 
     Args:
-        frame: any DataFrame; it does not change.
+        frame: any DataFrame.
         width: the maximum length of a text, from 8 to 1,000 characters.
         all: keep all columns.
-
-    Returns:
-        A frame with the same rows, for display only.
 
     Raises:
         InputError: `frame` is not a DataFrame, or `width` is out of range.
@@ -235,7 +231,6 @@ def _preferred(order: Sequence[int], names: Sequence[Hashable]) -> list[int]:
 def _repeats(
     column: _Column, name: Hashable, place_of: dict[Hashable, int], columns: Sequence[_Column]
 ) -> bool:
-    """Return whether a column only repeats another column."""
     if not isinstance(name, str) or not len(column):
         return False
     amount = _SAME_AMOUNT.fullmatch(name)

@@ -1,4 +1,4 @@
-"""Differences between the states at two times, from the changes between them."""
+"""Differences between the states at two times."""
 
 from __future__ import annotations
 

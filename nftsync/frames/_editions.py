@@ -1,4 +1,4 @@
-"""Editions of numbered NFTs held, by series (tokens that differ only in their edition number)."""
+"""Editions of numbered NFTs held, by series."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def editions(
     Returns:
         A row per contract and series, by name, missing names last:
 
-        - `contract_address`, `contract`, `collection`: the contract
+        - `contract_address`, `contract`, `collection`
         - `series`: the common name
         - `numbered`: whether the tokens have edition numbers; 0 is a number
         - `total`: the total of editions as the provider sent it, even if implausible
         - `held`: distinct numbers held; in a series without numbers, the sum of the known amounts
         - `share`: `held` over `total`; NaN if the total is missing or below 1, or if all amounts
           needed are unknown
-        - `lowest`, `highest`: the lowest and highest number held
+        - `lowest`, `highest`: of the numbers held
         - `gaps`: numbers between these two that are not held; missing above 2**63 - 1
         - `gap_ranges`: those numbers, such as `3-5, 9`; cut off with `…` before 200 characters
         - `beyond_total`: held numbers outside 0 to total - 1, or outside 1 to total, whichever are

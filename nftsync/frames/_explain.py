@@ -1,4 +1,4 @@
-"""Descriptions of the columns of each frame, from the catalog of public columns."""
+"""Descriptions of the columns of frames."""
 
 from __future__ import annotations
 
@@ -307,8 +307,7 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
     """Return the type, unit, meaning and source of each column of a frame.
 
     Args:
-        name: a function of `nftsync.frames`, or its name, such as `"holdings"`. None: list all
-            frames.
+        name: a function of `nftsync.frames`, or its name, such as `"holdings"`. None: all frames.
 
     Returns:
         A row per column, in the frame's order: `column`, `type` (in pandas), `unit`, `meaning`
@@ -318,7 +317,7 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
         row per frame: `name` and `columns` (their number).
 
     Raises:
-        InputError: `name` is not the name of a frame; the message lists similar names.
+        InputError: no frame has this name; the message lists similar names.
     """
     if name is None:
         counts = [len(_notes(frame)) for frame in _FRAMES]

@@ -77,7 +77,7 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
     them.
 
     Args:
-        db: the database (see `nftsync.frames`).
+        db: see `nftsync.frames`.
         text: the search text, without operators.
         limit: the maximum number of rows.
 
@@ -213,7 +213,6 @@ def _counts(
 
 
 def _similar_names(source: Source, phrase: str) -> list[str]:
-    """Return up to three names similar to the search text."""
     names = [row[0] for row in source.rows("SELECT label FROM wallets WHERE label IS NOT NULL")]
     rows = source.rows("SELECT name FROM contracts WHERE name IS NOT NULL")
     names += [row[0] for row in rows]

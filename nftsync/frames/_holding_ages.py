@@ -39,14 +39,14 @@ def holding_ages(
     hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return the age of each holding: a row per wallet and token that it holds.
+    """Return the age of each holding.
 
     Shared parameters: see `nftsync.frames`. The age counts from the start of the current period of
     amounts above zero. If a wallet sells a token and receives it again, the age starts again; other
     changes of the amount do not matter.
 
     Returns:
-        A row per holding:
+        A row per wallet and token that it holds:
 
         - `wallet_id`, `wallet_label`, `token_id` to `name`, `amount`
         - `held_since`: when the change that began the period was stored
@@ -83,7 +83,6 @@ def holding_ages(
 
 
 def _censored(source: Source, balances: BalanceColumns, at: str | None) -> npt.NDArray[np.bool_]:
-    """Return whether each holding began with its wallet's first read, as of `at`."""
     wallet, token, old, new = source.columns(
         "SELECT wallet_no, token_no, old_amount, new_amount FROM balance_change_rows"
         " WHERE NOT baseline AND change_id <= ?",

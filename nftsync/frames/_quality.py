@@ -168,12 +168,12 @@ def quality(
     """Return missing and broken metadata: a row per token and field, in the order of tokens.
 
     Args:
-        db: the database (see `nftsync.frames`).
+        db: see `nftsync.frames`.
         required: the fields that every token should have.
         base_url: the provider's address; images on it are valid, even with `http:`.
         held_only: only tokens that a wallet holds.
-        contract: only tokens of this contract.
-        hidden: include hidden tokens.
+        contract: see `nftsync.frames`.
+        hidden: see `nftsync.frames`.
 
     Returns:
         - `token_id` to `name`

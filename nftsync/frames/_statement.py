@@ -1,4 +1,4 @@
-"""Statements: opening balance, movements and closing balance of each group over a period."""
+"""Statements of groups over a period."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def statement(
 
     In each row, `opening + initial + received − sent = closing`, in NFTs and in amounts. The rows
     add up to the last row, the total. `opening` and `closing` are the holdings of
-    `holdings(as_of=start)` and `holdings(as_of=end)`, so the closing balance of a period is the
-    opening balance of the next one.
+    `holdings(as_of=start)` and `holdings(as_of=end)`, so a closing balance is the next period's
+    opening balance.
 
     The row `hidden` before the total has the hidden tokens; with `hidden=True`, they count in their
     groups.

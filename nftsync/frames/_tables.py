@@ -1,4 +1,4 @@
-"""The contents of the database as frames: holdings, tokens, changes, wallets, runs and more."""
+"""The contents of the database as frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traits of tokens, from the attributes in their metadata."""
+"""Traits of tokens."""
 
 from __future__ import annotations
 
@@ -86,11 +86,10 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
     """Return the traits of tokens: a row per token and trait.
 
     Shared parameters: see `nftsync.frames`. Traits come from `attributes`, `traits` or `properties`
-    in a token's metadata, in the forms of ERC-721, ERC-1155, TZIP-21 and Metaplex, also as text
-    with JSON: a list of objects with `trait_type` (or `name`) and `value`, or an object that maps
-    types to values.
-    Each trait counts once per token; hidden tokens count nowhere. To find the rarest traits, sort
-    by `share`.
+    in a token's metadata, in the forms of ERC-721, ERC-1155, TZIP-21 and Metaplex, also as JSON
+    text: a list of objects with `trait_type` (or `name`) and `value`, or an object that maps types
+    to values. Each trait counts once per token; hidden tokens count nowhere. To find the rarest
+    traits, sort by `share`.
 
     Returns:
         A row per token and trait, in the order of contract, token and metadata:

@@ -1,4 +1,4 @@
-"""Transfers between wallets, inferred from the change feed with `nftsync.movements`."""
+"""Transfers between wallets, inferred from the change feed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def transfers(
     hidden: bool = False,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return the movements of NFTs, one row each, with the wallets on both sides.
+    """Return the movements of NFTs, with the wallets on both sides.
 
     Shared parameters: see `nftsync.frames`. `start` and `end`, or `since` and `until` as in
     `changes`, bound `observed_at`. `wallet`, `group` and `exclude` match either side. `contract`
@@ -99,7 +99,6 @@ def transfers(
 
 
 def _one_of(**names: Moment | None) -> Moment | None:
-    """Return the value that was given under one of two names."""
     values = [value for value in names.values() if value is not None]
     if len(values) > 1:
         raise InputError(f"{' and '.join(names)} are aliases; give only one")

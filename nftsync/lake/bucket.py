@@ -1,4 +1,4 @@
-"""A bucket's mirror in a run: rows are loaded when reads need them, and changed tables are written.
+"""A bucket's mirror in a run.
 
 At first, the mirror has the wallets, their current states and the removals held for review. Reads
 that find a wallet unchanged need no more. Before other reads are applied, the mirror gets the
@@ -41,10 +41,7 @@ _TIMES = {"held_since", "first_seen_at", "updated_at", "observed_at"}
 class Bucket:
     """Rows of a bucket in a mirror, and the data files that a run writes from it.
 
-    Attributes:
-        spec: the run's instructions.
-        number: the bucket's number.
-        owners: wallets with all balances in the mirror.
+    `owners` are wallets with all balances in the mirror.
     """
 
     def __init__(self, spec: RunSpec, number: int, owners: Iterable[str] = ()) -> None:
@@ -177,9 +174,6 @@ class LoadingGuard(RemovalGuard):
 
     The rows are loaded once all other reads are done. Then only reads with removals wait, for
     the driver.
-
-    Attributes:
-        tally: the results of the applied reads.
     """
 
     def __init__(self, limits: RemovalLimits | None, bucket: Bucket, mirror: Mirror) -> None:

@@ -1,4 +1,4 @@
-"""Dask cluster that syncs a lake, with a rate limit that all its workers share.
+"""Dask cluster that syncs a lake.
 
 The driver divides the rate limit among the workers. If the provider asks one worker to wait, the
 driver pauses all of them.
@@ -122,7 +122,7 @@ def _stop_if(interrupted: threading.Event) -> None:
 
 
 def within(seconds: float, call: Callable[[], _T], check: Callable[[], object]) -> _T:
-    """Return the result of a Dask call, which without this might wait forever and ignore signals.
+    """Return the result of a Dask call, without ignoring signals or waiting forever.
 
     `check` is called every 0.3 s; its error ends the wait.
 
@@ -219,8 +219,6 @@ def dask_setup(_worker: Worker) -> None:
 
 
 class _Limiter(RateLimiter):
-    """Rate limiter of a worker that shares its pauses with other workers."""
-
     def __init__(self, worker: Worker, topic: str) -> None:
         super().__init__()
         self._worker, self._topic = worker, topic
@@ -234,11 +232,7 @@ class _Limiter(RateLimiter):
 class SharedRateLimit(WorkerPlugin):
     """Worker plugin with the rate limit and credentials of one driver's reads.
 
-    Attributes:
-        name: the driver's name.
-        lake: the driver's lake.
-        stopped: set when reads must stop.
-        rule: this worker's give-up rule.
+    `stopped` is set when reads must stop; `rule` is this worker's give-up rule.
     """
 
     def __init__(

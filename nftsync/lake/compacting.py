@@ -1,4 +1,4 @@
-"""Compaction of a lake into few files, and deletion of files that no kept run needs.
+"""Compaction of a lake.
 
 Compaction can stop at any point. It first writes new table versions beside the pinned ones. One
 change of the ledger then pins the new versions and expires old runs. Only then are files deleted.
@@ -27,12 +27,7 @@ from nftsync.times import now, shifted
 class Compacted(msgspec.Struct, kw_only=True):
     """Result of a compaction.
 
-    Attributes:
-        lake: its folder or address.
-        files_before, files_after: numbers of data files.
-        bytes_freed: the difference in size.
-        runs_kept: runs that can still be read.
-        runs_let_go: expired runs.
+    `files_…` count data files, `runs_kept` readable runs, and `runs_let_go` expired runs.
     """
 
     lake: str
@@ -104,7 +99,6 @@ class _Compacting(NamedTuple):
         )
 
     def _files(self, runs: list[LakeRun]) -> dict[str, int]:
-        """Return the files of pinned and newest versions, with their sizes."""
         files: dict[str, int] = {}
         for name in TABLES:
             for version in {(run.versions or {}).get(name) for run in runs} | {None}:

@@ -1,4 +1,4 @@
-"""Copies of a database in a lake, and of a lake in a database, with all history."""
+"""Copies of databases in lakes, and the reverse, with all history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Driver of a run: distributes the steps to workers, and commits and pins the results.
+"""Driver of a run.
 
 Nothing that a step writes is visible before the run is pinned. So a run can stop at any point;
 another driver resumes it, or starts a new run from the last pinned versions.
@@ -58,7 +58,7 @@ _FEWEST_PARTS = 4
 
 
 class _Interrupted(Exception):
-    """Interrupt by Ctrl-C or SIGTERM."""
+    """Interrupt by a signal."""
 
 
 # What workers do ----------------------------------------------------------------------------------
@@ -67,7 +67,6 @@ class _Interrupted(Exception):
 def _run_task(
     function: Callable[[RunSpec, int, _A], _T], spec: RunSpec, bucket: int, argument: _A
 ) -> _T:
-    """Run a task on a worker, with store errors explained."""
     with explained(spec.url):
         return function(spec, bucket, argument)
 
@@ -206,7 +205,6 @@ class Driver:
         return self._pin(versions, reports, published.values(), merged.values())
 
     def _settled(self, spec: RunSpec, reports: dict[int, SyncReport]) -> RunSpec:
-        """Return the spec for publishing: with decision, time, and each bucket's numbers."""
         run = self._run
         decision = self._decide(spec, reports)
         run.applied_at = max(now(), run.not_before)
@@ -253,7 +251,6 @@ class Driver:
     def _commit_all(
         self, spec: RunSpec, files: Iterable[DataFile], contracts: set[str]
     ) -> Versions:
-        """Commit data files to their tables; return the versions to pin."""
         by_table: dict[str, dict[tuple[int, str], DataFile]] = {}
         for file in files:
             # A later file of a bucket replaces an earlier one, except in a log.
@@ -276,7 +273,6 @@ class Driver:
         return versions
 
     def _committed(self, name: str, start: int, files: list[DataFile]) -> int:
-        """Commit data files to a table."""
         self._check()
         replace = not TABLES[name].log
         commit = partial(self._lake.commit, name, start, files, replace=replace)
@@ -379,7 +375,6 @@ class Driver:
         return result
 
     def _taken_over(self, reports: Collection[SyncReport]) -> Resumed:
-        """Summarize the reads of earlier drivers of this run."""
         before = [x for x in reports if x.wallets and x.driver != self._run.driver]
         wallets = sum(report.wallets - len(report.failures) for report in before)
         if not before:

@@ -1,4 +1,4 @@
-"""Lakes in local folders: private files, synced to disk, and repaired after a power cut.
+"""Lakes in local folders.
 
 Delta does not sync its files, so a power cut may damage log entries or data files. nftsync syncs
 versions before the ledger pins them, and ledger entries before they are used. So a power cut

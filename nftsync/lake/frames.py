@@ -1,7 +1,7 @@
 """Tables of a lake as Dask DataFrames; each partition is one bucket of the lake.
 
-Partitions have the columns of `nftsync.frames`, and amounts are always Python integers. Creating a
-frame pins its versions; later runs do not change it.
+Partitions have the columns, and functions the parameters, of `nftsync.frames`. Amounts are always
+Python integers. Creating a frame pins its versions; later runs do not change it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,8 @@ _HOLDINGS_AS_OF = (*_CHANGES, "present_states", "past_states")
 class Pinned:
     """Versions that a frame reads.
 
-    Attributes:
-        url: the lake.
-        run: the run that pinned them.
-        versions: the version of each table.
-        moment: the requested time in stored form; None: all times, or now.
-        problem: damage of the ledger, or None.
+    `moment` is the requested time in stored form (None: all times, or now), and `problem` damage of
+    the ledger.
     """
 
     url: str
@@ -103,7 +99,7 @@ def pinned(lake: LakeAddress, run: int | None = None) -> Pinned:
 
 
 def versions(lake: LakeAddress, run: int | None = None) -> Versions:
-    """Return the version of each table that a run pinned, for other readers of the tables."""
+    """Return the table versions that a run pinned."""
     return dict(pinned(lake, run).versions)
 
 
@@ -112,25 +108,18 @@ def holdings(
 ) -> dd.DataFrame:
     """Return wallets' holdings: a row per listed wallet and token, including zero amounts.
 
-    Partitions have the columns of `frames.holdings`, and each wallet is in one partition. Selected
-    columns are read without the others. `as_of` works as in `frames.holdings`.
+    Each wallet is in one partition. Selected columns are read without the others.
     """
     return _frame(_holdings_of, _at(pinned(lake, run), as_of, "end"))
 
 
 def tokens(lake: LakeAddress, as_of: Moment | None = None, run: int | None = None) -> dd.DataFrame:
-    """Return all tokens ever seen, once each.
-
-    Partitions have the columns of `frames.tokens`. `as_of` works as in `frames.tokens`.
-    """
+    """Return all tokens ever seen, once each."""
     return _frame(_tokens_of, _at(pinned(lake, run), as_of, "end"))
 
 
 def changes(lake: LakeAddress, run: int | None = None, since: Moment | None = None) -> dd.DataFrame:
-    """Return the change feed; each partition is sorted by time.
-
-    Partitions have the columns of `frames.changes`. `since` works as in `frames.changes`.
-    """
+    """Return the change feed; each partition is sorted by time."""
     return _frame(_changes_of, _at(pinned(lake, run), since, "start"))
 
 

@@ -1,4 +1,4 @@
-"""Ledger of a lake: its runs, the active run and its driver, and the versions that runs pinned.
+"""Ledger of a lake: its runs, their drivers, and the versions that they pinned.
 
 The ledger is a small Delta table, and every change rewrites it. Delta refuses one of two
 simultaneous changes; its driver repeats it on the new rows.
@@ -125,10 +125,10 @@ class Ledger:
         resume: bool = False,
         interrupted: threading.Event | None = None,
     ) -> LakeRun:
-        """Start a run; with `resume`, resume the newest one if it was interrupted.
+        """Start or resume a run.
 
         Args:
-            plan: the digest of the request.
+            plan: a digest.
             buckets: number for a new lake; None: the default, or an existing lake's number.
             timeout: the takeover timeout in seconds.
             kind: `sync`, `approval` or `compact`.
@@ -239,7 +239,6 @@ class Ledger:
         run.status = "ok"
 
     def _can_resume(self, last: LakeRun, plan: str, provider: str) -> bool:
-        """Tell whether the newest run was interrupted and has the same plan."""
         if last.kind != "sync" or last.status not in {"running", "interrupted"}:
             return False
         if last.provider != provider:

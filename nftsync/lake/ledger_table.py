@@ -32,19 +32,16 @@ class LakeRun(msgspec.Struct, kw_only=True):
     """Row of the ledger: a run, with the columns of `sync_runs`.
 
     Attributes:
-        driver: the random name of its driver.
-        folder: the folder of its staged files.
+        driver: its random name.
         beat: the number of heartbeats.
         plan: the SHA-256 of the request; empty: all tracked wallets.
         provider: the provider's normalized address; empty: unknown.
-        start: the version of each table that the run starts from.
-        attempt: the number of drivers that have taken it over.
+        start: the version of each table at the start.
+        attempt: the number of takeovers.
         applied_at: the time of all its changes.
         not_before: the time of the previous run's changes.
         approved_at: when earlier removals were approved; empty: never.
-        greatest_sequence, greatest_change, greatest_state, greatest_token_change: the greatest
-            numbers assigned so far.
-        versions: the version of each table that it pinned; None: not finished, or expired.
+        versions: pinned, by table; None: not finished, or expired.
     """
 
     run_id: int
@@ -107,8 +104,7 @@ class _DamagedError(StoreError):
 class LedgerTable:
     """The ledger's Delta table.
 
-    Attributes:
-        problem: damage that the last read skipped, or None.
+    `problem` is damage that the last read skipped.
     """
 
     def __init__(self, lake: Lake) -> None:

@@ -162,7 +162,6 @@ def _slim(part: pd.DataFrame, number: pd.DataFrame, left_out: list[str], by: str
 
 
 def _measured(slim: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Measure groups whose rows are all in this partition."""
     slim = slim.sort_values(_PLACE, ignore_index=True)
     codes, distinct = coded(text_column(slim, "amount"))
     values = np.array([*map(int, distinct.to_pylist()), None], dtype=object)
@@ -241,7 +240,6 @@ def _shared_of(merged: pd.DataFrame) -> Overlap:
 
 
 def _contracts(part: pd.DataFrame, first: int) -> pd.DataFrame:
-    """Count a partition's tokens by contract, with their first and last times."""
     group, addresses = contract_groups(text_column(part, "contract_address"))
     addresses = addresses.take(pa.array(np.unique(group)))  # the last address may have no row
     times = part.groupby(group)[["first_seen_at", "updated_at"]]

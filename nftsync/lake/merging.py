@@ -1,4 +1,4 @@
-"""Last steps of a run: merge tokens, correct copies of them in other buckets, name contracts.
+"""Last steps of a run: merge tokens, correct copies, name contracts.
 
 A token has one row in `tokens`, in the bucket of its id. The newest read of any bucket sets its
 content. If another bucket has other content, that bucket's copy is corrected, and its wallets that
@@ -69,9 +69,7 @@ _Row: TypeAlias = tuple[Any, ...]
 class Shown(msgspec.Struct):
     """Tokens that buckets showed to one part of the merge.
 
-    Attributes:
-        first_change: the first number of the part's token changes.
-        parts: the staged rows of each bucket.
+    `first_change` numbers the part's token changes; `parts` are the staged rows by bucket.
     """
 
     first_change: int
@@ -82,9 +80,6 @@ class MergeReport(msgspec.Struct, kw_only=True):
     """Result of merging a part of the tokens.
 
     Attributes:
-        files: the data files.
-        added: the number of new tokens.
-        changed: the number of changed tokens.
         shown_by: bucket and sequence number of the reads that first showed the changes.
         contracts: the addresses of contracts that new and changed tokens may rename.
         corrections: the staged file with corrections of buckets; empty: none.
@@ -142,7 +137,6 @@ def merge_tokens(spec: RunSpec, part: int, shown: Shown) -> MergeReport:
 
 
 def _rows_shown(spec: RunSpec, shown: Shown) -> pa.Table:
-    """Return the shown rows of all buckets, each with its bucket."""
     tables = []
     for bucket, part in shown.parts.items():
         table = pa.ipc.open_stream(spec.staged.read_part(part)).read_all()
@@ -152,7 +146,6 @@ def _rows_shown(spec: RunSpec, shown: Shown) -> pa.Table:
 
 
 def _stored(spec: RunSpec, buckets: Collection[int]) -> Iterator[pa.RecordBatch]:
-    """Return the stored tokens of some buckets."""
     return spec.lake.stored("tokens", spec.start, buckets=buckets)
 
 
@@ -177,7 +170,6 @@ def _by_bucket(spec: RunSpec, rows: pa.Table) -> Iterator[tuple[int, list[pa.Rec
 
 
 def _take_in_seen(connection: sqlite3.Connection, rows: pa.Table) -> None:
-    """Load shown tokens into a table `seen`."""
     connection.execute(
         "CREATE TEMP TABLE seen (token_id TEXT, first INTEGER, sequence INTEGER, source INTEGER,"
         " row BLOB)"
@@ -271,7 +263,6 @@ _NAMED = """
 
 
 def _names(connection: sqlite3.Connection, at: str) -> list[str]:
-    """Return the addresses of contracts that new and changed tokens may rename."""
     return [row[0] for row in connection.execute(_NAMED, (at,)) if row[0] is not None]
 
 
@@ -281,9 +272,7 @@ def _names(connection: sqlite3.Connection, at: str) -> list[str]:
 class Corrections(msgspec.Struct):
     """Corrections for a bucket.
 
-    Attributes:
-        staged: the staged files of corrections.
-        written: the data files that this run wrote for the bucket, by table.
+    `written` are the data files that this run wrote for it, by table.
     """
 
     staged: list[str]

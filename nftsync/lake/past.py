@@ -1,4 +1,4 @@
-"""The removal guard's view of a lake: changes of the last 24 hours, stored and in this run."""
+"""The removal guard's view of a lake."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _counted(column: pa.Array) -> Iterator[tuple[str, int]]:
 
 
 class LakeHistory:
-    """A lake's changes of the last 24 hours, and the pending removals of all buckets."""
+    """A lake's changes of the last 24 hours, and all pending removals."""
 
     def __init__(
         self,

@@ -39,12 +39,11 @@ class PublishReport(msgspec.Struct, kw_only=True):
 
     Attributes:
         files: the data files; rows of a table without a file are unchanged.
-        counts: counts of balances.
         changed: the number of successfully read wallets whose balances changed.
         showed: bucket and sequence number of the reads that changed only tokens.
         held_wallets: wallets with removals held for review.
         shown: the tokens that the reads showed, by the part that merges them.
-        rows: the number of these tokens, by part.
+        rows: their number, by part.
     """
 
     files: list[DataFile] = []
@@ -88,7 +87,6 @@ def publish_bucket(spec: RunSpec, bucket: int, file: str) -> PublishReport:
 
 
 def _stage_shown(spec: RunSpec, staged: StagedMirror, report: PublishReport) -> None:
-    """Stage the shown tokens in one file, by the part that merges them."""
     connection, tally = staged.mirror.connection, staged.tally
     sequences = dict(over_keys(connection, _CONFIRMED, tally.complete))
     changed = connection.execute(_CHANGED, (spec.greatest_sequence,))

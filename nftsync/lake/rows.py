@@ -1,4 +1,4 @@
-"""Schemas of a lake's tables, and conversion between their rows and a database's.
+"""Schemas of a lake's tables, and conversion of rows.
 
 A lake identifies wallets and tokens by id, a mirror by its numbers. A lake stores everything that a
 mirror stores, so each bucket can become a mirror again, and the same code processes both.
@@ -173,7 +173,6 @@ def _of_wallets(
     wallet_id: str = "w.wallet_id",
     wallet_no: str = _WALLET_NO,
 ) -> Table:
-    """Describe a table whose rows each belong to a wallet and a token."""
     return Table(
         {"wallet_id": _TEXT, "token_id": _TEXT, **columns},
         f"SELECT {wallet_id} AS wallet_id, t.token_id, {_of('r', columns)} FROM {table} r"

@@ -1,4 +1,4 @@
-"""Entry points of a lake: sync it, approve its removals, list its runs."""
+"""Entry points of a lake."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class ClusterOptions:
         workers: the number of workers to start; None: one for few wallets, or else one per
             processor.
         buckets: the number of buckets of a new lake; None: by the number of wallets.
-        takeover_after: the takeover timeout in seconds.
     """
 
     scheduler: str | None = None
@@ -65,7 +64,7 @@ def sync_lake(
     Args:
         settings: how to read the provider, and which wallets.
         lake: its folder or address.
-        options: the cluster, and the buckets of a new lake.
+        options: see `ClusterOptions`.
         resume: resume the newest run if it was interrupted.
         allow_removals: approve all removals.
         progress: show progress bars.
@@ -118,7 +117,6 @@ def _driving(
     progress: bool | None,
     begin: Callable[..., LakeRun],
 ) -> Iterator[Driver]:
-    """Start a run, and send heartbeats for a block."""
     with (
         explained(lake),
         private_files(),

@@ -26,22 +26,17 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Instructions of a run for its workers.
 
     Attributes:
-        url: the lake.
-        driver: the driver's unique name.
-        folder: the folder of the run's staged files.
         planned: read only the named wallets.
         start: the version of each table that the run starts from.
-        greatest_sequence, greatest_change, greatest_state: the greatest numbers before the run.
-        started_at: when the run started.
+        greatest_…: the greatest numbers before the run.
         not_before: the time of the previous run's changes.
         config: how to read the provider, without secrets.
         concurrency: simultaneous requests per task.
         limits: removal limits; None: all removals are approved.
         decision: the removals to hold for review.
         approved_at: when earlier removals were approved; empty: never.
-        applied_at: the time of all changes.
         first_change, first_state: each bucket's first change and state number.
-        parts: the number of tasks that merge tokens.
+        parts: tasks that merge tokens.
     """
 
     url: str
@@ -84,5 +79,5 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.started_at, shifted(self.not_before, _INSTANT))
 
     def part_of(self, bucket: int) -> int:
-        """Return the task that merges the tokens of a bucket."""
+        """Return a bucket's merging task."""
         return bucket % self.parts

@@ -1,4 +1,4 @@
-"""Setup of a lake: create missing tables, and repair its folder after a power cut."""
+"""Setup and repair of a lake."""
 
 from __future__ import annotations
 

@@ -40,11 +40,7 @@ class StagedPart(NamedTuple):
 
 
 class StagedFiles:
-    """The staged files of one run.
-
-    Attributes:
-        folder: the run's folder.
-    """
+    """The staged files of one run."""
 
     def __init__(self, files: FileSystem, run: str) -> None:
         """Name the folder of a run; nothing is opened."""

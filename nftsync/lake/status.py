@@ -1,4 +1,4 @@
-"""Status of a lake: freshness, size, and removals held for review."""
+"""Status of a lake."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _groups_of(pin: Pinned, bucket: int) -> list[WalletGroup]:
 
 
 class TableSize(msgspec.Struct):
-    """Size of a table at its pinned version: numbers of rows and files, and the files' bytes."""
+    """Size of a table at its pinned version; `bytes` of the files."""
 
     name: str
     version: int
@@ -111,13 +111,7 @@ class TableSize(msgspec.Struct):
 class LakeStatus(msgspec.Struct):
     """Status of a lake.
 
-    Attributes:
-        lake: its folder or address.
-        run: the last finished run.
-        freshness: the rows of `freshness`, without ages.
-        removals_held: counts of the removals held for review.
-        tables: the size of each table.
-        problem: damage of the ledger, or None.
+    `freshness` has no ages, `removals_held` counts, and `problem` is damage of the ledger.
     """
 
     lake: str

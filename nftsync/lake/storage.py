@@ -114,7 +114,6 @@ def _missing_columns(name: str, table: DeltaTable) -> list[Field]:
 
 
 def _files_of(table: DeltaTable) -> list[tuple[Any, ...]]:
-    """Return path, size, number of rows and bucket of a version's files."""
     return list(rows_of(pa.table(table.get_add_actions(flatten=True)), _FILE))
 
 
@@ -140,9 +139,7 @@ class Lake:
 
     Keeps tables open, because opening one takes many requests to an object store.
 
-    Attributes:
-        url: the address from the user.
-        root: the address of the tables.
+    `url` is the user's address, `root` that of the tables.
     """
 
     def __init__(self, url: str) -> None:

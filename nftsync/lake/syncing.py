@@ -61,15 +61,10 @@ class SyncReport(msgspec.Struct, kw_only=True):
 
     Attributes:
         file: the staged mirror; empty: nothing to publish.
-        wallets: the number of wallets to read.
         failures: wallets with failed or incomplete reads.
-        requests: HTTP requests.
-        retries: repeated requests.
         reason: why the run must stop, or None.
-        interrupted: the reads were stopped.
         changes, states: upper bounds on the number of changes and new states.
         entries: an upper bound on the number of tokens to merge.
-        greatest_sequence: the greatest sequence number.
         guard_input: the report to the removal guard.
         driver: the driver whose worker read the bucket.
         read_at: when the reads started.
@@ -237,7 +232,6 @@ def _finish(
 
 
 def _stage(rows: Bucket, path: Path, report: SyncReport) -> SyncReport:
-    """Stage a closed mirror and its report, which gets the file's name."""
     sink = pa.BufferOutputStream()
     with path.open("rb") as file, pa.CompressedOutputStream(sink, "zstd") as target:
         shutil.copyfileobj(file, target)

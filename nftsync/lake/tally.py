@@ -1,4 +1,4 @@
-"""Tally of the reads that a bucket's steps apply: counts, and what the merge of tokens needs."""
+"""Tally of the reads that a bucket's steps apply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ class Tally(msgspec.Struct):
     """Results of applied reads.
 
     Attributes:
-        counts: their counts.
         changed: successfully read wallets whose balances changed.
         showed: sequence numbers of the reads that changed only tokens, by wallet.
         held_wallets: wallets with removals held for review.
@@ -50,7 +49,6 @@ class Tally(msgspec.Struct):
                 self._add_entries(read, removals_held=applied.result == "held")
 
     def _add_entries(self, read: WalletRead, *, removals_held: bool) -> None:
-        """Record the tokens that a list showed."""
         for token_id, _, content in read.entries:
             if content is not None and (not removals_held or removals.has_metadata(content)):
                 newest = self.partial.get(token_id, 0)

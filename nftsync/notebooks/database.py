@@ -1,4 +1,4 @@
-"""The database that a notebook opens: the configured one, or the demo's."""
+"""The database that a notebook opens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Display of results in notebooks: frames, figures, tables, pictures and charts."""
+"""Display of results in notebooks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def show_chart(figure: Figure) -> None:
-    """Show a plotly figure, in JupyterLab and in pages made by nbconvert."""
+    """Show a plotly figure, also in nbconvert's pages."""
     import plotly.io
 
     bundle = plotly.io.renderers["plotly_mimetype"].to_mimebundle(figure.to_dict())
@@ -267,7 +267,6 @@ def _formatter(shell: InteractiveShell) -> Any:
 def _show_warning(
     fallback: Any, message: Warning | str, category: type[Warning], *where: Any
 ) -> None:
-    """Print nftsync's warnings without the line of code."""
     if issubclass(category, NftsyncWarning):
         text = visible(str(message))
         click.echo(f"{text[:1].upper()}{text[1:]}.")
@@ -276,7 +275,6 @@ def _show_warning(
 
 
 def _html(frame: pd.DataFrame) -> str | None:
-    """Return pandas' HTML without line breaks in cells; None for plain text."""
     page: str | None = frame._repr_html_()
     if page is None or type(frame)._repr_html_ is not pd.DataFrame._repr_html_:
         return page

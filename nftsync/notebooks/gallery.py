@@ -1,4 +1,4 @@
-"""The gallery: one page of NFTs, saved as a file or shown in a notebook cell.
+"""The gallery of NFTs.
 
 Untrusted notebooks and viewers such as GitHub remove frames, styles and scripts. The output
 therefore contains a table, too; only a style beside it hides the table and shows the frame.
@@ -48,11 +48,7 @@ _ROWS = 24
 
 
 class Gallery:
-    """A page of NFTs: shown at the end of a notebook's cell, or saved as one HTML file.
-
-    Attributes:
-        title: the heading.
-    """
+    """A page of NFTs: shown at the end of a notebook's cell, or saved as one HTML file."""
 
     def __init__(self, rows: GalleryRows, *, title: str, page_size: int, limit: int | None) -> None:
         self.title = title
@@ -117,7 +113,7 @@ class Gallery:
     def save(self, path: str | os.PathLike[str], *, embed: bool = False) -> Path:
         """Write the page to a file that only its owner can read, and return its absolute path.
 
-        Replaces an existing file, and creates a missing folder.
+        Replaces a file, and creates a missing folder.
 
         Args:
             path: the file.
@@ -223,7 +219,6 @@ _SAVE_ADVICE = 'save all of them with .save("gallery.html")'
 
 
 def _notes(rows: GalleryRows, shown: int, advice: str) -> list[str]:
-    """Return the notes on NFTs that are left out."""
     notes = []
     if len(rows.frame) > shown:
         total = f"{len(rows.frame):,} {rows.noun}"

@@ -1,4 +1,4 @@
-"""JupyterLab as a child process that ends with this process."""
+"""JupyterLab as a child process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nftsync.terminal import interruptible
 
 
 def shipped() -> list[Path]:
-    """Return nftsync's notebooks, in order."""
+    """Return nftsync's notebooks."""
     installed = Path(__file__).parent / "shipped"
     in_a_checkout = Path(__file__).parents[2] / "notebooks"
     for folder in (installed, in_a_checkout):

@@ -1,4 +1,4 @@
-"""Pages and outputs of cells, made from templates that show every text literally."""
+"""Pages and outputs from templates that show text literally."""
 
 from __future__ import annotations
 

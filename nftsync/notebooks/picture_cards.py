@@ -1,4 +1,4 @@
-"""The report's cards with pictures of NFTs, as HTML without scripts."""
+"""The report's picture cards, without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents of the report: figures, statement, holdings, transfers and sources of a period."""
+"""Contents of the report."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ class Report:
     """Holdings at both ends of a period, and what happened between.
 
     Attributes:
-        db: the database.
         start, end: the times of the states shown; None is now.
         notes: why these are not the times asked for, if so.
         filters: the `group` or the `wallet`, as for `frames.holdings`.
@@ -162,7 +161,6 @@ class Report:
         return [name.removeprefix(first) for name in self._statement[1] if name.startswith(first)]
 
     def _by_group(self, columns: dict[str, str], unit: str) -> pd.DataFrame:
-        """Return columns of the statement under new names; small groups are one row."""
         by, frame = self._statement
         heading, name, missing = _GROUPS[by]
         names = frame[name].fillna(frame[by]).fillna(missing)

@@ -1,4 +1,4 @@
-"""The report as a page: the notebook's run, without its code, in one HTML file."""
+"""The report as a page, without the notebook's code."""
 
 from __future__ import annotations
 
@@ -75,7 +75,6 @@ def write_report(
 def _run(
     values: dict[str, Any], environment: Mapping[str, str], tell: Callable[[str], object]
 ) -> str:
-    """Run the notebook in the working directory, pass on its printed lines, and return its HTML."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, DeadKernelError
     from papermill.iorw import load_notebook_node
@@ -114,7 +113,6 @@ def _run(
 
 
 def _html(data: Mapping[str, Any]) -> str:
-    """Return an output as HTML without scripts; the page's script draws charts."""
     if (figure := data.get("application/vnd.plotly.v1+json")) is None:
         return str(data.get("text/html", ""))
     return part("chart", figure=figure, height=figure["layout"]["height"])

@@ -1,4 +1,4 @@
-"""`nftsync.sync`: a sync of wallets, configured by settings and arguments."""
+"""`nftsync.sync`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def sync(
 
 
 def client_config(settings: _settings.Settings) -> ClientConfig:
-    """Return the provider's client configuration; SettingsError without a `base_url`."""
+    """Return the client configuration; SettingsError without a `base_url`."""
     names = (name for name in ClientConfig.__struct_fields__ if hasattr(settings, name))
     values = _without_paths({name: getattr(settings, name) for name in names})
     values |= {"base_url": _settings.require_base_url(settings), "attempts": settings.retries}
@@ -97,7 +97,7 @@ def sync_with(
     access: Access | None = None,
     stopped: threading.Event | None = None,
 ) -> SyncResult:
-    """Run a sync with loaded settings; see `sync` and `sync_wallets`."""
+    """Run a sync with loaded settings; see `sync`."""
     wallets = request.wallets
     if wallets is not None and not wallets:
         raise NoWallets

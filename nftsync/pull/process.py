@@ -1,4 +1,4 @@
-"""Reads in a child process, so that reading and writing use both cores.
+"""Reads in a child process.
 
 HTTP and SQLite each keep an interpreter busy, so a second process halves a large sync's time.
 One child is enough to keep the writer busy, and its threads share the rate limit and the pause
@@ -189,7 +189,6 @@ class Process(Reader[Task, Read]):
         self.end()
 
     def _give_up(self, error: Exception) -> None:
-        """Kill a child after a broken pipe or frame, so that it is replaced."""
         if not isinstance(error, OSError):  # an OSError means that the child ended within a frame
             self._end_reason = f"sent an unreadable frame ({type(error).__name__})"
         self._child.kill()

@@ -1,4 +1,4 @@
-"""Temporary file of reads that wait, so that any number of them needs little memory."""
+"""Temporary file of waiting reads, to need little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of the provider: a single read, and many in threads."""
+"""Reads of the provider."""
 
 from __future__ import annotations
 

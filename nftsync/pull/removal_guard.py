@@ -1,4 +1,4 @@
-"""The removal guard: holds removals for review if too many came at once, or applies them.
+"""The removal guard.
 
 A faulty provider may answer 200 with lists that are empty, cut short or full of zeros; a wallet
 that sells all its tokens looks the same. So reads with removals wait until their run ends, and the

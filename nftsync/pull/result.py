@@ -1,4 +1,4 @@
-"""The result of a sync, for `nftsync.sync` and `sync --json`."""
+"""The result of a sync."""
 
 from __future__ import annotations
 
@@ -86,13 +86,10 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
     """Result of a run.
 
     Attributes:
-        run_id: its row in `sync_runs`.
+        run_id: in `sync_runs`.
         status: `ok`, `partial` (some wallets failed or were incomplete), `failed` (all did, or the
             run stopped early) or `interrupted`.
-        wallets, tokens, balances: their counts.
         requests: HTTP requests, including retries.
-        retries: how many requests were retries.
-        seconds: duration.
         failures: failed and incomplete reads.
         error: why the run stopped early, or None.
         resumed: wallets taken over by a resumed run of a lake, or None.
@@ -177,7 +174,6 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
         return page + _table(f"Failures: {len(self.failures):,}", failure_rows)
 
     def _not_read(self) -> str:
-        """Return the numbers of wallets by the status that `nftsync wallets` shows."""
         incomplete = sum(x.status == "incomplete" and x.token_id is None for x in self.failures)
         numbers = {"incomplete": incomplete, "failed": self.wallets.failed - incomplete}
         return "".join(f", {number:,} {status}" for status, number in numbers.items() if number)

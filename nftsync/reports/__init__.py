@@ -1,4 +1,4 @@
-"""Reports behind commands: status, evidence, changes, verification, suggested routes.
+"""Reports behind commands.
 
 Functions that open a database raise StoreError if it is unusable. Times are in the stored form.
 """

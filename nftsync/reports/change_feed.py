@@ -102,7 +102,7 @@ class ChangeFeed(_Log):
         return int(newest)
 
     def count(self, after: int, until: int = _LAST) -> int:
-        """Count the changes with ids after `after`, up to `until`."""
+        """Count the changes after `after`, up to `until`."""
         return int(self._select("count(*)", after, until)[0][0])
 
     def read(self, after: int, until: int = _LAST) -> Iterator[list[Row]]:

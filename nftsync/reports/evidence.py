@@ -1,4 +1,4 @@
-"""Evidence of a wallet's holdings at a past time: the reads before and after it."""
+"""Evidence of a wallet's holdings at a past time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates for `nftsync hide`: collections and tokens that look like airdropped spam."""
+"""Candidates for `nftsync hide`."""
 
 from __future__ import annotations
 

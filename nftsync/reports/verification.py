@@ -1,4 +1,4 @@
-"""Verification of the mirror: consistency rules, and a sample of wallets against new reads."""
+"""Verification of the mirror."""
 
 from __future__ import annotations
 
@@ -135,7 +135,6 @@ class _WalletRow(NamedTuple):
 
 
 def _check(connection: sqlite3.Connection, reads: Sequence[WalletRead], result: Comparison) -> None:
-    """Compare reads with one later snapshot."""
     result.requests += sum(read.effort.requests for read in reads)
     connection.execute("BEGIN DEFERRED")
     try:
@@ -259,12 +258,11 @@ class Verification(msgspec.Struct, kw_only=True):
     """Result of a verification, as `nftsync verify --json` prints it.
 
     Attributes:
-        never_read: number of tracked wallets without a complete read.
+        never_read: tracked wallets without a complete read.
         read_meanwhile: number of wallets left out because another read was newer.
         likely_at_most: if no wallet differs, the greatest share that may, at 95 % confidence.
         untold: if some differences were not announced, whether a webhook should have done so.
         repair: result of the repair, as in `sync --json`.
-        repaired: wallets that no longer differ.
     """
 
     database: str

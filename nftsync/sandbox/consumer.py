@@ -1,4 +1,4 @@
-"""Consumers of nftsync's messages, with injected faults."""
+"""Consumers of nftsync's messages."""
 
 from __future__ import annotations
 

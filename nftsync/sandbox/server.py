@@ -1,4 +1,4 @@
-"""The sandbox's server: the provider's API, injected faults, and `/sandbox/`."""
+"""The sandbox's server."""
 
 from __future__ import annotations
 

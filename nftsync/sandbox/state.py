@@ -1,4 +1,4 @@
-"""The sandbox's state: in memory, or in a file that survives a restart and `kill -9`.
+"""The sandbox's state, in memory or in a file.
 
 One sandbox at a time uses a file. Only the owner can read it, as it contains the secret.
 """

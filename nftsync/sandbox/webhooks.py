@@ -1,4 +1,4 @@
-"""The sandbox's webhooks: edits that cause them, configuration, queue and sender.
+"""The sandbox's webhooks.
 
 A webhook is created only if the configuration is enabled, has a URL and allows its type (provider's
 document, Events 2 and 3). Each attempt uses the current URL and secret, so retries meet rotated
@@ -130,7 +130,7 @@ class Sandbox:
     def transfer(
         self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str
     ) -> list[str]:
-        """Transfer tokens, and queue `nft`/`Wallet` for each wallet; see `World.transfer`."""
+        """See `World.transfer`; queue `nft`/`Wallet` for each wallet."""
         with self._state.transaction():
             self.world.transfer(from_wallet, to_wallet, token_id, amount)
             wallets = dict.fromkeys((from_wallet.lower(), to_wallet.lower()))
@@ -146,7 +146,7 @@ class Sandbox:
             return token, made + self.emit("nft", "Wallet", wallet_id.lower(), "update")
 
     def edit_metadata(self, token_id: str, metadata: Mapping[str, object]) -> list[str]:
-        """Replace a token's metadata, and queue `nft`/`Token`; see `World.edit_metadata`."""
+        """See `World.edit_metadata`; queue `nft`/`Token`."""
         with self._state.transaction():
             self.world.edit_metadata(token_id, metadata)
             return self.emit("nft", "Token", token_id.lower(), "update")

@@ -1,4 +1,4 @@
-"""The sandbox's wallets and tokens, and world files, which store them.
+"""The sandbox's wallets and tokens, and world files.
 
 A line of a world file is `{"walletId": …, "nftTokenBalances": […]}`, with the list in the
 provider's form (provider's document, section NFT token balance). Other keys are ignored.
@@ -62,9 +62,6 @@ class World:
         seed: seed for the ids of later mints.
         organization_id: the organization of minted tokens and webhooks; None: random.
         state: the stored world to restore instead.
-
-    Attributes:
-        restored: whether the world was restored.
     """
 
     def __init__(

@@ -32,8 +32,7 @@ class ServeConfig:
     """Configuration of `serve`; see also `create_app`.
 
     Attributes:
-        port: 0 takes any free one.
-        path: URL path for webhooks.
+        port: 0: any free one.
         metrics_port: port for Prometheus on 127.0.0.1; None: no metrics server.
         replay: None: webhooks are only stored.
         sync_every: time between the starts of full syncs; None: no syncs.
