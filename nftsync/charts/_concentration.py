@@ -175,9 +175,8 @@ def overlap(
 ) -> go.Figure:
     """Draw a heatmap of the common holders of each pair of collections, most holders first.
 
-    The shade is the Jaccard index of `frames.overlap`: wallets that hold NFTs of both collections,
-    over wallets that hold NFTs of at least one. Hover texts show the counts. The diagonal is empty.
-    `top` is 1 to 60.
+    The shade is the Jaccard index of `frames.overlap`. Hover texts show the counts. The diagonal is
+    empty. `top` is 1 to 60.
     """
     number, renamed = whole_number("top", top, _MOST), _style.checked_names(names)
     needs = ("wallet_id", "contract_address", "amount")

@@ -94,8 +94,8 @@ def webhook_backlog(db: FrameOrDb = None) -> go.Figure:
     """Draw the number of webhooks in the backlog over time.
 
     One line counts received webhooks that are pending, running, or failed with a retry due. The
-    other counts webhooks that ended dead, unrouted or quarantined. Both derive from each webhook's
-    current record, so a requeued webhook counts as pending since its receipt.
+    other counts webhooks that ended dead, unrouted or quarantined. A requeued webhook counts as
+    pending since its receipt.
     """
     frame = _load_webhooks(db, "received_at", "finished_at", "state")
     if frame.empty:

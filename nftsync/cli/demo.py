@@ -29,7 +29,7 @@ _SHOWN = 15
 @click.command()
 @options.database("The demo's database. Each run recreates it. Default: data/demo.db")
 def demo(database: str | None) -> None:
-    """Run a demo without any configuration.
+    """Run a demo of the whole product, without any configuration.
 
     The demo starts a sandbox provider with a year of generated history, syncs its wallets, and
     registers a webhook receiver. Then it transfers NFTs, checks that webhooks reported every

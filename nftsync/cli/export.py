@@ -40,8 +40,8 @@ def export(
 ) -> None:
     """Export all tables and views to Parquet, CSV or Excel files.
 
-    All files and their manifest show the same point in time. DIR must be new or empty. Only you can
-    read the files.
+    All files and their manifest show the same point in time. DIR must be new or empty. The files
+    appear once complete; only you can read them.
 
     Amounts are text, because they can exceed any machine integer. In CSV, webhook bodies are
     base64, and nftsync puts a single quote before cells that a spreadsheet would run as a formula.
@@ -91,7 +91,8 @@ def snapshot(settings: Settings, file: Path) -> None:
     """Copy the database while it is in use.
 
     The copy is a single file that shows one point in time. You can use it even in a read-only
-    directory. FILE must not exist. Only its owner can read it.
+    directory. FILE must not exist. It appears once complete,
+    and only its owner can read it.
 
     \b
     Examples:
@@ -119,8 +120,8 @@ def backup(settings: Settings, directory: Path, *, keep: int) -> None:
     """Write a dated copy of the database, and prune old copies.
 
     nftsync names the copy DIR/nftsync-20260131T030000Z-1a2b3c.db: the database's name, the time in
-    UTC, and a suffix that tells databases of the same name apart. SQLite checks the copy, and only
-    its owner can read it. The database stays usable.
+    UTC, and a suffix that tells databases of the same name apart. The copy is a single file that
+    shows one point in time. SQLite checks it, and only its owner can read it.
 
     \b
     Examples:

@@ -253,7 +253,7 @@ def import_(database: Path, url: str, *, buckets: int | None, takeover_after: ti
 @click.argument("database", metavar="DB", type=click.Path(path_type=Path))
 @click.option("--run", "run_id", type=int, metavar="N", help="Run to export. Default: the last run")
 def export(url: str, database: Path, *, run_id: int | None) -> None:
-    """Copy a run, with its history, into a new database."""
+    """Copy a run of a lake, with its history, into a new database."""
     from nftsync.lake.copies import export_lake
 
     run = export_lake(url, database, run_id=run_id)

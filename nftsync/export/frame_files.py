@@ -24,9 +24,8 @@ from nftsync.whole_files import whole_file
 def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
     """Write a frame to a file, or replace the file; only its owner can read it.
 
-    Parquet loses nothing, and `load` returns the same frame. Columns of Python integers become text
-    with field metadata, as no machine type fits uint256. Text, times, durations, text categories,
-    `Int64` and the index keep their types.
+    Parquet loses nothing. Columns of Python integers become text with field metadata, as no machine
+    type fits uint256.
 
     In CSV, integers are digits, and times have the stored form (`2026-01-31T12:00:00.000000Z`; no Z
     without a time zone). Durations are seconds, booleans 0 or 1, and bytes base64. Missing values

@@ -14,8 +14,8 @@ Shared parameters:
 - `wallet`: one wallet or several, by id or label. An unknown id matches no rows.
 - `group`: one group or several, by name.
 - `contract`: an address, or a name that only one collection has. The case of an address matters,
-  unless it is `0x` and hex digits. With `as_of` or `at`, the token's contract at that time
-  counts.
+  unless it is `0x` and hex digits. The token's contract today counts, or with `as_of` or `at`, its
+  contract at that time.
 - `exclude`: one wallet or several to leave out, by id or label, such as burn addresses.
 - `hidden`: include hidden tokens. By default they are left out, by their current contract or id,
   and `frame.attrs["hidden"]` is the number of rows or holdings left out, if any.

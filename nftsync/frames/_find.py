@@ -82,8 +82,8 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
         limit: the maximum number of rows.
 
     Returns:
-        Exact matches, then names that begin with the text, then others; in each rank, wallets
-        before collections before tokens:
+        Exact matches, names that begin with the text, and others; in each rank, wallets,
+        collections, tokens:
 
         - `kind`: `wallet`, `collection` or `token`
         - `name`, `id`: for a collection, the id is its contract's address in one spelling

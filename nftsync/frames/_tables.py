@@ -110,8 +110,7 @@ def changes(
     """Return the changes of balances, oldest first.
 
     Shared parameters: see `nftsync.frames`. `since` and `until` bound `observed_at`. `after`
-    selects greater `change_id` values, to continue from an earlier call. `contract` selects tokens
-    that belong to the contract today.
+    selects greater `change_id` values, to continue from an earlier call.
 
     Returns:
         A row per change: `change_id`, `wallet_id`, `wallet_label`, the token's `token_id` to `name`
@@ -246,8 +245,7 @@ def token_changes(
 ) -> pd.DataFrame:
     """Return the changes of token metadata, oldest first, without the first read of each token.
 
-    Shared parameters: see `nftsync.frames`. `since` and `until` bound `observed_at`. `contract`
-    selects tokens that belong to the contract today.
+    Shared parameters: see `nftsync.frames`. `since` and `until` bound `observed_at`.
 
     Returns:
         A row per change: `change_id`, `token_id`, `before` and `after` (JSON objects of the changed

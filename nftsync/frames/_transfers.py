@@ -38,8 +38,7 @@ def transfers(
     """Return the movements of NFTs, with the wallets on both sides.
 
     Shared parameters: see `nftsync.frames`. `start` and `end`, or `since` and `until` as in
-    `changes`, bound `observed_at`. `wallet`, `group` and `exclude` match either side. `contract`
-    selects tokens that belong to the contract today.
+    `changes`, bound `observed_at`. `wallet`, `group` and `exclude` match either side.
 
     The provider names no transfers, so nftsync infers them from the change feed, change by change.
     The decrease of one wallet and the increase of another form a row of kind `transfer` under three

@@ -275,6 +275,7 @@ def _show_warning(
 
 
 def _html(frame: pd.DataFrame) -> str | None:
+    """Return pandas' HTML without line breaks in cells; None for plain text."""
     page: str | None = frame._repr_html_()
     if page is None or type(frame)._repr_html_ is not pd.DataFrame._repr_html_:
         return page

@@ -1,4 +1,4 @@
-"""JupyterLab as a child process."""
+"""JupyterLab as a child process that ends with this process."""
 
 from __future__ import annotations
 

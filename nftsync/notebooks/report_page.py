@@ -113,6 +113,7 @@ def _run(
 
 
 def _html(data: Mapping[str, Any]) -> str:
+    """Return an output as HTML without scripts; the page's script draws charts."""
     if (figure := data.get("application/vnd.plotly.v1+json")) is None:
         return str(data.get("text/html", ""))
     return part("chart", figure=figure, height=figure["layout"]["height"])

@@ -1,4 +1,4 @@
-"""`nftsync.sync`."""
+"""`nftsync.sync`: a sync of wallets."""
 
 from __future__ import annotations
 

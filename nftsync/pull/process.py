@@ -189,6 +189,7 @@ class Process(Reader[Task, Read]):
         self.end()
 
     def _give_up(self, error: Exception) -> None:
+        """Kill a child after a broken pipe or frame, so that it is replaced."""
         if not isinstance(error, OSError):  # an OSError means that the child ended within a frame
             self._end_reason = f"sent an unreadable frame ({type(error).__name__})"
         self._child.kill()

@@ -1,4 +1,4 @@
-"""Temporary file of waiting reads, to need little memory."""
+"""Temporary file of waiting reads, to save memory."""
 
 from __future__ import annotations
 

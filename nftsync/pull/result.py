@@ -86,7 +86,7 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
     """Result of a run.
 
     Attributes:
-        run_id: in `sync_runs`.
+        run_id: its row in `sync_runs`.
         status: `ok`, `partial` (some wallets failed or were incomplete), `failed` (all did, or the
             run stopped early) or `interrupted`.
         requests: HTTP requests, including retries.

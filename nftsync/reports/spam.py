@@ -32,12 +32,7 @@ _LONGEST_QUOTE: Final = 60
 def suggest_hidden(database: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return collections, and tokens without a contract, that look like spam, most held first.
 
-    Two signs count, of NFTs that are held and not hidden:
-
-    - At least half of the tokens have a link or a word such as "claim" in their names, or both in
-      their descriptions.
-    - At least 5 wallets, and 80 % of the holders, received it within 24 hours from an unknown
-      sender.
+    `nftsync hide --help` gives the two signs, which NFTs that are held and not hidden count for.
 
     Returns:
         Dictionaries with `name`, `contract`, `token_id` (only without a contract), `tokens`,

@@ -82,7 +82,7 @@ def generate(
 
 
 class _Generator:
-    """Random data; the same calls give the same bytes."""
+    """Random data; the same calls in the same order give the same bytes."""
 
     def __init__(self, random: Random, image_base: str, *, with_traits: bool) -> None:
         self.random = random
@@ -169,6 +169,7 @@ class _Generator:
         }
 
     def _address(self) -> str:
+        """Return an address in mixed case, like one with a checksum."""
         digits = f"{self.random.getrandbits(160):040x}"
         mixed = (digit.upper() if self.random.random() < 0.5 else digit for digit in digits)
         return "0x" + "".join(mixed)
@@ -179,6 +180,7 @@ class _Generator:
 
 
 def _attributes(token_id: str, traits: dict[str, object]) -> list[dict[str, object]]:
+    """Return the given traits, and others that depend only on the id."""
     chance = Random(f"traits {token_id}")  # noqa: S311 - to be repeatable
     (finish,) = chance.choices(_FINISHES, _FINISH_WEIGHTS)
     traits |= {"Finish": finish, "Year": chance.randrange(2019, 2026)}

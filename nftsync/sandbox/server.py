@@ -263,7 +263,7 @@ def messages(name: str = "default") -> Response:
 class SandboxServer(AbstractContextManager["SandboxServer"]):
     """A running sandbox, and a context manager that stops it.
 
-    Edits of `sandbox` send webhooks, and edits of `world` do not.
+    Edits of `sandbox` send webhooks.
 
     Args:
         world: the world, or a function that builds it for a base URL; unused if `state` has one.

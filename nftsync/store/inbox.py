@@ -62,15 +62,15 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     webhooks = [x.webhook if isinstance(x, Unusable) else x for _, x in deliveries]
     names = [f"q-{digest}" for digest in digests]
     names += [webhook.webhook_id for webhook in webhooks if webhook is not None]
-    stored = over_keys(
+    rows_before = over_keys(
         connection,
         "SELECT webhook_id, body_sha256, state = 'quarantined' FROM webhooks"
         " WHERE webhook_id IN (SELECT value FROM json_each(?))",
         names,
     ).fetchall()
-    digest_by_id: dict[str, str] = {key: digest for key, digest, _ in stored}
+    digest_by_id: dict[str, str] = {key: digest for key, digest, _ in rows_before}
     # Requeued webhooks keep their ids.
-    requeued = {digest for key, digest, unusable in stored if key[:2] == "q-" and not unusable}
+    requeued = {digest for key, digest, unusable in rows_before if key[:2] == "q-" and not unusable}
     again: Counter[str] = Counter()
     rows: list[tuple[str | bytes | None, ...]] = []
     results: list[Stored] = []
