@@ -135,7 +135,7 @@ def unhide(settings: Settings, named: tuple[str, ...]) -> None:
 def hidden(settings: Settings, *, view: View) -> None:
     """List the hidden contracts and tokens.
 
-    `tokens` and `holdings` count what an entry hides.
+    `tokens` and `holdings` count the ones that an entry hides.
 
     \b
     The source is one of:

@@ -113,7 +113,7 @@ def view_options(
 def print_table(
     pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], *, wide: bool = False
 ) -> None:
-    """Print a table; `wide` prints it complete."""
+    """Print a table: fitted to a terminal unless `wide`, complete elsewhere."""
     for lines in table_lines(pages, columns, None if wide else _terminal_width()):
         click.echo("\n".join(lines))
 

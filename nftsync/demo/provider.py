@@ -26,12 +26,12 @@ _MARK = 0x6E667464
 
 
 def state_file(database: Path) -> Path:
-    """Return the path of the provider's state, beside `demo.db`."""
+    """Return the path of the provider's state: `demo-provider.state` beside `demo.db`."""
     return database.with_name(f"{database.stem}-provider.state")
 
 
 def address_file(database: Path) -> Path:
-    """Return the path of the provider's URL, beside `demo.db`."""
+    """Return the path of the provider's URL: `demo-provider.url` beside `demo.db`."""
     return database.with_name(f"{database.stem}-provider.url")
 
 

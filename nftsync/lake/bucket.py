@@ -78,7 +78,7 @@ class Bucket:
         )
 
     def load(self, mirror: Mirror, wallets: set[str], tokens: set[str]) -> None:
-        """Load the balances of wallets and of tokens, and the wallets' changes of the last day."""
+        """Load balances of wallets and tokens, and the wallets' changes of the last day."""
         wallets, tokens = wallets - self.owners, tokens - self._tokens
         if not self.is_new and (wallets or tokens):
             earlier = pa.array(self.owners, pa.string()), pa.array(self._tokens, pa.string())

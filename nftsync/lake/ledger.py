@@ -128,7 +128,7 @@ class Ledger:
         """Start or resume a run.
 
         Args:
-            plan: a digest.
+            plan: the digest of the request.
             buckets: number for a new lake; None: the default, or an existing lake's number.
             timeout: the takeover timeout in seconds.
             kind: `sync`, `approval` or `compact`.

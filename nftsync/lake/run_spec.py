@@ -79,5 +79,5 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.started_at, shifted(self.not_before, _INSTANT))
 
     def part_of(self, bucket: int) -> int:
-        """Return a bucket's merging task."""
+        """Return the task that merges a bucket's tokens."""
         return bucket % self.parts

@@ -139,7 +139,7 @@ class Lake:
 
     Keeps tables open, because opening one takes many requests to an object store.
 
-    `url` is the user's address, `root` that of the tables.
+    `url` is the user's address, and `root` the tables' address.
     """
 
     def __init__(self, url: str) -> None:

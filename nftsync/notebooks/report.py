@@ -261,7 +261,7 @@ class Report:
         return fresh[fresh["at"].notna() & fresh["what"].str.startswith(("last", "oldest"))]
 
     def certainty(self) -> str:
-        """Return how certain the balances at both ends are."""
+        """Return the certainty of the balances at both ends."""
         oldest = frames.freshness(self.db).set_index("what").loc["oldest wallet read", "age"]
         ends = [("opening", self.opening), ("closing", self.holdings)]
         parts = []
@@ -278,7 +278,7 @@ class Report:
         return " ".join(parts)
 
     def show_sources(self) -> None:
-        """Show where the figures come from, and how certain they are."""
+        """Show the sources of the figures, and their certainty."""
         show_lines(
             self.certainty(),
             f"Written at {self.now:%Y-%m-%d %H:%M} UTC by nftsync {__version__} from"

@@ -32,7 +32,7 @@ _LONGEST_QUOTE: Final = 60
 def suggest_hidden(database: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return collections, and tokens without a contract, that look like spam, most held first.
 
-    `nftsync hide --help` gives the two signs, which NFTs that are held and not hidden count for.
+    `nftsync hide --help` gives the two signs. Only NFTs that are held and not hidden count.
 
     Returns:
         Dictionaries with `name`, `contract`, `token_id` (only without a contract), `tokens`,
