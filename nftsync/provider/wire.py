@@ -276,9 +276,9 @@ def _parsed(body: bytes) -> dict[str, Any]:
 def _read_loosely(number: int, entry: Any, faults: _Faults) -> _LooseEntry:
     """Decode a parsed entry of a list; its place precedes errors."""
     fields = entry if isinstance(entry, dict) else {}
-    known = {name: fields[name] for name in _ENTRY_FIELDS if name in fields} if fields else entry
+    needed = {name: fields[name] for name in _ENTRY_FIELDS if name in fields} if fields else entry
     try:
-        return _decode(_loose_entry, _repaired(known, faults, "$.", _ENTRY_FIELDS[:2]))
+        return _decode(_loose_entry, _repaired(needed, faults, "$.", _ENTRY_FIELDS[:2]))
     except UnusableResponse as error:
         place, _, problem = str(error).partition(": ")
         place = f"$.{_LIST_FIELD}[{number}]{place[1:]}"

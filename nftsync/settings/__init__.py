@@ -243,9 +243,9 @@ class _Sources:
         config: Path | None = None,
     ) -> None:
         self.flags = {name: value for name, value in (flags or {}).items() if value is not None}
-        known = [key.name for key in KEYS if key.has_flag]
-        if unknown := self.flags.keys() - known:
-            raise TypeError(f"unexpected argument {min(unknown)!r}; settings: {', '.join(known)}")
+        names = [key.name for key in KEYS if key.has_flag]
+        if unknown := self.flags.keys() - names:
+            raise TypeError(f"unexpected argument {min(unknown)!r}; settings: {', '.join(names)}")
         self.environ = os.environ if environ is None else environ
         self.here = _here(directory)
         self.file = _file(config, self.environ, self.here)

@@ -176,11 +176,11 @@ def _with_secrets(entries: Mapping[str, Any], environ: Mapping[str, str]) -> ale
     urls, secrets, passwords = map(read, ("url", "secret", "password"))
     url = next(iter(urls), entries.get("url"))
     needed = {"webhook": {"url": url, "secret": secrets}, "slack": {"url": url}}
-    for part, found in needed.get(entries["kind"], {}).items():
-        if not found:
+    for part, value in needed.get(entries["kind"], {}).items():
+        if not value:
             way = f"set {part}_file, or the variable {variable}_{part.upper()}"
             raise SettingsError(f"{full} has no {part}: {way}")
     if entries["kind"] in needed and http_url(url or "") is None:
         raise SettingsError(f"the url of {full} is not an http(s) URL")
-    found = {"url": url, "secrets": secrets, "password": next(iter(passwords), None)}
-    return msgspec.convert({**entries, **found}, alerts.Destination)
+    access = {"url": url, "secrets": secrets, "password": next(iter(passwords), None)}
+    return msgspec.convert({**entries, **access}, alerts.Destination)
