@@ -154,7 +154,7 @@ def header_problem(name: str, value: str) -> Literal["name", "value"] | None:
 DEEPEST_JSON = 200
 # The closing quote is optional: otherwise an unterminated string would be searched again from each
 # of its quotes, in quadratic time.
-_BRACKET = re.compile(r'(?s)"(?:[^"\\]++|\\.)*+"?|[\[\]{}]')
+_BRACKET = re.compile(r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*"?|[\[\]{}]')
 
 
 def nests_too_deeply(document: str) -> bool:

@@ -168,11 +168,12 @@ def _fields(body: bytes) -> _Fields | None:
     return _loose_fields(body.decode(json.detect_encoding(body), "backslashreplace"))
 
 
-_STRING = r'"(?:[^"\\]++|\\.)*+"'
+# Possessive groups match too much in Python before 3.11.5, so only characters are possessive.
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*"'
 #: A field of an object whose values have nothing in brackets.
 _FIELD = rf'({_STRING})\s*:\s*((?:{_STRING}|[^\s"\[\]{{}}:,]++|\[\])\s*)'
 _FIELDS = re.compile(_FIELD, re.DOTALL)
-_OBJECT = re.compile(rf"\s*\{{\s*(?:{_FIELD}(?:,\s*{_FIELD})*+)?\}}\s*", re.DOTALL)
+_OBJECT = re.compile(rf"\s*\{{\s*(?:{_FIELD}(?:,\s*{_FIELD})*)?\}}\s*", re.DOTALL)
 
 
 def _loose_fields(text: str) -> _Fields | None:
