@@ -187,6 +187,7 @@ class TokenBatch:
         self._changed: dict[int, Token] = {}
         self._changed_sources: dict[int, Sources] = {}
         self._faults: dict[tuple[int, int], str | None] = {}
+        self._has_faults = False  # of stored tokens, or in these reads
         self._changed_faults: dict[tuple[int, int], str | None] = {}
 
     def load(self, token_ids: Iterable[str]) -> None:
@@ -214,12 +215,14 @@ class TokenBatch:
                 [token.no for token in self._tokens.values()],
             )
             self._faults |= {(no, by_id): faults for no, by_id, faults, _ in rows}
+            self._has_faults |= bool(self._faults)
 
     def completed(self, read: _Read) -> _Read:
         """Return a read with the known values of its unreadable fields."""
         entries = _entries_of(read)
-        if not any(faults_of(content) for _, _, content in entries):
-            return read
+        if {len(content) for _, _, content in entries if content} <= {len(CONTENT_COLUMNS)}:
+            return read  # without a further value, all is readable
+        self._has_faults = True
         whole: list[Entry] = []
         for token_id, amount, content in entries:
             token = self._tokens.get(token_id)
@@ -231,7 +234,7 @@ class TokenBatch:
 
     def note_faults(self, read: WalletRead | TokenRead) -> None:
         """Note the unreadable parts in an applied read, and end the faults of readable tokens."""
-        for token_id, _, content in _entries_of(read):
+        for token_id, _, content in _entries_of(read) if self._has_faults else ():
             faults = faults_of(content)
             if faults or (self._faults and content is not None):
                 key = self._tokens[token_id].no, int(isinstance(read, TokenRead))
