@@ -100,7 +100,10 @@ def decoded(content: bytes, errors: str = "strict") -> str:
 
 def without_controls(text: str, instead: str = "") -> str:
     """Return a text as one line, with `instead` for each unsafe character."""
-    return " ".join(_UNSAFE.sub(instead, " ".join(text.split())).split())
+    line = " ".join(text.split())
+    if line.isascii() and line.isprintable():  # nearly always
+        return line
+    return " ".join(_UNSAFE.sub(instead, line).split())
 
 
 def cut_line(text: str, longest: int) -> str:

@@ -16,7 +16,7 @@ from nftsync.columnar.columns import frame_of, moments, text, times
 from nftsync.columnar.filters import shown, wallet_numbers
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
-from nftsync.columnar.tokens import CONTRACT_COLUMNS, finished, read_tokens
+from nftsync.columnar.tokens import MADE_COLUMNS, finished, names_of_wallets, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
 from nftsync.store.contracts import contract_key
@@ -25,12 +25,9 @@ from nftsync.text import counted
 
 #: The key in a frame's `attrs` with the time of the state that it shows.
 AS_OF = "as_of"
-#: All columns in order; an amount has three.
-_COLUMNS = [
-    column
-    for name in TABLES["holdings"].columns
-    for column in ((name, "amount_text", "amount_float") if name == "amount" else (name,))
-]
+#: All columns in order: an amount has three, and the names of wallet and NFT have their own.
+_WITH = {"amount": ("amount_text", "amount_float"), "wallet_group": ("wallet",), "name": ("nft",)}
+_COLUMNS = [x for name in TABLES["holdings"].columns for x in (name, *_WITH.get(name, ()))]
 _WALLET_COLUMNS = ("wallet_id", "label", "wallet_group", "synced_at", "status")
 
 
@@ -50,7 +47,7 @@ def read_holdings(
     """
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
-    content = [name for name in (*CONTENT_COLUMNS, *CONTRACT_COLUMNS) if name in needs]
+    content = [name for name in (*CONTENT_COLUMNS, *MADE_COLUMNS) if name in needs]
     contract, ids = filters.contract, filters.wallet_ids
     if contract is not None:
         content = list(dict.fromkeys(("contract_address", *content)))
@@ -58,6 +55,8 @@ def read_holdings(
         some = None if ids is None else np.unique(wallet_numbers(source, ids))
         holders, columns_of_wallets = source.numbered("wallet", _WALLET_COLUMNS, some)
         about = dict(zip(_WALLET_COLUMNS, columns_of_wallets, strict=True))
+        if "wallet" in needs:
+            about["wallet"] = names_of_wallets(source, holders)
         balances = read_balances(source, filters, as_of)
         confirmations = None
         if as_of is not None:
@@ -87,6 +86,7 @@ def read_holdings(
         "wallet_id": of_holder("wallet_id"),
         "wallet_label": of_holder("label"),
         "wallet_group": of_holder("wallet_group"),
+        "wallet": of_holder("wallet"),
         "token_id": lambda: text(tokens.token_ids.take(by_token)),
         **{name: of_token(name) for name in tokens.content},
         "amount": lambda: amount_columns({"amount": balances.amounts.exact()}, amounts)["amount"],

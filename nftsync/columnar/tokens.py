@@ -30,11 +30,17 @@ from nftsync.columnar.filters import Moment, filters_of, state_time
 from nftsync.columnar.source import EDITIONS, Numbers, Source, Store, positions, reading
 from nftsync.errors import StoreError
 from nftsync.records import CONTENT_COLUMNS
-from nftsync.store.contracts import contract_key, short_address
+from nftsync.store.contracts import contract_key, nft_name, short_address
 from nftsync.store.history import first_row
+from nftsync.store.wallets import wallet_names
 
-#: Contract columns of a frame besides `contract_address`.
-CONTRACT_COLUMNS = ("contract", "collection")
+#: Columns of tokens that no table has, and the content from which `read_tokens` makes them.
+_MADE_FROM = {
+    "contract": ("contract_address",),
+    "collection": ("contract_address",),
+    "nft": ("contract_address", "name", "blockchain_token_id"),
+}
+MADE_COLUMNS = tuple(_MADE_FROM)
 
 
 def contract_keys(addresses: pa.Array) -> pa.Array:
@@ -101,22 +107,34 @@ def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
 
 
 def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str, Any]:
-    """Return a frame's id and label columns of wallets; missing for unknown numbers.
+    """Return a frame's columns that identify wallets by number; missing for unknown numbers.
 
     `side` is the columns' prefix, for rows with several wallets.
     """
-    numbers, (ids, labels) = source.numbered("wallet", ["wallet_id", "label"], np.unique(wallets))
+    columns = ("wallet_id", "label", "wallet_group")
+    numbers, (ids, labels, groups) = source.numbered("wallet", columns, np.unique(wallets))
     place = positions(numbers, wallets)
+    prefix = f"{side}_" if side else ""
     return {
-        f"{side}_wallet_id" if side else "wallet_id": text(taken(ids, place)),
+        f"{prefix}wallet_id": text(taken(ids, place)),
         f"{side or 'wallet'}_label": text(taken(labels, place)),
+        f"{side or 'wallet'}_group": text(taken(groups, place)),
+        f"{prefix}wallet": text(names_of_wallets(source, wallets)),
     }
 
 
+def names_of_wallets(source: Source, wallets: Numbers) -> pa.Array:
+    """Return the names of wallets by number, distinct in the database; null if unknown."""
+    numbers, (ids, labels) = source.numbered("wallet", ["wallet_id", "label"])
+    names = wallet_names(zip(ids.to_pylist(), labels.to_pylist(), strict=True))
+    return taken(pa.array(names, TEXT), positions(numbers, wallets))
+
+
 #: Columns that identify a token to people.
-NAMING = ("contract_address", *CONTRACT_COLUMNS, "name")
-_PLACE = CONTENT_COLUMNS.index("contract_address") + 1
-_COLUMNS = (*CONTENT_COLUMNS[:_PLACE], *CONTRACT_COLUMNS, *CONTENT_COLUMNS[_PLACE:])
+NAMING = ("contract_address", "contract", "collection", "name", "nft")
+#: Columns of a frame after `contract_address` and after `name`.
+_AFTER = {"contract_address": ("contract", "collection"), "name": ("nft",)}
+_COLUMNS = [x for name in CONTENT_COLUMNS for x in (name, *_AFTER.get(name, ()))]
 _CHANGED = msgspec.json.Decoder(dict[str, str | int | None])
 
 
@@ -159,15 +177,14 @@ def read_tokens(
 
     Args:
         source: the database.
-        names: content columns; contract names are today's.
+        names: columns of content or of `MADE_COLUMNS`; contract names are today's.
         wanted: distinct token numbers; None is all. The result may have others.
         as_of: a time for which to restore the content; None is now.
     """
     # A token without a change by then counts as changed at its first read.
     updated_column = "updated_at" if as_of is None else "first_seen_at"
-    naming = not set(CONTRACT_COLUMNS).isdisjoint(names)
-    wide = dict.fromkeys(("contract_address", *names) if naming else names)
-    stored = [name for name in wide if name not in CONTRACT_COLUMNS]
+    sources = (one for name in names for one in _MADE_FROM.get(name, (name,)))
+    stored = list(dict.fromkeys(sources))
     numbers, (token_ids, updated, *columns) = source.numbered(
         "token", ["token_id", updated_column, *stored], wanted
     )
@@ -175,8 +192,12 @@ def read_tokens(
     tokens = Tokens(numbers, token_ids, content, moments(updated))
     if as_of is not None:
         tokens = _restored(source, tokens, as_of, wanted)
-    if naming:
+    if not _MADE_FROM.keys().isdisjoint(names):
         content |= contract_columns(source, content["contract_address"])
+    if "nft" in names:
+        naming = [content[name] for name in ("name", "collection", "blockchain_token_id")]
+        values = (column.to_pylist() for column in (*naming, token_ids))
+        content["nft"] = pa.array(map(nft_name, *values), TEXT)
     return tokens
 
 

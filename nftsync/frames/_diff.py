@@ -114,14 +114,14 @@ def diff(
     Returns:
         A row per difference, by time of change, wallet and token:
 
-        - `wallet_id`, `wallet_label`
-        - `token_id` to `name`, as of `end`; the collection's name is today's
+        - `wallet_id` to `wallet`
+        - `token_id` to `nft`, as of `end`; the collection's name is today's
         - `before`, `after`: the amounts (missing: not held, or not usable); `before_text`,
           `after_text` (missing: not listed)
         - `kind`: `arrived` (not held at `start`), `first_seen` (an initial holding), `left` (not
           held at `end`) or `changed`
-        - `counterparty_wallet_id`, `counterparty_label`: the other wallet, if a single transfer of
-          `transfers` explains the row
+        - `counterparty_wallet_id` to `counterparty_wallet`: the other wallet, if a single transfer
+          of `transfers` explains the row
         - `changed_at`: the last change until `end`
 
     Raises:

@@ -64,14 +64,30 @@ _COUNTED = f"{MIRROR}counted in the given frame or database"
 
 
 def _wallet(side: str, meaning: str, source: str) -> dict[str, Note]:
-    label = _text("that wallet's label; missing: no label", f"{MIRROR}as wallet_label")
-    return {f"{side}_wallet_id": _text(meaning, source, "UUID"), f"{side}_label": label}
+    return {
+        f"{side}_wallet_id": _text(meaning, source, "UUID"),
+        f"{side}_label": _text("its label; missing: no label", f"{MIRROR}as wallet_label"),
+        f"{side}_group": _text("its group; missing: no group", f"{MIRROR}as wallet_group"),
+        f"{side}_wallet": _text("its name; missing: unknown", f"{MIRROR}as wallet"),
+    }
 
 
 def _side(name: str, at: str) -> dict[str, Note]:
     exact = _exact(f"amount at `{at}`, exact; missing: not held, or not a whole number")
     sent = f"amount at `{at}`, {_AS_SENT}; missing: not listed"
     return {name: exact, f"{name}_text": _text(sent, f"{BALANCE}amount", "tokens")}
+
+
+_WALLET_NAME = _text(
+    "the wallet's name, never missing: its label (and short id, if other wallets share it), or its"
+    " short id",
+    f"{MIRROR}made from all labels",
+)
+_NFT_NAME = _text(
+    "the NFT's name, never missing: `name` without control characters, or else `collection` and"
+    " `#` with the on-chain id",
+    f"{MIRROR}made from the token's columns",
+)
 
 
 def _count(unit: str, meaning: str, source: str = _COUNTED, kind: str = _COUNT) -> Note:
@@ -97,8 +113,13 @@ def _notes_of(name: str, column: Column) -> dict[str, Note]:
 
 def _copy_of(frame: str, names: str) -> dict[str, Note]:
     notes: dict[str, Note] = {}
-    for name, column in columns_of(_TABLES.get(frame, frame), as_of=True).items():
+    columns = columns_of(_TABLES.get(frame, frame), as_of=True)
+    wallet = "wallet_group" if "wallet_group" in columns else "wallet_id"
+    token = "name" if "name" in columns else "token_id"
+    for name, column in columns.items():
         notes |= _notes_of(name, column)
+        notes |= {"wallet": _WALLET_NAME} if name == wallet else {}
+        notes |= {"nft": _NFT_NAME} if name == token and "token_id" in columns else {}
     return {name: notes[name] for name in names.split() or notes}
 
 
@@ -109,8 +130,8 @@ _TABLE_FRAMES: Final = (
 _TABLES: Final = {"changes": "balance_changes", "runs": "sync_runs"}
 
 _CONTRACT = _copy_of("holdings", "contract_address contract collection")
-_TOKEN = _copy_of("holdings", "token_id contract_address contract collection name")
-_WALLET = _copy_of("holdings", "wallet_id wallet_label")
+_TOKEN = _copy_of("holdings", "token_id contract_address contract collection name nft")
+_WALLET = _copy_of("holdings", "wallet_id wallet_label wallet_group wallet")
 _COLLECTION = _CONTRACT["collection"].source
 _NAMES = f"{MIRROR}wallets, contracts and tokens"
 _INFERRED = (
@@ -275,7 +296,7 @@ _OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
     },
     "traits": {
         **_CONTRACT,
-        **_copy_of("holdings", "token_id name"),
+        **_copy_of("holdings", "token_id name nft"),
         "trait_type": _text("type of the trait; missing: the attribute has none", _ATTRIBUTES),
         "value": _text("value of the trait; numbers exactly as sent", _ATTRIBUTES),
         "tokens": _count("tokens", "known tokens of the contract with it", f"{MIRROR}tokens"),

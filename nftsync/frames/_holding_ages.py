@@ -48,7 +48,7 @@ def holding_ages(
     Returns:
         A row per wallet and token that it holds:
 
-        - `wallet_id`, `wallet_label`, `token_id` to `name`, `amount`
+        - `wallet_id` to `wallet`, `token_id` to `nft`, `amount`
         - `held_since`: when the change that began the period was stored
         - `age`: a timedelta
         - `bucket`: an ordered category: `under a day`, `under a week`, `under a month` (30 days),

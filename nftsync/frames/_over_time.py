@@ -34,7 +34,7 @@ from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.inputs import ADDRESSES
 from nftsync.columnar.periods import Every, Period, period_edges, period_of
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
-from nftsync.columnar.tokens import contract_columns, contract_groups
+from nftsync.columnar.tokens import contract_columns, contract_groups, names_of_wallets
 from nftsync.store.filters import Filters
 from nftsync.store.history import last_observed
 from nftsync.store.wallets import GroupNames, WalletIds
@@ -47,6 +47,8 @@ BY = {
     "wallet_label": ("wallet", "label"),
     "wallet_group": ("wallet", "wallet_group"),
 }
+#: Short names of `by`, as in commands.
+_ALIASES = {"wallet": "wallet_id", "group": "wallet_group"}
 #: The columns of holdings that began or ended.
 _MOVES = ("arrived", "left", "first_seen")
 #: The limit on groups times periods.
@@ -114,7 +116,8 @@ def holdings_over_time(
     Shared parameters: see `nftsync.frames`. Groups and filters use today's labels and contracts.
 
     - `by` is the column to group by: `contract_address`, `contract`, `collection`, `creator_name`,
-      `wallet_id`, `wallet_label` or `wallet_group`. None: all holdings together.
+      `wallet_id` (or `wallet`), `wallet_label` or `wallet_group` (or `group`). None: all holdings
+      together.
     - `start` is the first time; the first rows show the state at that time. None is the first
       change. `end` is at most the last read.
     - `every` (or `freq`) is the period of the rows in UTC: `1h`, `1d`, `7d` (from Monday), a
@@ -127,7 +130,7 @@ def holdings_over_time(
     Returns:
         A row per time and group, with groups in the order first seen:
 
-        - `at`, the column of `by` (and a contract's name or a wallet's label)
+        - `at`, the column of `by` (and a contract's name or a wallet's label and name)
         - `holdings`, `amount`: holdings at that time, and the sum of their known amounts
         - `arrived`, `left`, `first_seen`: holdings that began, holdings that ended, and initial
           holdings since the group's previous row
@@ -136,8 +139,7 @@ def holdings_over_time(
     Raises:
         InputError: the period is unknown, or periods times groups exceed 10,000,000 rows.
     """
-    if by is not None:
-        one_of(by, "by", BY)
+    by = None if by is None else grouping(by)
     period = period_of(every, freq)
     with reading(db) as source:
         begins, until = stored_span(source, start, end)
@@ -162,6 +164,12 @@ def holdings_over_time(
         else:
             steps = _by_period(_clipped(steps, first), period, first, ends)
     return marked(_frame(steps, names, amounts), hidden_holdings)
+
+
+def grouping(by: object) -> str:
+    """Return the column of `BY` that a caller names."""
+    name = one_of(by, "by", (*BY, *_ALIASES))
+    return _ALIASES.get(name, name)
 
 
 def read_steps(
@@ -240,7 +248,8 @@ def groups_of_steps(
     nameless = pa.nulls(1, TEXT)
     columns = {by: pa.concat_arrays([distinct, nameless])}
     if labels:  # ids are unique, so their codes are positions
-        columns["wallet_label"] = pa.concat_arrays([*labels, nameless])
+        named = {"wallet_label": labels[0], "wallet": names_of_wallets(source, numbers)}
+        columns |= {name: pa.concat_arrays([x, nameless]) for name, x in named.items()}
     return np.where(group < 0, len(distinct), group), columns
 
 

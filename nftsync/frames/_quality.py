@@ -17,7 +17,7 @@ from nftsync.columnar.columns import INTEGER, TEXT, coded, flags, frame_of, text
 from nftsync.columnar.filters import filters_of, one_of
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import EDITIONS, Numbers, Store, positions, reading
-from nftsync.columnar.tokens import CONTRACT_COLUMNS, Tokens, read_tokens
+from nftsync.columnar.tokens import MADE_COLUMNS, Tokens, read_tokens
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.provider.images import image_address, origin
 from nftsync.records import CONTENT_COLUMNS, FIELD_PATHS
@@ -176,7 +176,7 @@ def quality(
         hidden: see `nftsync.frames`.
 
     Returns:
-        - `token_id` to `name`
+        - `token_id` to `nft`
         - `field`: a column of `frames.tokens`; `id`, `metadata` or `token` for a broken record;
           `amount` for a balance
         - `value`: the first 200 characters; JSON text for a wrong type
@@ -205,7 +205,7 @@ def quality(
     if base_url is not None:
         origin(base_url)
     with reading(db) as source:
-        tokens = read_tokens(source, (*_FIELDS, *CONTRACT_COLUMNS, "extra"))
+        tokens = read_tokens(source, (*_FIELDS, *MADE_COLUMNS, "extra"))
         numbers = tokens.numbers
         if held_only:
             (numbers,) = source.columns(_HELD, [INTEGER])

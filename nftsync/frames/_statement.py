@@ -15,7 +15,6 @@ from nftsync.columnar.columns import TEXT, frame_of, text
 from nftsync.columnar.filters import (
     Moment,
     filters_of,
-    one_of,
     states_between,
     ticks_of,
 )
@@ -24,7 +23,7 @@ from nftsync.columnar.prices import Prices, day_of, latest_prices
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import contract_keys
 from nftsync.errors import InputError
-from nftsync.frames._over_time import BY, Steps, groups_of_steps, read_steps
+from nftsync.frames._over_time import Steps, grouping, groups_of_steps, read_steps
 from nftsync.frames._value import DIGITS, price_table, warn_unpriced
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.times import now
@@ -54,9 +53,9 @@ def statement(
 
     Shared parameters: see `nftsync.frames`. A date is the end of that day, also in `start`:
     `statement(db, "2026-09-30", "2026-10-31")` is the statement for October. `end=None` is now.
-    `by` is the column to group by: `wallet_group`, `wallet_id`, `wallet_label`, `contract`,
-    `contract_address`, `collection` or `creator_name`. Groups and filters use today's labels and
-    contracts.
+    `by` is the column to group by: `wallet_group` (or `group`), `wallet_id` (or `wallet`),
+    `wallet_label`, `contract`, `contract_address`, `collection` or `creator_name`. Groups and
+    filters use today's labels and contracts.
 
     In each row, `opening + initial + received − sent = closing`, in NFTs and in amounts. The rows
     add up to the last row, the total. `opening` and `closing` are the holdings of
@@ -75,7 +74,7 @@ def statement(
     Returns:
         A row per group, the largest closing balance first, and a row `total`:
 
-        - the column of `by` (and a contract's name or a wallet's label)
+        - the column of `by` (and a contract's name or a wallet's label and name)
         - `opening`, `initial` (initial holdings, start date unknown), `received`, `sent` and
           `closing` in NFTs
         - the same columns with `_amount`, in exact amounts
@@ -88,7 +87,7 @@ def statement(
     Raises:
         InputError: `start` is missing, or a price is unusable.
     """
-    one_of(by, "by", BY)
+    by = grouping(by)
     if start is None:
         raise InputError("a statement needs the time of its opening balance: statement(db, start)")
     with reading(db) as source, localcontext(prec=DIGITS):
@@ -169,8 +168,9 @@ def _frame(
     shown = pa.array(distinct[order])
     columns: dict[str, Any] = {}
     for place, (name, column) in enumerate(names.items()):
-        named = pa.concat_arrays([column, pa.array([None if place else HIDDEN_ROW], TEXT)])
-        last = pa.array([None if place else TOTAL], TEXT)
+        is_named = not place or name == "wallet"
+        named = pa.concat_arrays([column, pa.array([HIDDEN_ROW if is_named else None], TEXT)])
+        last = pa.array([TOTAL if is_named else None], TEXT)
         columns[name] = text(pa.concat_arrays([named.take(shown), last]))
     for name in values:
         rows[name] = np.array([*map(Decimal if "_value_" in name else int, rows[name])])

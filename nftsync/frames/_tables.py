@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import warnings
 from typing import Any, SupportsIndex
@@ -27,7 +28,7 @@ from nftsync.columnar.freshness import freshness_frame, wallet_groups
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.holders import sort_groups
 from nftsync.columnar.holdings import explain_empty, read_holdings
-from nftsync.columnar.source import Store, positions, reading
+from nftsync.columnar.source import IN_JSON, Source, Store, positions, reading
 from nftsync.columnar.tokens import (
     NAMING,
     contract_groups,
@@ -57,8 +58,9 @@ def holdings(
     that time; labels, groups and status of wallets and names of collections are today's.
 
     Returns:
-        `wallet_id` to `blockchain_token_id`, `amount`, `amount_text`, `amount_float` (approximate,
-        for plots; NaN unless the text is a plain decimal number), the token's metadata,
+        `wallet_id` to `wallet`, `token_id` to `blockchain_token_id`, `amount`, `amount_text`,
+        `amount_float` (approximate, for plots; NaN unless the text is a plain decimal number), the
+        token's metadata with `nft` after `name`,
         `held_since` (start of the current period of amounts above zero; NaT for an amount of 0),
         `balance_updated_at`, `token_updated_at`, `wallet_synced_at`, `wallet_status`.
 
@@ -90,7 +92,7 @@ def tokens(
     at that time, and `updated_at` is the last change until then.
 
     Returns:
-        A row per token: ids, `contract`, `collection`, metadata, `extra` (JSON text),
+        A row per token: ids, `contract`, `collection`, metadata, `nft`, `extra` (JSON text),
         `first_seen_at`, `updated_at`.
     """
     return read_token_frame(db, as_of, contract=contract)
@@ -113,8 +115,8 @@ def changes(
     selects greater `change_id` values, to continue from an earlier call.
 
     Returns:
-        A row per change: `change_id`, `wallet_id`, `wallet_label`, the token's `token_id` to `name`
-        as of today, `old_amount`, `old_amount_text` (missing: not listed before), `new_amount`,
+        A row per change: `change_id`, `wallet_id` to `wallet`, the token's `token_id` to `nft` as
+        of today, `old_amount`, `old_amount_text` (missing: not listed before), `new_amount`,
         `new_amount_text` (missing: no longer listed), `observed_at`, `baseline` (bool: found by the
         wallet's first read), `run_id`, `webhook_id`.
     """
@@ -164,7 +166,7 @@ def wallets(
     Shared parameters: see `nftsync.frames`.
 
     Returns:
-        A row per wallet: `wallet_id`, `label`, `wallet_group`, `tracked` (bool), `first_seen_at`,
+        A row per wallet: `wallet_id` to `wallet`, `tracked` (bool), `first_seen_at`,
         `synced_at` (start of the last complete read), `status` (`never`, `ok`, `incomplete`,
         `failed`), `error`.
     """
@@ -185,8 +187,8 @@ def wallet_states(
     its first and last read overlaps that span.
 
     Returns:
-        A row per state: `wallet_id`, `first_read_at` and `last_read_at` (all reads between them
-        showed this state), `reads`, `body_sha256`, `run_id`.
+        A row per state: `wallet_id`, `wallet`, `first_read_at` and `last_read_at` (all reads
+        between them showed this state), `reads`, `body_sha256`, `run_id`.
     """
     times = ("last_read_at", "first_read_at")
     return _table(db, "wallet_states", times, wallet=wallet, group=group, since=since, until=until)
@@ -248,8 +250,8 @@ def token_changes(
     Shared parameters: see `nftsync.frames`. `since` and `until` bound `observed_at`.
 
     Returns:
-        A row per change: `change_id`, `token_id`, `before` and `after` (JSON objects of the changed
-        columns, as text), `observed_at`, `run_id`, `webhook_id`.
+        A row per change: `change_id`, `token_id`, `nft`, `before` and `after` (JSON objects of the
+        changed columns, as text), `observed_at`, `run_id`, `webhook_id`.
     """
     return _table(db, "token_changes", since=since, until=until, contract=contract)
 
@@ -258,7 +260,25 @@ def _table(
     db: Store, name: str, times: tuple[str, str] | None = None, **filters: Any
 ) -> pd.DataFrame:
     with reading(db) as source:
-        return read_table(source, name, filters_of(source, **filters), times=times)
+        frame = read_table(source, name, filters_of(source, **filters), times=times)
+        for kind in ("wallet", "token"):
+            if f"{kind}_id" in frame:
+                _insert_names(source, frame, kind)
+    return frame
+
+
+def _insert_names(source: Source, frame: pd.DataFrame, kind: str) -> None:
+    ids = frame[f"{kind}_id"]
+    query = f"SELECT {kind}_no FROM {kind}s WHERE {kind}_id {IN_JSON}"
+    (numbers,) = source.columns(query, [INTEGER], (json.dumps([*ids.unique()]),))
+    rows = numbers.to_numpy()
+    if kind == "wallet":
+        name, named = "wallet", wallet_columns(source, rows)
+    else:
+        name, named = "nft", read_tokens(source, NAMING, wanted=rows).named(rows)
+    names = pd.Series(named[name], named[f"{kind}_id"])
+    last = [*frame].index("wallet_group" if "wallet_group" in frame else f"{kind}_id")
+    frame.insert(last + 1, name, ids.map(names).astype(ids.dtype))
 
 
 def collections(

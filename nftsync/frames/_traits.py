@@ -94,7 +94,7 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
     Returns:
         A row per token and trait, in the order of contract, token and metadata:
 
-        - `contract_address`, `contract`, `collection`, `token_id`, `name`
+        - `contract_address`, `contract`, `collection`, `token_id`, `name`, `nft`
         - `trait_type` (missing: the attribute has none)
         - `value`: text; numbers exactly as sent
         - `tokens`: known tokens of the contract that have this trait
@@ -135,7 +135,7 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
     named = tokens.named(tokens.numbers[token[order]])
     frame = frame_of(
         {name: named[name] for name in ("contract_address", "contract", "collection")}
-        | {"token_id": named["token_id"], "name": named["name"]}
+        | {name: named[name] for name in ("token_id", "name", "nft")}
         | {"trait_type": text(type_column.take(rows)), "value": text(value_column.take(rows))}
         | {"tokens": counts[order], "share": counts[order] / np.maximum(totals[order], 1)}
     )

@@ -61,9 +61,9 @@ def transfers(
         - `observed_at`: when the change was stored; of two sides, the earlier time
         - `observed_after`: the wallet's last complete read before the change; of two sides, the
           later time (missing: none)
-        - `token_id` to `name`, as of today
+        - `token_id` to `nft`, as of today
         - `amount` (missing: unusable)
-        - `from_wallet_id`, `from_label`, `to_wallet_id`, `to_label`
+        - `from_wallet_id` to `from_wallet`, `to_wallet_id` to `to_wallet` (missing: unknown)
         - `kind`: `transfer`, `received` or `sent`
         - `webhook_id`: a webhook that led to the observation (missing: a sync)
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from nftsync.errors import InputError
-from nftsync.text import quoted, without_controls
+from nftsync.text import cut_line, quoted, short_id, without_controls
 
 #: Addresses of Ethereum have 40 digits. Those of Starknet, Aptos and Sui have up to 64, and their
 #: leading zeros mean nothing.
@@ -76,7 +76,8 @@ _LONGEST_NAME = 100
 def guess_name(names: Sequence[str | None]) -> str | None:
     """Guess a collection's name from the names of its tokens, or return None.
 
-    The guess is the series of nearly all tokens, or their name if all of the series share it.
+    The guess is the series of nearly all tokens, or their name if all of the series share it and
+    its number, if any, is not 1.
     """
     by_series: dict[str, list[str]] = {}
     for name in names:
@@ -85,8 +86,44 @@ def guess_name(names: Sequence[str | None]) -> str | None:
         by_series.setdefault(whole if series is None else series, []).append(whole)
     for series, wholes in by_series.items():
         if series and len(wholes) >= max(_FEWEST, _SHARE * len(names)):
-            return series if len(set(wholes)) > 1 else wholes[0]
+            number = _NUMBER.search(wholes[0])
+            is_first = number is not None and number["number"] == "1"
+            return series if is_first or len(set(wholes)) > 1 else wholes[0]
     return None
+
+
+#: A character that a reader sees: no white space, joiner, variation selector, filler or tag.
+_SEEN = re.compile(
+    "[^\\s\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0000-\U000e0fff]"
+)
+
+
+def nft_name(
+    name: str | None, collection: str | None, blockchain_token_id: str | None, token_id: str
+) -> str:
+    """Return the one name of an NFT for people: a short line of visible text.
+
+    It is the NFT's own name, or else its collection and `#` with its on-chain id. Without an
+    on-chain id, the short token id follows the collection; without a contract, it stands alone.
+
+    Args:
+        name: the token's name, as sent.
+        collection: the contract's name, or its short address; None without a contract.
+        blockchain_token_id: the on-chain id, as sent.
+        token_id: the token's UUID.
+    """
+    if own := _line(name):
+        return own
+    on_chain = _line(blockchain_token_id)
+    number = f"#{short_id(on_chain)}" if on_chain else short_id(token_id)
+    group = _line(collection)
+    return f"{group} {number}" if group else short_id(token_id)
+
+
+def _line(text: str | None) -> str:
+    line = cut_line(text, _LONGEST_NAME) if text else ""
+    return line if _SEEN.search(line) else ""
 
 
 def name_new_tokens(connection: sqlite3.Connection, after: int, until: int) -> None:

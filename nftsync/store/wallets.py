@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,7 +18,7 @@ from nftsync.records import is_uuid, look_alike
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import named_rows, over_keys
 from nftsync.store.schema import reading
-from nftsync.text import counted, matching, quoted
+from nftsync.text import counted, matching, quoted, short_id
 from nftsync.times import now
 
 _STEP = 2_000
@@ -275,6 +276,26 @@ def given_wallets(wallet: WalletIds) -> list[str]:
         if all(isinstance(name, str | UUID) for name in names):
             return [str(name).strip() for name in names]
     raise InputError(f"{wallet!r:.{_LONGEST}} is not a wallet id or label; pass text or a UUID")
+
+
+def wallet_names(wallets: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Return a distinct name for each wallet: its label, or else its short id.
+
+    The short id follows a label that several wallets share, and gets longer until all names differ.
+
+    Args:
+        wallets: the id and the label of each wallet; ids are distinct.
+    """
+    pairs = [(one, label if label and not label.isspace() else None) for one, label in wallets]
+    names = [label or short_id(wallet_id) for wallet_id, label in pairs]
+    more = 0
+    while len(count := Counter(names)) < len(names):
+        for place, (wallet_id, label) in enumerate(pairs):
+            if count[names[place]] > 1:
+                short = short_id(wallet_id, more)
+                names[place] = f"{label} {short}" if label else short
+        more += 1
+    return names
 
 
 def ids_named(names: Sequence[str], labelled: Callable[[], Labelled]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +36,7 @@ def test_a_series_is_a_name_without_the_number_at_its_end(name: str, series: str
         ([f"Cool Cat #{n}" for n in range(50)], "Cool Cat"),
         ([*(f"Cool Cat #{n}" for n in range(45)), *"abcde"], "Cool Cat"),
         (["Season 2"] * 9, "Season 2"),
+        (["Salt Cartography 1"] * 9, "Salt Cartography"),
         ([f"Tale\u202e \n of  Five ({n}/9)" for n in range(9)], "Tale of Five"),
         ([f"Cool Cat #{n}" for n in range(4)], None),
         ([f"{n}.eth" for n in range(100)], None),
@@ -68,7 +71,11 @@ def test_a_guess_is_the_series_of_four_fifths_of_at_least_five_names(
         by_series.setdefault(line if series is None else series, []).append(line)
     least = max(5, 0.8 * len(names))
     shared = [one for one, lines in by_series.items() if one and len(lines) >= least]
-    expected = [x if len({*by_series[x]}) > 1 else by_series[x][0] for x in shared]
+    is_first = re.compile(r".*\D0*1(?:/\d+| of \d+)?[\s)\]]*", re.IGNORECASE).fullmatch
+    expected = [
+        x if len({*by_series[x]}) > 1 or is_first(by_series[x][0]) else by_series[x][0]
+        for x in shared
+    ]
     assert [guess_name(names)] == (expected or [None])
 
 
