@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from nftsync.errors import EarlierDatabase, NewerDatabase, StoreError
-from nftsync.store.catalog import TABLES
 from nftsync.store.contracts import contract_key, name_new_tokens
 from nftsync.store.database import (
     begin_immediate,
@@ -32,23 +31,24 @@ if TYPE_CHECKING:
 #: The name of our migrations in sqlite-utils' table `_sqlite_migrations`.
 _SET = "nftsync"
 
-#: In order, each in `migrations/NAME.sql`; a database with others is from a newer nftsync.
-_MIGRATIONS = (
-    "first_tables",
-    "inbox",
-    "full_syncs",
-    "collections",
-    "removals",
-    "removal_guard",
-    "sequence_numbers",
-    "name_samples",
-    "hidden",
-    "watch",
-    "outbox_order",
-    "partial_spans",
-    "hex_addresses",
-    "token_faults",
-)
+#: In order, each in `migrations/NAME.sql`, with the feature that it adds for users, if any. A
+#: database with others is from a newer nftsync.
+_MIGRATIONS = {
+    "first_tables": "",
+    "inbox": "",
+    "full_syncs": "",
+    "collections": "collection names",
+    "removals": "removals held for review",
+    "removal_guard": "",
+    "sequence_numbers": "",
+    "name_samples": "",
+    "hidden": "hidden NFTs",
+    "watch": "alerts",
+    "outbox_order": "",
+    "partial_spans": "",
+    "hex_addresses": "",
+    "token_faults": "records of unreadable metadata",
+}
 
 
 def _run_file(database: Database, name: str) -> None:
@@ -200,7 +200,7 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
     # SQLite keeps a database without a name in memory or, if large, in a temporary file.
     with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as copy:
         try:
-            lacking = _upgrade_copy(connection, copy, name)
+            _upgrade_copy(connection, copy, name)
         except sqlite3.OperationalError as error:
             if kind_of(error) != sqlite3.SQLITE_FULL:
                 raise
@@ -209,20 +209,20 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
                 " temporary copy, and the folder for temporary files has no room. Free some space,"
                 " set SQLITE_TMPDIR to another folder, or run `nftsync migrate`"
             ) from error
-        without = f" and lacks {', '.join(lacking)}" if lacking else ""
+        missing = [*_MIGRATIONS.values()][check_schema(connection, name) :]
+        features = ", ".join(filter(None, missing))
+        without = f", without {features}" if features else ""
         warnings.warn(
-            f"{name} was made by an earlier version of nftsync{without}; nftsync reads an upgraded"
-            " temporary copy. To upgrade the file: `nftsync migrate` or `nftsync sync`",
+            f"{name} was made by an earlier version of nftsync{without}; to upgrade it: `nftsync"
+            " migrate`. Until then, nftsync reads an upgraded temporary copy",
             EarlierDatabase,
             stacklevel=1,  # Python shows a warning once per line and text, so once per database
         )
         yield copy
 
 
-def _upgrade_copy(
-    source: sqlite3.Connection, copy: sqlite3.Connection, name: Path | str
-) -> list[str]:
-    """Copy a database and migrate the copy; return the added tables and public columns."""
+def _upgrade_copy(source: sqlite3.Connection, copy: sqlite3.Connection, name: Path | str) -> None:
+    """Copy a database and migrate the copy."""
 
     def refuse_busy(status: int, _remaining: int, _pages: int) -> None:
         # Python would retry forever if the caller's own transaction holds the lock.
@@ -236,25 +236,8 @@ def _upgrade_copy(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32768"
     )
     source.backup(copy, progress=refuse_busy)
-    before = _names(copy)
     _apply_due(copy)
     copy.execute("PRAGMA query_only = 1")
-    tables = {table for table, _ in before}
-    return sorted(
-        {
-            table if table not in tables else f"{table}.{column}"
-            for table, column in _names(copy) - before
-            if table not in tables or (table in TABLES and column in TABLES[table].columns)
-        }
-    )
-
-
-def _names(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    rows = connection.execute(
-        "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_xinfo(m.name) c"
-        " WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite_%'"
-    )
-    return {(table, column) for table, column in rows}
 
 
 @contextmanager

@@ -284,6 +284,20 @@ def test_python_says_once_of_each_file_that_it_is_earlier(oldest, tmp_path):
     assert all(str(path) in str(each.message) for path, each in zip(paths, told, strict=True))
 
 
+def test_the_notice_names_features_that_users_lack_and_the_command_that_upgrades(earlier, command):
+    tables = {table for (table,) in query(earlier, "SELECT name FROM sqlite_schema")}
+    migrate(shutil.copy(earlier, earlier.with_name("today.db")))
+    upgraded = query(earlier.with_name("today.db"), "SELECT name FROM sqlite_schema")
+    notice = command("wallets", "-d", earlier).err
+    assert notice.count("\n") == 1
+    features = notice.partition("without ")[2].partition(";")[0]
+    assert "alerts" in features
+    assert ("hidden NFTs" in features) == ("hidden" not in tables)
+    assert ("collection names" in features) == ("contracts" not in tables)
+    assert [name for (name,) in upgraded if "_" in name and name in notice] == []
+    assert "`nftsync migrate`" in notice
+
+
 def test_a_command_that_fails_afterwards_still_prints_its_warnings(oldest, command):
     for words in (["holdings"], ["transfers"], ["statement", "--from", "2020-01-01"]):
         done = command(*words, "--wallet", "nobody", "-d", oldest)
