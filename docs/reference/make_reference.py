@@ -13,7 +13,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
+from textwrap import indent
+from typing import Any
 
 import click
 from click.testing import CliRunner
@@ -27,6 +30,7 @@ from nftsync.store.catalog import TABLES
 from nftsync.store.schema import open_store
 
 FOLDER = Path(__file__).parent
+NOTEBOOKS = FOLDER.parents[1] / "notebooks"
 COLUMNS = 100
 #: Fields of `nftsync verify --json`.
 VERIFICATION = {
@@ -169,16 +173,51 @@ def tables_page() -> str:
 
 
 def frames_page() -> str:
-    """Return the columns of the frames."""
+    """Return the columns of the frames, and the functions of the notebooks."""
     parts = [
         "# Columns of the frames\n",
         "In Python: `frames.explain(NAME)`. How to use frames: [the data](../use/data.md).\n",
+        "The last section has the [functions of the notebooks](#functions-of-the-notebooks).\n",
     ]
     for name in frames.explain()["name"]:
         notes = frames.explain(name).itertuples(index=False)
         rows = [(_code(note.column), note.type, _sentence(note.meaning)) for note in notes]
         parts += [f"## {name}\n", _table(("column", "type", "meaning"), rows)]
+    return "\n".join([*parts, _notebook_functions()])
+
+
+def _notebook_functions() -> str:
+    """Return what the notebooks import beside frames and charts, with the docstrings."""
+    imports = set()
+    for notebook in NOTEBOOKS.glob("*.ipynb"):
+        cells = json.loads(notebook.read_text("utf-8"))["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+        for module, names in re.findall(r"from (nftsync\.notebooks\.\w+) import (.+)", text):
+            imports |= {(module, name) for name in names.split(", ")}
+    parts = [
+        "## Functions of the notebooks\n",
+        "The [notebooks](../use/notebooks/README.md) import these; they may change.\n",
+    ]
+    for module, name in sorted(imports):
+        helper = getattr(import_module(module), name)
+        parts += [f"### {name}\n", f"```text\nfrom {module} import {name}\n"]
+        parts += [_described(name, helper) + "```\n"]
     return "\n".join(parts)
+
+
+def _described(name: str, member: Any) -> str:
+    """Return the call of a member and its docstring; of a class, also its public members."""
+    call = name
+    if callable(member):
+        signature = inspect.signature(member)
+        named = [part for part in signature.parameters.values() if part.name != "self"]
+        bare = [part.replace(annotation=part.empty) for part in named]
+        call += str(signature.replace(parameters=bare, return_annotation=signature.empty))
+    text = f"{call}\n{indent(inspect.getdoc(member) or '', '    ')}\n"
+    if inspect.isclass(member):
+        members = [item for item in vars(member).items() if not item[0].startswith("_")]
+        text += "".join(indent(f"\n{_described(*item)}", "    ") for item in members)
+    return text
 
 
 def metrics_page() -> str:

@@ -28,6 +28,17 @@ def test_the_generated_pages_are_current(monkeypatch, capsys):
     assert all(read(page).startswith("<!-- Generated ") for page in GENERATED)
 
 
+def test_the_functions_that_notebooks_import_are_described():
+    page = runpy.run_path(str(DOCS / "reference" / "make_reference.py"))["frames_page"]()
+    described = sections(sections(page, "##")["Functions of the notebooks"], "###")
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        for names in re.findall(r"from nftsync\.notebooks\.\w+ import ([\w, ]+)", read(notebook)):
+            assert set(names.split(", ")) <= set(described), notebook
+    assert "show_table(frame, most=10" in described["show_table"]
+    assert "Show the first rows of a frame" in described["show_table"]
+    assert "show_headline()" in described["Report"]
+
+
 def test_each_public_table_is_listed_and_its_columns_are_in_a_database(tmp_path):
     part = sections(read(DOCS / "use" / "data.md"), "##")["Tables and views"]
     (listed, *_) = tables(part)
