@@ -138,15 +138,18 @@ def _text(value: Any) -> str:
     if isinstance(value, int | Decimal):
         return exact_text(value)
     if isinstance(value, float):
-        return "<0.001" if 0 < value < 0.0005 else f"{value:,.3f}"
+        return "<0.001" if 0 < value < 0.0005 else f"{value:,.3f}".replace("-", _MINUS)
     return without_controls(str(value)) or MISSING
+
+
+_MINUS = "\N{MINUS SIGN}"
 
 
 def exact_text(number: int | Decimal) -> str:
     """Return an exact number with separators; more than two decimals do not end in zeros."""
     if isinstance(number, int):
-        return f"{number:,}"
-    whole, point, decimals = f"{number:,f}".partition(".")
+        return f"{number:,}".replace("-", _MINUS)
+    whole, point, decimals = f"{number:,f}".replace("-", _MINUS).partition(".")
     return f"{whole}{point}{decimals[:2]}{decimals[2:].rstrip('0')}"
 
 

@@ -57,11 +57,22 @@ def open_notebooks(
     """Copy missing notebooks, and run JupyterLab on them; see `run_jupyter`."""
     directory = directory.absolute()
     if copies := copy_missing(directory):
+        _trust(copies)
         tell(f"Copied {', '.join(copy.name for copy in copies)} to {directory}.")
     with notebook_environment(database, config, tell) as environment:
         tell(f"Starting JupyterLab in {directory} with {database}. Press Ctrl-C to stop it.")
         run_jupyter(directory, environment, port=port, browser=browser)
     tell("JupyterLab has stopped.")
+
+
+def _trust(notebooks: list[Path]) -> None:
+    """Sign notebooks, so that JupyterLab does not warn of them."""
+    from nbformat import read
+    from nbformat.sign import NotebookNotary
+
+    notary = NotebookNotary()
+    for notebook in notebooks:
+        notary.sign(read(notebook, as_version=4))
 
 
 @contextmanager
@@ -97,15 +108,10 @@ _REQUIRED = ("jupyterlab", "ipywidgets", "plotly", "papermill")
 #: Time for JupyterLab to stop its kernels, in seconds.
 _STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.2
-#: No questions and no network requests; prints only its address and problems.
-_QUIET = (
-    "--log-level=WARN",
-    "--LabApp.log_level=WARN",
-    "--LabApp.news_url=None",
-    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    "--LabApp.extension_manager=readonly",
-    "--ServerApp.tornado_settings={'page_config_data': {'buildCheck': False}}",
-)
+#: With this configuration, JupyterLab asks no questions, makes no network requests, and prints only
+#: its address and problems. Pings are off, because Tornado warns of their timeout; columns of times
+#: are off, because they cut the names of the notebooks.
+_CONFIG = Path(__file__).parent / "jupyter_config"
 
 
 def require_notebook_extra() -> None:
@@ -135,7 +141,7 @@ def run_jupyter(
         sys.executable,
         "-m",
         "jupyterlab",
-        *_QUIET,
+        "--log-level=WARN",
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.root_dir={directory}",
         f"--ServerApp.open_browser={browser}",
@@ -144,6 +150,8 @@ def run_jupyter(
         command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     if os.geteuid() == 0:  # in a container; it still listens only on this machine, with a token
         command.append("--ServerApp.allow_root=True")
+    folders = [str(_CONFIG), *filter(None, [environment.get("JUPYTER_CONFIG_PATH")])]
+    environment = {**environment, "JUPYTER_CONFIG_PATH": os.pathsep.join(folders)}
     with interruptible() as stopped, _stop_on_hang_up():
         # Its own session, so that Ctrl-C does not reach JupyterLab, which would ask to confirm.
         process = subprocess.Popen(  # noqa: S603 - our own interpreter

@@ -1,6 +1,8 @@
 """Display in notebooks: results, errors, tables, pictures, and one-line rows."""
 
+import re
 import warnings
+from decimal import Decimal
 from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
@@ -136,6 +138,19 @@ def test_a_table_tells_what_it_leaves_out_and_that_there_is_nothing(shown):
     display.show_table(pd.DataFrame({"a": []}), none="Nothing <b>.")
     assert texts_of(shown[0]) == ["a", "0", "1", "2", "1,497 more rows are not shown."]
     assert shown[1] == "<p>Nothing &lt;b&gt;.</p>"
+
+
+def test_numbers_below_zero_and_changes_have_one_sign_each(shown):
+    changes = pd.Series([3, -1234, 0], dtype=object)
+    display.show_table(pd.DataFrame({"change": changes, "net": changes, "mean": [0.5, -2.5, 0.0]}))
+    display.show_figures(
+        {"a": 5, "b": 1, "c": 2, "d": Decimal("1.5")},
+        {"a": 2, "b": 4, "c": 2, "d": Decimal("2.25")},
+    )
+    table, figures = map(texts_of, shown)
+    assert table[3:] == ["+3", "3", "0.500", "−1,234", "−1,234", "−2.500", "±0", "0", "0.000"]
+    assert figures == ["5", "1", "2", "1.5"]
+    assert re.findall(r"</b> (.*?)</div>", shown[1]) == ["+3", "−3", "±0", "−0.75"]
 
 
 def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(empty):

@@ -55,6 +55,10 @@ def _tables(page: Path) -> list[dict[str, list[str]]]:
     ]
 
 
+#: The label and the text of each headline figure.
+_FIGURE = r'class="nftsync-label"[^>]*>(.*?)</div>.*?class="nftsync-number"[^>]*><b[^>]*>(.*?)</b>'
+
+
 def _number(text: str) -> int:
     return int(text.replace(",", "").replace("±", ""))
 
@@ -92,7 +96,7 @@ def test_the_statement_adds_up_and_equals_the_figures(page: Path, demo: Path) ->
     held = held[held["amount"] > 0]
     assert _number(by_count["closing"][-1]) == len(held)
     assert _number(by_amount["closing"][-1]) == held["amount"].sum()
-    figures = dict(re.findall(r"<dt>(.*?)</dt><dd[^>]*><b[^>]*>(.*?)</b>", page.read_text()))
+    figures = dict(re.findall(_FIGURE, page.read_text(), re.DOTALL))
     assert _number(figures["NFTs"]) == held["token_id"].nunique()
     assert _number(figures["holdings"]) == len(held)
     tidal = held.loc[held["collection"] == "Tidal Almanac", "amount"].sum()

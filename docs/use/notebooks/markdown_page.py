@@ -51,7 +51,7 @@ def _shown(output: Any, name: str, pictures: Pictures) -> str:
     if "<img" in html:
         pictures.row(html, pictures.folder / name)
         return f"![Pictures of NFTs, each with its name]({name})"
-    if "<table" in html or "<dl" in html:
+    if "<table" in html or "nftsync-figures" in html:
         return _table(html)
     if html:
         return str(html)
@@ -72,20 +72,21 @@ class _Cells(HTMLParser):
         self.notes: list[str] = []
         self._into: list[str] | None = None
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        if tag == "dl":
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        kind = dict(attrs).get("class")
+        if kind == "nftsync-figures":
             self.rows = [[], []]
         elif tag == "tr":
             self.rows.append([])
-        elif tag in {"td", "th", "dt", "dd"}:
-            self._into = self.rows[0 if tag == "dt" else -1]
+        elif tag in {"td", "th"} or kind in {"nftsync-label", "nftsync-number"}:
+            self._into = self.rows[0 if kind == "nftsync-label" else -1]
             self._into.append("")
         elif tag == "p":
             self._into = self.notes
             self._into.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in {"td", "th", "dt", "dd", "p"}:
+        if tag in {"td", "th", "div", "p"}:
             self._into = None
 
     def handle_data(self, data: str) -> None:
