@@ -23,8 +23,8 @@ from nftsync.store.contracts import contract_key
 from nftsync.store.filters import Filters
 from nftsync.text import counted
 
-#: The key in a frame's `attrs` with the time of the state that it shows.
-AS_OF = "as_of"
+#: The keys in a frame's `attrs` with the time of the state that it shows, and its database's path.
+AS_OF, DATABASE = "as_of", "database"
 #: All columns in order: an amount has three, and the names of wallet and NFT have their own.
 _WITH = {"amount": ("amount_text", "amount_float"), "wallet_group": ("wallet",), "name": ("nft",)}
 _COLUMNS = [x for name in TABLES["holdings"].columns for x in (name, *_WITH.get(name, ()))]
@@ -65,6 +65,7 @@ def read_holdings(
         wanted = np.unique(balances.tokens) if narrow else None
         tokens = read_tokens(source, content, wanted=wanted, as_of=as_of)
         left_out = hidden_rows(source, balances.tokens, include=hidden)
+        attrs = {DATABASE: source.file, AS_OF: as_of}
     holder = positions(holders, balances.wallets)
     token = positions(tokens.numbers, balances.tokens)
     rows = (holder >= 0) & (token >= 0) & tokens.in_contract(contract, balances.tokens)
@@ -106,7 +107,7 @@ def read_holdings(
         finished_columns["confirmed_after"] = times(confirmations.after[holder])
         finished_columns["certainty"] = text(confirmations.certainty.take(by_holder))
     frame = frame_of(finished_columns)
-    frame.attrs |= {} if as_of is None else {AS_OF: as_of}
+    frame.attrs |= {name: value for name, value in attrs.items() if value}
     return marked(frame, hidden_holdings)
 
 

@@ -45,6 +45,11 @@ class Source:
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self.cursor = cursor
 
+    @property
+    def file(self) -> str:
+        """The path of the database; empty if it has none."""
+        return _file_of(self.cursor.connection)
+
     def rows(self, query: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
         """Yield rows of a query; read them all before the next query."""
         return self.cursor.execute(query, parameters)
@@ -142,7 +147,7 @@ def _snapshot_of(connection: sqlite3.Connection) -> Iterator[Source]:
     connection.text_factory = str
     try:
         with (
-            upgraded(connection, _file_of(connection)) as readable,
+            upgraded(connection, _file_of(connection) or "the in-memory database") as readable,
             closing(readable.cursor()) as cursor,
         ):
             cursor.row_factory = None
@@ -162,5 +167,5 @@ def _snapshot_of(connection: sqlite3.Connection) -> Iterator[Source]:
 def _file_of(connection: sqlite3.Connection) -> str:
     with closing(connection.cursor()) as cursor:
         cursor.row_factory = None
-        files = {row[1]: row[2] for row in cursor.execute("PRAGMA database_list")}
-    return files["main"] or "the in-memory database"
+        files = {row[1]: str(row[2] or "") for row in cursor.execute("PRAGMA database_list")}
+    return files["main"]

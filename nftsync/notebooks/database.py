@@ -13,13 +13,15 @@ from nftsync.demo.provider import is_demo, remove_demo, stored_address
 from nftsync.errors import SettingsError
 
 
-def provider_address(database: Path) -> str | None:
-    """Return the address of the provider that a database was read from, or None if unknown.
+def demo_address(database: Path) -> str | None:
+    """Return the address of a demo's provider, which may not be running; None for no demo."""
+    return stored_address(database) if is_demo(database) else None
 
-    For a demo's database this is the address of the demo's provider, even if it is not running.
-    """
-    if is_demo(database) and (demo_address := stored_address(database)):
-        return demo_address
+
+def provider_address(database: Path) -> str | None:
+    """Return the address of the provider that a database was read from, or None if unknown."""
+    if address := demo_address(database):
+        return address
     try:
         return settings.load().base_url
     except SettingsError:

@@ -118,7 +118,7 @@ class Gallery:
         Args:
             path: the file.
             embed: download the images into the page, which then makes no requests. Cards name the
-                reason if an image is not embedded.
+                reason if an image is not embedded, and a warning gives their number.
 
         Raises:
             StoreError: the file cannot be written.
@@ -169,7 +169,8 @@ def gallery(
         pictures_first: show NFTs with a picture first; None: unless the frame was sorted, so that
             its index does not ascend.
         ipfs_gateway: the URL before IPFS content; None: the configured one.
-        base_url: the provider, whose origin may show images; None: the configured one.
+        base_url: the provider, whose origin may show images; None: the one of a demo's database,
+            or else the configured one.
         images: `all`, only the `provider`'s, or `none`.
         traits: a frame of `frames.traits`, to filter by; None: the database's, if `holdings` is
             one.
@@ -185,18 +186,14 @@ def gallery(
     import pandas as pd
 
     from nftsync.columnar.filters import one_of, whole_number
+    from nftsync.columnar.holdings import DATABASE
     from nftsync.frames import holdings as read_holdings
     from nftsync.frames import traits as read_traits
 
     page_size = whole_number("page_size", page_size, _MOST_PAGE_SIZE)
     if limit is not None:
         limit = whole_number("limit", limit, None)
-    if ipfs_gateway is None or base_url is None:
-        configured = configured_images()
-        ipfs_gateway = ipfs_gateway or configured.gateway
-        base_url = base_url or configured.provider
     one_of(images, "images", get_args(WhichImages))
-    allowed = Images(ipfs_gateway, base_url, images).checked()
     if isinstance(holdings, pd.DataFrame):
         frame = holdings
     else:
@@ -205,6 +202,11 @@ def gallery(
             with warnings.catch_warnings():  # a gallery without traits has no filters for them
                 warnings.simplefilter("ignore", NftsyncWarning)
                 traits = read_traits(holdings, hidden=hidden)
+    if ipfs_gateway is None or base_url is None:
+        configured = configured_images(database=frame.attrs.get(DATABASE))
+        ipfs_gateway = ipfs_gateway or configured.gateway
+        base_url = base_url or configured.provider
+    allowed = Images(ipfs_gateway, base_url, images).checked()
     rows = select_rows(frame, allowed, hide_zero=hide_zero, pictures_first=pictures_first)
     if traits is not None and not {"token_id", "trait_type", "value"} <= {*traits.columns}:
         raise InputError("traits is not a frame of traits; pass traits=frames.traits()")

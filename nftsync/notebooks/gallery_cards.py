@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from nftsync import settings
 from nftsync.columnar.source import Store, reading
-from nftsync.errors import InputError, SettingsError
+from nftsync.errors import InputError, NftsyncWarning, SettingsError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.images import DEFAULT_GATEWAY, ImageAddress, Images
 from nftsync.store.contracts import contract_key, short_address
-from nftsync.text import short_id, without_controls
+from nftsync.text import counted, short_id, without_controls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,15 +69,25 @@ _TOO_MUCH = ImageAddress(None, "all pictures in metadata together are larger tha
 _MOST_TRAITS = 100
 
 
-def configured_images(config: Path | None = None) -> Images:
-    """Return the configured sources; if they are unusable, warn and use the defaults."""
+def configured_images(
+    config: Path | None = None, database: str | os.PathLike[str] | None = None
+) -> Images:
+    """Return the configured sources; if they are unusable, warn and use the defaults.
+
+    A demo's `database` has a provider of its own.
+    """
     try:
         configured = settings.load(config=config)
-        return Images(configured.ipfs_gateway, configured.base_url).checked()
+        images = Images(configured.ipfs_gateway, configured.base_url).checked()
     except (SettingsError, InputError) as error:
         # The gallery is useful even if some images are missing.
         warnings.warn(f"the gallery ignores the settings: {error}", stacklevel=3)
-        return Images(DEFAULT_GATEWAY, None)
+        images = Images(DEFAULT_GATEWAY, None)
+    if database is None:
+        return images
+    from nftsync.notebooks.database import demo_address  # loads a server, which is slow
+
+    return images._replace(provider=demo_address(Path(database)) or images.provider)
 
 
 def coded(values: Sequence[Any]) -> dict[str, list[Any]]:
@@ -197,7 +208,11 @@ def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] |
 
 
 def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, Column], list[str]]:
-    """Download images; return cards with data URLs, and a note on images that are not embedded."""
+    """Download images; return cards with data URLs, and a note on images that are not embedded.
+
+    Warns:
+        NftsyncWarning: their number, and the reason of the first.
+    """
     from nftsync.provider.downloads import download_images  # loads httpx, which is slow
 
     configured = settings.load()
@@ -212,13 +227,15 @@ def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, C
     to_load = (url for url in urls if url and not url.startswith("data:"))
     embedded = download_images(to_load, images, config)
     checked = [embedded.get(url or "", ImageAddress(url, None)) for url in urls]
-    missing = sum(address.url is None for address in embedded.values())
-    note = f"Not embedded: {missing:,} of {len(embedded):,} images. Their cards say why."
-    return {
-        **cards,
-        "image": [address.url for address in checked],
-        "problem": [new.problem or old for new, old in zip(checked, problems, strict=True)],
-    }, [note] if missing else []
+    reasons = [new.problem or old for new, old in zip(checked, problems, strict=True)]
+    cards = {**cards, "image": [address.url for address in checked], "problem": reasons}
+    missing = [*filter(None, reasons)]
+    if not missing:
+        return cards, []
+    total = len(missing) + sum(url is not None for url in cards["image"])
+    number = f"{len(missing):,} of {counted(total, 'image')}"
+    warnings.warn(f"{number} not embedded; the first: {missing[0]}", NftsyncWarning, stacklevel=3)
+    return cards, [f"Not embedded: {number}. Their cards say why."]
 
 
 def _map_column(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nftsync.notebooks.database import provider_address
 from nftsync.notebooks.gallery_cards import (
     configured_images,
     first_cards,
@@ -34,7 +33,7 @@ def picture_cards(holdings: pd.DataFrame, db: Path, most: int, *, embed: bool) -
         most: the most NFTs.
         embed: download the pictures.
     """
-    images = configured_images()._replace(provider=provider_address(db))
+    images = configured_images(database=db)
     newest = holdings.sort_values("held_since", ascending=False, kind="stable")
     nfts = newest.drop_duplicates("token_id")
     rows = select_rows(with_other_fields(nfts, db), images, hide_zero=False, pictures_first=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from nftsync import errors
 from nftsync.errors import InputError, NftsyncError
-from nftsync.notebooks.database import provider_address
+from nftsync.notebooks.database import demo_address
 from nftsync.notebooks.gallery_cards import configured_images
 from nftsync.notebooks.jupyter import notebook_environment, require_notebook_extra, shipped
 from nftsync.notebooks.pages import markup, page, part, source
@@ -51,12 +51,12 @@ def write_report(
         raise InputError(f"{target} is not an HTML file; name it {target.with_suffix('.html')}")
     if not target.parent.is_dir():
         raise InputError(f"the folder {target.parent} does not exist; create it first")
-    embed = bool(parameters.get("embed"))
-    # A page that loads its pictures later shows whether their provider runs by then.
-    with notebook_environment(database, config, tell if embed else lambda _: None) as environment:
-        values = {**parameters, "database": str(database)}
+    # A demo's provider stops before anyone opens the page.
+    embed = bool(parameters.get("embed")) or demo_address(database) is not None
+    with notebook_environment(database, config, tell) as environment:
+        values = {**parameters, "database": str(database), "embed": embed}
         body = _run(values, environment, tell)
-    images = configured_images(config)._replace(provider=provider_address(database))
+    images = configured_images(config, database)
     page_text = page(
         "report.html",
         source("theme.css", "report.css"),

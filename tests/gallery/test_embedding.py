@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import nftsync
+from nftsync import frames
+from nftsync.errors import NftsyncWarning
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.downloads import Limits, download_images
 from nftsync.provider.images import DEFAULT_GATEWAY, Images
@@ -14,6 +16,7 @@ from tests.gallery.gallery_frames import data_of, frame
 from tests.kit.forward_proxy import HOST, ForwardProxy
 from tests.kit.provider import Provider, endless, head, raw, reply, silence
 from tests.kit.waiting import wait_until
+from tests.notebooks.worlds import free_port
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944"
@@ -177,10 +180,11 @@ def test_a_saved_page_holds_its_images_and_says_which_are_missing(provider, tmp_
     names = ("good.png", "large.png", "good.png")
     rows = [{"image": f"{provider.url}/{name}"} for name in names]
     gallery = nftsync.gallery(frame([*rows, {"image": "file:///x"}, {}]), base_url=provider.url)
-    page = gallery.save(tmp_path / "page.html", embed=True).read_text()
+    with pytest.warns(NftsyncWarning, match="^2 of 4 images not embedded; the first: larger than"):
+        page = gallery.save(tmp_path / "page.html", embed=True).read_text()
     assert "img-src data:;" in page
     assert provider.url not in page
-    assert "Not embedded: 1 of 2 images. Their cards say why." in page
+    assert "Not embedded: 2 of 4 images. Their cards say why." in page
     columns = data_of(page)["columns"]
     images, problems = (
         [columns[name]["of"][at] for at in columns[name]["at"]] for name in ("image", "problem")
@@ -195,6 +199,23 @@ def test_no_images_means_no_requests(provider, tmp_path):
     gallery = nftsync.gallery(
         frame([{"image": f"{provider.url}/x.png"}]), base_url=provider.url, images="none"
     )
-    gallery.save(tmp_path / "page.html", embed=True)
+    with pytest.warns(NftsyncWarning, match="1 of 1 image not embedded; the first: images are off"):
+        gallery.save(tmp_path / "page.html", embed=True)
     assert provider.requests() == []
     assert download_images([], Images(DEFAULT_GATEWAY, None), ClientConfig(base_url="")) == {}
+
+
+def test_a_demo_s_pictures_are_shown_from_its_own_provider_without_settings(demo):
+    holdings = frames.holdings(demo)
+    house = holdings[holdings["wallet_group"] == "house"].sort_values("name")
+    for gallery in (nftsync.gallery(demo), nftsync.gallery(holdings), nftsync.gallery(house)):
+        columns = data_of(gallery.html)["columns"]
+        assert "problem" not in columns
+        assert any(columns["image"]["of"])
+
+
+def test_a_page_that_embeds_nothing_says_so(tmp_path):
+    stopped = f"http://127.0.0.1:{free_port()}"
+    gallery = nftsync.gallery(frame([{"image": f"{stopped}/1.png"}] * 3), base_url=stopped)
+    with pytest.warns(NftsyncWarning, match="^3 of 3 images not embedded; the first: .*refused"):
+        gallery.save(tmp_path / "page.html", embed=True)

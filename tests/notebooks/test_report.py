@@ -36,12 +36,12 @@ Kiln Tokens,,2020-01-01,0.000000000000000001,ETH,
 
 @pytest.fixture(scope="session")
 def page(demo: Path, shared: Path) -> Path:
-    """The demo's report with values and pictures."""
+    """The demo's report with values; its provider has stopped."""
 
     def make(folder: Path) -> None:
         prices = folder / "prices.csv"
         prices.write_text(PRICES)
-        words = ["report", str(folder / "report.html"), "-d", str(demo), "--embed"]
+        words = ["report", str(folder / "report.html"), "-d", str(demo)]
         with pytest.raises(SystemExit) as ended:
             main([*words, "--title", "<b>Ours</b>", "--prices", str(prices)])
         assert ended.value.code == 0
@@ -206,6 +206,12 @@ def view(page: Path, browser: Browser) -> Iterator[Page]:
     assert record.messages == []
     asked = [url for url in record.requests if not url.startswith(("file:", "data:", "blob:"))]
     assert asked == []
+
+
+def test_a_demo_s_pictures_stay_when_its_provider_has_stopped(view: Page) -> None:
+    widths = view.evaluate("[...document.images].map((image) => image.naturalWidth)")
+    assert len(widths) == 24
+    assert min(widths) > 0
 
 
 def test_on_a_phone_pictures_are_there_and_wide_tables_scroll_in_their_boxes(view: Page) -> None:
