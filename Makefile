@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 VENV_BENCH := .venv-bench
 READY_BENCH := $(VENV_BENCH)/.ready
+DIST := dist
 
 # What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
 export PYTHONDONTWRITEBYTECODE :=
@@ -16,7 +17,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS := true
 endif
 
-.PHONY: help reference demo notebook test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills watchmemory flips constraints bench clean
+.PHONY: help reference demo notebook wheel test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills watchmemory flips constraints bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -26,6 +27,11 @@ demo: $(READY)  ## the whole product at work, with nothing to configure
 
 notebook: $(READY)  ## JupyterLab on your database, else on the demo's; Ctrl-C ends it
 	$(BIN)/nftsync notebook
+
+wheel: $(BIN)/uv  ## dist/nftsync-VERSION-py3-none-any.whl, to install on other machines
+	rm -f $(DIST)/nftsync-*.whl
+	$(BIN)/uv build --quiet --wheel --build-constraint constraints.txt --out-dir $(DIST)
+	@ls $(DIST)/nftsync-*.whl
 
 test: $(READY_DEV)  ## every check: format, lint, types, import rules, tests, notebooks
 	$(MAKE) --jobs=2 lint imports compiled
@@ -144,7 +150,7 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/uv
 
 $(READY_DEV): $(READY)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python \
-		--constraint constraints.txt --editable '.[notebook,scale]' --group dev
+		--constraint constraints.txt --editable '.[notebook,analysis,scale]' --group dev
 	touch $@
 
 # What nftsync is compared with, apart from its own environment. Without it the rest still runs.

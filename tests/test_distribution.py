@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from nftsync import __version__
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
 from tests.docs.pages import ROOT
+from tests.kit.serve_process import environment
+from tests.kit.worlds import PATIENCE, Outcome
 
 #: What no archive may hold: places on a developer's machine, and what looks like a real secret.
 LEAKS = re.compile(
@@ -35,6 +45,59 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
     )
     return folder
+
+
+class Installed(NamedTuple):
+    """An environment of its own with nftsync, far from the checkout, and a database."""
+
+    folder: Path
+    wheel: Path
+
+    def run(self, *words: str) -> Outcome:
+        """Run a command in a shell's way: with the environment's own programs alone."""
+        bin_ = self.folder / "env" / "bin"
+        done = subprocess.run(
+            words,
+            cwd=self.folder,
+            env=environment(PATH=f"{bin_}:/usr/bin:/bin", PIP_CONSTRAINT=str(CONSTRAINTS)),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def uv(self, *words: str) -> subprocess.CompletedProcess[str]:
+        python = self.folder / "env" / "bin" / "python"
+        command = [UV, "pip", *words, "--python", python]
+        trusting = {**os.environ, "UV_SYSTEM_CERTS": "true"}
+        return subprocess.run(command, env=trusting, capture_output=True, text=True)
+
+    def install(self, package: str) -> None:
+        """From what uv has at hand if that is all, else from the index."""
+        words = ("install", "--constraint", str(CONSTRAINTS), package)
+        if self.uv(*words, "--offline").returncode and (failed := self.uv(*words)).returncode:
+            pytest.skip(f"no package index here: {failed.stderr}")
+
+
+CONSTRAINTS = ROOT / "constraints.txt"
+UV = ROOT / ".venv" / "bin" / "uv"
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """The wheel alone in an empty environment, after a sync."""
+    folder = tmp_path_factory.mktemp("machine")
+    (wheel,) = built.glob("*.whl")
+    if not UV.exists():
+        pytest.skip("no `make` has set up this checkout")
+    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, folder / "env"], check=True)
+    machine = Installed(folder, wheel)
+    machine.install(str(wheel))
+    with SandboxServer(generate(wallets=2, nfts=5)) as provider:
+        wallets = provider.world.wallets()
+        machine.run("nftsync", "sync", *wallets, "--base-url", provider.url).says("2 wallets read")
+    yield machine
+    shutil.rmtree(folder)
 
 
 def ours(folder: str) -> list[str]:
@@ -71,3 +134,70 @@ def test_the_source_archive_holds_what_is_tracked_alone(built: Path) -> None:
         held = [(archive.extractfile(member) or sys.stdin.buffer).read() for member in files]
     assert names - set(tracked) == {"PKG-INFO"}
     assert {found for content in held for found in LEAKS.findall(content)} - MADE_UP == set()
+
+
+def test_the_wheel_alone_has_every_command_but_three(installed: Installed) -> None:
+    run = installed.run
+    assert run("nftsync", "--version").out.split()[-1] == __version__
+    for words in ("holdings", "transfers", "statement --from 1h", "verify --sample 0"):
+        run("nftsync", *words.split()).says()
+    for target in ("tables", "book.xlsx"):
+        run("nftsync", "export", target).says()
+    commands = run("nftsync", "--help").out.partition("Commands:")[2]
+    listed = re.findall(r"^  ([a-z-]+)  ", commands, re.M)
+    assert len(listed) > 25
+    for name in listed:
+        run("nftsync", name, "--help").says("Usage: ")
+    code = "import nftsync; nftsync.gallery(nftsync.frames.holdings()).save('page.html')"
+    run("python", "-c", code).says()
+    assert (installed.folder / "page.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("extra", "package", "command"),
+    [
+        ("scale", "deltalake", "nftsync lake import data/nftsync.db lake --buckets 2"),
+        ("notebook", "plotly", "nftsync report report.html"),
+    ],
+)
+def test_the_message_about_a_missing_extra_has_the_command_that_installs_it(
+    installed: Installed, extra: str, package: str, command: str
+) -> None:
+    alone = installed.run(*command.split()).tells(package, code=1)
+    # What is quick to install is installed, so that pip has to get one package alone.
+    installed.install(f"{installed.wheel}[{extra}]")
+    assert installed.uv("uninstall", package).returncode == 0
+    refused = installed.run(*command.split()).tells(f"need {package};", code=1)
+    install = refused.err.partition("to install: ")[2]
+    assert install == alone.err.partition("to install: ")[2]
+    done = installed.run("sh", "-c", install)
+    if "No matching distribution" in done.err:
+        pytest.skip(f"no package index here: {done.err}")
+    done.says()
+    installed.run(*command.split()).says()
+
+
+def test_in_a_checkout_the_message_names_the_checkout(tmp_path: Path) -> None:
+    checkout = tmp_path / "a checkout"
+    checkout.mkdir()
+    for name in ("nftsync", "pyproject.toml"):
+        (checkout / name).symlink_to(ROOT / name)
+    hidden = "import sys; sys.modules['deltalake'] = None; from nftsync.cli import main"
+    code = f"{hidden}; main(['lake', 'status', 'x'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(PYTHONPATH=str(checkout)),
+        capture_output=True,
+        text=True,
+    )
+    words = shlex.split(done.stderr.partition("to install: ")[2])
+    assert words == [sys.executable, "-m", "pip", "install", "--editable", f"{checkout}[scale]"]
+
+
+@pytest.mark.skipif(not UV.exists(), reason="no `make` has set up this checkout")
+def test_make_wheel_builds_what_the_documents_name(tmp_path: Path) -> None:
+    make = ["make", "--silent", "wheel", f"DIST={tmp_path}"]
+    made = subprocess.run(make, cwd=ROOT, capture_output=True, text=True)
+    if "Failed to fetch" in made.stderr:
+        pytest.skip(f"no package index here: {made.stderr}")
+    assert made.stdout.split() == [f"{tmp_path}/nftsync-{__version__}-py3-none-any.whl"]

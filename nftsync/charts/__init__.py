@@ -9,9 +9,9 @@ show text from data literally. Without data, a figure says how to get some.
 `hidden=True` includes hidden tokens of a database; otherwise the subtitle gives their number.
 `names` maps addresses, ids or values to names; without it, charts use collections and labels.
 
-Plotly comes with `pip install 'nftsync[notebook]'` and loads with the first chart; without it,
-functions raise an NftsyncError. Unusable options and frames raise an InputError. A database that is
-missing, unreadable or not nftsync's raises a StoreError.
+Plotly comes with the extra `notebook` and loads with the first chart; without it, functions raise
+an NftsyncError. Unusable options and frames raise an InputError. A database that is missing,
+unreadable or not nftsync's raises a StoreError.
 """
 
 from __future__ import annotations

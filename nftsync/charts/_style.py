@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from unicodedata import east_asian_width
 
 from nftsync.columnar.hidden import hidden_note
-from nftsync.errors import InputError, NftsyncError
+from nftsync.errors import InputError
+from nftsync.extras import require
 from nftsync.text import cut_line, short_id
 
 if TYPE_CHECKING:
@@ -227,14 +228,9 @@ def empty_figure(title: str, message: str) -> go.Figure:
 
 
 def _graph_objects() -> Any:
-    try:
-        import plotly.graph_objects
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "plotly":
-            raise
-        raise NftsyncError(
-            "charts need plotly, which is not installed; run: pip install 'nftsync[notebook]'"
-        ) from error
+    require("notebook", "charts", "plotly")
+    import plotly.graph_objects
+
     return plotly.graph_objects
 
 

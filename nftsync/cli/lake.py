@@ -84,7 +84,7 @@ def lake() -> None:
     LAKE is a folder, or an address in an object store (s3://bucket/folder).
 
     \b
-    Install the extra first:  pip install 'nftsync[scale]'
+    Install the extra first, in a checkout:  pip install '.[scale]'
 
     \b
     Examples:

@@ -24,15 +24,11 @@ Shared errors:
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from nftsync.errors import NftsyncError
+from nftsync.extras import require
 
-if missing := [
-    name for name in ("cryptography", "dask", "deltalake", "distributed") if find_spec(name) is None
-]:
-    raise NftsyncError(f"a lake needs {', '.join(missing)}: pip install 'nftsync[scale]'")
+require("scale", "lakes", "cryptography", "dask", "deltalake", "distributed")
 
 if TYPE_CHECKING:
     from nftsync.lake.frames import changes, holdings, tokens, versions

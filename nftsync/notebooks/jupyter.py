@@ -9,11 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 from nftsync.demo.provider import demo_in_use, is_demo, stored_provider
 from nftsync.errors import NftsyncError
+from nftsync.extras import require
 from nftsync.terminal import interruptible
 
 
@@ -104,7 +104,6 @@ def notebook_environment(
         yield environment
 
 
-_REQUIRED = ("jupyterlab", "ipywidgets", "plotly", "papermill")
 #: Time for JupyterLab to stop its kernels, in seconds.
 _STOP_SECONDS = 15.0
 _POLL_SECONDS = 0.2
@@ -116,9 +115,7 @@ _CONFIG = Path(__file__).parent / "jupyter_config"
 
 def require_notebook_extra() -> None:
     """Raise an error if the packages for notebooks are not installed."""
-    missing = [name for name in _REQUIRED if find_spec(name) is None]
-    if missing:
-        raise NftsyncError(f"notebooks need {', '.join(missing)}: pip install 'nftsync[notebook]'")
+    require("notebook", "notebooks and reports", "jupyterlab", "ipywidgets", "plotly", "papermill")
 
 
 def run_jupyter(

@@ -32,6 +32,7 @@ from nftsync.errors import (
     Stopped,
     UnusableResponse,
 )
+from nftsync.extras import install_command
 from nftsync.provider.config import HTTPS_HINT, ClientConfig
 from nftsync.provider.rate_limit import Auth
 from nftsync.provider.wire import CutShort
@@ -127,7 +128,8 @@ def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> P
     except (ValueError, httpx.InvalidURL):
         pass  # their messages show the password
     except ImportError:
-        problem = "is a SOCKS proxy, which needs another package: pip install 'httpx[socks]'"
+        command = install_command("httpx[socks]")
+        problem = f"is a SOCKS proxy, which needs another package; to install: {command}"
     name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
     raise SettingsError(f"{name} {problem} (from {source})")
 

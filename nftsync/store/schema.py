@@ -114,8 +114,7 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
         raise StoreError(f"{path} is not an nftsync database; name another with --database")
     if not set(applied).issubset(_MIGRATIONS):
         raise NewerDatabase(
-            f"{path} was written by a newer nftsync; update nftsync (pip install -U nftsync) "
-            "or name another --database"
+            f"{path} was written by a newer nftsync; update nftsync, or name another --database"
         )
     return len(applied)
 

@@ -173,4 +173,4 @@ def test_plotly_loads_with_the_first_chart_and_its_absence_is_an_error(path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("False\nFalse\n")
-    assert "pip install 'nftsync[notebook]'" in done.stdout
+    assert "charts need plotly; to install: " in done.stdout

@@ -393,6 +393,6 @@ def test_without_the_extra_one_line_says_how_to_get_it_and_others_work(
 
     code, err = run("lake", "sync", "x", "--base-url", "http://127.0.0.1:9")
     assert (code, err.count("\n")) == (1, 1), err
-    assert "pip install 'nftsync[scale]'" in err
+    assert "lakes need dask, deltalake, distributed; to install: " in err
     assert not (tmp_path / "x").exists()
     assert run("status", "-d", str(database))[0] == 0

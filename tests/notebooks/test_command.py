@@ -2,8 +2,10 @@
 
 import json
 import re
+import shlex
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -13,7 +15,7 @@ import pytest
 
 from nftsync.demo.provider import address_file, remove_demo
 from nftsync.errors import InputError
-from nftsync.notebooks import jupyter
+from tests.docs.pages import ROOT
 from tests.notebooks.lab_browser import started
 from tests.notebooks.worlds import NOTEBOOKS, free_port
 
@@ -92,12 +94,12 @@ def test_a_port_that_is_taken_is_told_of(empty, tmp_path):
 
 
 def test_without_the_extra_it_says_how_to_install_it(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(jupyter, "find_spec", {"jupyterlab": 1, "ipywidgets": 1}.get)
+    monkeypatch.setattr("nftsync.extras.find_spec", {"jupyterlab": 1, "ipywidgets": 1}.get)
     done = command("notebook")
     assert (done.code, done.out) == (1, "")
-    assert (
-        done.err == "nftsync: notebooks need plotly, papermill: pip install 'nftsync[notebook]'\n"
-    )
+    install = shlex.join([sys.executable, *f"-m pip install --editable {ROOT}[notebook]".split()])
+    needed = "nftsync: notebooks and reports need plotly, papermill; to install: "
+    assert done.err == f"{needed}{install}\n"
     assert list(tmp_path.iterdir()) == []
 
 

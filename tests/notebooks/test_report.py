@@ -178,10 +178,10 @@ def test_a_failure_keeps_the_earlier_page_and_says_what_is_missing(
 ) -> None:
     target = tmp_path / "report.html"
     target.write_text("earlier")
-    monkeypatch.setattr("nftsync.notebooks.jupyter.find_spec", lambda _: None)
+    monkeypatch.setattr("nftsync.extras.find_spec", lambda _: None)
     with pytest.raises(SystemExit):
         main(["report", str(target), "-d", str(demo)])
-    assert "pip install 'nftsync[notebook]'" in capsys.readouterr().err
+    assert "papermill; to install: " in capsys.readouterr().err
     assert target.read_text() == "earlier"
 
 

@@ -1,0 +1,34 @@
+"""Optional packages: which ones are missing, and the command that installs them here."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from nftsync.errors import NftsyncError
+
+
+def require(extra: str, purpose: str, *modules: str) -> None:
+    """Raise an error if a module is missing; the text has the command that installs the extra."""
+    if missing := [name for name in modules if find_spec(name) is None]:
+        command = install_command(*_packages(extra))
+        raise NftsyncError(f"{purpose} need {', '.join(missing)}; to install: {command}")
+
+
+def install_command(*packages: str) -> str:
+    """Return the shell command that installs packages beside nftsync."""
+    # Every environment of nftsync has pip, because sqlite-utils needs it.
+    return shlex.join([sys.executable, "-m", "pip", "install", *packages])
+
+
+def _packages(extra: str) -> list[str]:
+    from importlib.metadata import requires
+
+    source = Path(__file__).parents[1]
+    if (source / "pyproject.toml").is_file():
+        return ["--editable", f"{source}[{extra}]"]
+    # Not nftsync itself: no index has it, and its wheel may be gone.
+    optional = [line.partition(";") for line in requires("nftsync") or []]
+    return [package for package, _, marker in optional if f"extra == '{extra}'" in marker]
