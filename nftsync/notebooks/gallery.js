@@ -41,23 +41,13 @@
   const formatted = new Intl.NumberFormat("en");
   const count = (number) => formatted.format(number);
 
-  function short(text) {
-    return text.length > 20 ? `${text.slice(0, 8)}…${text.slice(-4)}` : text;
-  }
-
-  /** Shorten a contract's address as the rest of nftsync does. */
-  function shortContract(text) {
-    return text.length > 20 ? `${text.slice(0, 6)}…${text.slice(-4)}` : text;
-  }
-
   const tones = 6;
 
   /** A tile that replaces a picture: an initial, in the color of its collection. */
   function notice(nft, message, reason) {
     const box = make("div", "missing", make("b", "", message), ...(reason ? [own(reason)] : []));
-    const of = value("collection", nft) ?? value("contract", nft) ?? value("name", nft) ?? "";
-    const named = value("collection", nft) ?? value("name", nft) ?? "";
-    const initial = /[\p{L}\p{N}]/u.exec(named);
+    const of = value("collection", nft) ?? value("name", nft);
+    const initial = of.startsWith("0x") ? null : /[\p{L}\p{N}]/u.exec(of);
     box.setAttribute("data-initial", initial ? initial[0].toUpperCase() : "#");
     const sum = [...of.toLowerCase()].reduce((all, one) => all + one.codePointAt(0), 0);
     box.classList.add(`tone-${sum % tones}`);
@@ -124,14 +114,12 @@
     const collection = value("collection", nft);
     const wallet = value("wallet", nft);
     const label = value("label", nft);
-    const from = collection ?? (contract === null ? null : shortContract(contract));
-    const holder = label ?? (wallet === null ? null : short(wallet));
     const held = value("held", nft);
     const since = held === null ? null : own(`seen since ${held.slice(0, 10)}`, held);
     return [
       ...counts(nft),
-      ...line(from === null ? null : own(from, contract ?? from)),
-      ...line(holder === null ? null : own(holder, wallet ?? holder)),
+      ...line(collection === null ? null : own(collection, contract ?? collection)),
+      ...line(label === null ? null : own(label, wallet ?? label)),
       ...line(since),
     ];
   }
@@ -149,20 +137,14 @@
     token: "Token id",
   };
 
-  function nameOf(nft) {
-    const [name, chain] = [value("name", nft), value("chain", nft)];
-    const unnamed = chain === null ? "Unnamed" : `Unnamed ${short(chain)}`;
-    return [name ?? unnamed, name ?? chain, name === null ? "unnamed" : ""];
-  }
-
   function card(nft, place) {
-    const [name, title, kind] = nameOf(nft);
+    const name = value("name", nft);
     const more = make("button", "more", "Details");
     more.setAttribute("type", "button");
     more.setAttribute("aria-haspopup", "dialog");
     more.setAttribute("aria-label", `Details: ${name}`);
     more.addEventListener("click", () => open(place));
-    const about = make("div", "about", make("h2", kind, own(name, title)), ...lines(nft), more);
+    const about = make("div", "about", make("h2", "", own(name, name)), ...lines(nft), more);
     return make("li", "card", picture(nft, "lazy"), about);
   }
 
@@ -180,9 +162,7 @@
   function open(place) {
     opened = place;
     const nft = chosen[place];
-    const [name, title, kind] = nameOf(nft);
-    large.className = kind;
-    large.replaceChildren(own(name, title));
+    large.replaceChildren(own(value("name", nft)));
     stage.replaceChildren(picture(nft, "eager"));
     about.replaceChildren(...counts(nft));
     facts.replaceChildren();

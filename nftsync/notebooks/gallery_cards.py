@@ -17,30 +17,19 @@ from nftsync.columnar.source import Store, reading
 from nftsync.errors import InputError, NftsyncWarning, SettingsError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.images import DEFAULT_GATEWAY, ImageAddress, Images
-from nftsync.store.contracts import contract_key, short_address
-from nftsync.text import counted, short_id, without_controls
+from nftsync.store.contracts import contract_key, nft_name, short_address
+from nftsync.text import counted, seen_line, short_id
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-#: Harmless texts, which are most: they need no cleaning.
-_PLAIN = re.compile("[!-~]+(?: [!-~]+)*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-#: Emoji and several scripts need joiners; alone, joiners are invisible.
-_JOINERS = "\u200c\u200d"
 
 
 def clean(value: Any, most: int) -> str | None:
     """Return a cell's text on one line of at most `most` characters, or None if it is invisible."""
-    if isinstance(value, str) and len(value) <= most and _PLAIN.fullmatch(value):
-        return value
-    # Only the beginning of a long text is processed, to save time.
-    text = str(value)[: most * 4 + 1000]
-    text = without_controls(_SURROGATE.sub("\ufffd", text))
-    if not text.strip(_JOINERS):
-        return None
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return seen_line(_SURROGATE.sub("\ufffd", str(value)), most) or None
 
 
 Made = TypeVar("Made")
@@ -143,14 +132,9 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
     columns: dict[str, Column] = {
         name: _map_column(partial(clean, most=most), frame, source)
         for name, (source, most) in _TEXTS.items()
-        if source in frame.columns
     }
-    if {"collection", "contract"} <= columns.keys():
-        # A collection's name may be only its contract's short address.
-        columns["collection"] = [
-            None if name and contract and name == short_address(contract_key(contract)) else name
-            for name, contract in zip(columns["collection"], columns["contract"], strict=True)
-        ]
+    columns["token"] = [token or "" for token in columns["token"]]
+    columns |= _names(columns, _map_column(partial(clean, most=100), frame, "wallet"))
     columns["amount"] = _amounts(frame)
     columns["edition"] = _map_column(_integer, frame, "edition_id")
     # Providers use 0 for an unlimited edition.
@@ -164,29 +148,43 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
             checked[place] = _TOO_MUCH
     columns["image"] = [address.url for address in checked]
     columns["problem"] = [address.problem for address in checked]
-    columns["token"] = [token or "" for token in columns["token"]]
     return {name: values for name, values in columns.items() if name == "token" or any(values)}
 
 
+def _names(cards: dict[str, Column], wallets: Column) -> dict[str, Column]:
+    """Return the names of cards' NFTs, collections and wallets; frames may have gaps."""
+    rows = partial(zip, strict=True)
+    collections = [
+        name or (contract and short_address(contract_key(contract)))
+        for name, contract in rows(cards["collection"], cards["contract"])
+    ]
+    return {
+        "collection": collections,
+        "name": [
+            name or nft_name(None, collection, chain, token or "") or "NFT"
+            for name, collection, chain, token in rows(
+                cards["name"], collections, cards["chain"], cards["token"]
+            )
+        ],
+        "label": [
+            name or label or (wallet and short_id(wallet))
+            for name, label, wallet in rows(wallets, cards["label"], cards["wallet"])
+        ],
+    }
+
+
 def first_cards(cards: dict[str, Column], most: int) -> list[dict[str, str | None]]:
-    """Return the texts of the first cards; short ids replace missing names."""
+    """Return the texts of the first cards."""
     return [
-        _named(dict(zip(cards, texts, strict=True)))
+        _with_edition(dict(zip(cards, texts, strict=True)))
         for texts in islice(zip(*cards.values(), strict=True), most)
     ]
 
 
-def _named(card: dict[str, str | None]) -> dict[str, str | None]:
-    """Fill gaps as the page's script does."""
-    chain, contract, wallet = (card.get(name) for name in ("chain", "contract", "wallet"))
+def _with_edition(card: dict[str, str | None]) -> dict[str, str | None]:
     edition, total = card.get("edition"), card.get("editions")
-    return {
-        **card,
-        "name": card.get("name") or f"Unnamed {short_id(chain or '')}".rstrip(),
-        "collection": card.get("collection") or (contract and short_address(contract)),
-        "label": card.get("label") or (wallet and short_id(wallet)),
-        "edition": None if edition in {None, "0"} else " of ".join(filter(None, (edition, total))),
-    }
+    shown = None if edition in {None, "0"} else " of ".join(filter(None, (edition, total)))
+    return {**card, "edition": shown}
 
 
 def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] | None:

@@ -67,10 +67,9 @@ function makeChoice({ count, columns, traits }) {
       if (key === null) return -1;
       const known = byKey.get(key);
       if (known !== undefined) return known;
-      const label = name ?? short(id);
-      same.set(label, (same.get(label) ?? 0) + 1);
+      same.set(name, (same.get(name) ?? 0) + 1);
       byKey.set(key, values.length);
-      return values.push([label, id]) - 1;
+      return values.push([name, id]) - 1;
     };
     // Almost always, an id has one name.
     const lastName = new Int32Array(left.of.length).fill(-1);
@@ -150,12 +149,12 @@ function makeChoice({ count, columns, traits }) {
   }
 
   const isNumber = (text) => text !== null && /^[0-9]+$/.test(text);
-  const text = (...names) => (row) => names.map((name) => value(name, row)).find((t) => t) ?? null;
+  const text = (name) => (row) => value(name, row);
   const number = (name) => (row) => (isNumber(value(name, row)) ? value(name, row) : null);
   const sorts = {
     name: [text("name"), collator.compare],
-    collection: [text("collection", "contract"), collator.compare],
-    wallet: [text("label", "wallet"), collator.compare],
+    collection: [text("collection"), collator.compare],
+    wallet: [text("label"), collator.compare],
     edition: [number("edition"), compareNumbers],
     amount: [number("amount"), compareNumbers],
     held: [text("held"), (a, b) => (a < b ? -1 : a > b ? 1 : 0)],

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 import nftsync
 from nftsync.notebooks.gallery import Gallery
+from nftsync.text import short_id
 from tests.gallery.gallery_frames import CID, HOSTILE_TEXTS, RUN, frame, hostile, many, uuid
 from tests.kit.browser import PATIENCE, Record
 from tests.kit.database import Builder
@@ -238,6 +239,10 @@ def test_images_off_the_page_or_far_below_wait_and_say_so_without_a_network(chro
 # Use by a person ------------------------------------------------------------------------------
 
 
+#: The NFT of `collection` without a name.
+UNNAMED = f"0xabcd…0000 {short_id(frame([{}] * 4)['token_id'][3])}"
+
+
 @pytest.fixture(scope="module")
 def collection() -> pd.DataFrame:
     rows = [
@@ -258,7 +263,7 @@ def test_search_covers_names_creators_contracts_wallets_and_ids(saved, collectio
         "ADA": ["Piece 10", "piece 2"],
         "ada 10": ["Piece 10"],
         "vault": ["Piece 10"],
-        "0xabcd": ["Unnamed"],
+        "0xabcd": [UNNAMED],
         "ünï": ["Ünïcode"],
         collection["token_id"][1]: ["Piece 9"],
         "nothing of the kind": [],
@@ -272,13 +277,13 @@ def test_search_covers_names_creators_contracts_wallets_and_ids(saved, collectio
 def test_sorting_is_exact_and_leaves_what_has_no_value_last(saved, collection):
     """Amounts past 2**53 are told apart, and numbers in names are numbers."""
     page = saved(nftsync.gallery(collection.assign(name=["b10", "A2", "b9", None, "c"])))
-    place = {"b10": "1", "A2": "2", "b9": "3", "Unnamed": "4", "c": "5"}
+    place = {"b10": "1", "A2": "2", "b9": "3", UNNAMED: "4", "c": "5"}
 
     def order() -> str:
         return " ".join(place[name] for name in names(page))
 
     for by, ascending, descending in (
-        ("name", "2 3 1 5 4", "5 1 3 2 4"),
+        ("name", "4 2 3 1 5", "5 1 3 2 4"),
         ("amount", "3 1 2 4 5", "4 2 1 3 5"),
         ("edition", "2 3 1 4 5", "3 2 1 4 5"),
         ("held", "3 4 1 2 5", "1 4 3 2 5"),
@@ -320,7 +325,7 @@ def test_a_card_says_what_is_held_and_only_sorts_of_that_are_offered(saved):
     }
     unnamed = {**row, "edition_id": 3, "amount_text": "1", "wallet_label": "V", "name": None}
     page = saved(nftsync.gallery(frame([row, {**unnamed, "blockchain_token_id": number}])))
-    assert names(page) == ["Moon", f"Unnamed {number[:8]}…{number[-4:]}"]
+    assert names(page) == ["Moon", f"0xabab…abab #{number[:8]}…{number[-4:]}"]
     offered = page.locator("#sort option").all_text_contents()
     assert (
         ", ".join(offered)
