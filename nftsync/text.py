@@ -25,6 +25,15 @@ _UNSAFE = re.compile(
 )
 
 
+#: Texts that are one safe line.
+_PLAIN = re.compile("[!-~…]+(?: [!-~…]+)*")
+#: A character that a reader sees: no white space, joiner, variation selector, filler or tag.
+_SEEN = re.compile(
+    r"[^\s\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    r"\U000e0000-\U000e0fff]"
+)
+
+
 def shown_with(problem: str, value: object) -> str:
     """Return a problem with its value in one short line."""
     if isinstance(value, dict | list):
@@ -100,17 +109,22 @@ def decoded(content: bytes, errors: str = "strict") -> str:
 
 def without_controls(text: str, instead: str = "") -> str:
     """Return a text as one line, with `instead` for each unsafe character."""
-    line = " ".join(text.split())
-    if line.isascii() and line.isprintable():  # nearly always
-        return line
-    return " ".join(_UNSAFE.sub(instead, line).split())
+    return " ".join(_UNSAFE.sub(instead, " ".join(text.split())).split())
 
 
 def cut_line(text: str, longest: int) -> str:
     """Return a text as one line of at most `longest` characters."""
+    if len(text) <= longest and _PLAIN.fullmatch(text):  # nearly always
+        return text
     # Cut first: the text may be very long.
     line = without_controls(text[: 16 * longest], " ")
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
+
+
+def seen_line(text: str | None, longest: int) -> str:
+    """Return `cut_line`, or an empty text if a reader sees nothing of it."""
+    line = cut_line(text, longest) if text else ""
+    return line if _SEEN.search(line) else ""
 
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")

@@ -24,6 +24,7 @@ from nftsync.cli.output import (
     wrapped,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
+from nftsync.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +46,8 @@ hidden_option = options.flag("--hidden", "Include hidden NFTs; to list them: `nf
 #: Upper limit of `find --limit`, and its meaning of 0.
 _ALL = 100_000
 
-WALLET = TableColumn("wallet", "wallet_id", "id", name="wallet_label")
-TOKEN = TableColumn("name", "token_id", "id", name="name")
+WALLET = TableColumn("wallet", "wallet_id", "id", name="wallet_label", short="wallet")
+TOKEN = TableColumn("name", "token_id", "id", name="name", short="nft")
 _ON_CHAIN_ID = TableColumn("on-chain id", "blockchain_token_id", "id", optional=True)
 _HELD = (
     TOKEN,
@@ -64,7 +65,7 @@ _CHANGE = (
     TableColumn("before", "old_amount", "number"),
     TableColumn("after", "new_amount", "number"),
     TableColumn("seen by", "seen_by", optional=True),
-    TableColumn("change", "change_id", "number", optional=True),
+    TableColumn("change", "change_id", "key", optional=True),
 )
 _FOUND = (
     TableColumn("kind", "kind"),
@@ -78,7 +79,7 @@ _READ = (
     TableColumn("first read", "first_read_at", "time"),
     TableColumn("last read", "last_read_at", "time"),
     TableColumn("reads", "reads", "number"),
-    TableColumn("run", "run_id", "number"),
+    TableColumn("run", "run_id", "key"),
     TableColumn("run status", "run_status", "state"),
     TableColumn("run began", "run_started_at", "time"),
     TableColumn("run ended", "run_finished_at", "time"),
@@ -128,7 +129,7 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: An
 def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
     """Yield pages of table rows, with `edition` such as `3 of 25`."""
     columns = (*HOLDING, _CERTAINTY)
-    wanted = {*(column.key for column in columns), *(column.name for column in columns)}
+    wanted = {name for one in columns for name in (one.key, one.name, one.short)}
     wanted |= {"edition_id", "total_edition"}
     for page in pages_of(frame, [str(name) for name in frame if name in wanted]):
         for row in page:
@@ -224,7 +225,7 @@ def _show_changes(feed: ChangeFeed, after: int, last: int, view: View) -> None:
         say("No changes.")
         return
     pages = [feed.newest_page(after, last, view.limit)] if view.limit else feed.read(after, last)
-    print_table((_seen_by(page) for page in pages), _CHANGE, wide=view.wide)
+    print_table((_seen_by(feed.named(page)) for page in pages), _CHANGE, wide=view.wide)
     say_truncated(view.limit, count, "changes", newest=True)
 
 
@@ -336,6 +337,10 @@ def collections(settings: Settings, *, hidden: bool, view: View) -> None:
     columns = ("contract", "contract_address", "tokens", "held", "holders", "name", "name_source")
     rows = [row for page in pages_of(frame, columns) for row in page]
     view.show(rows, _COLLECTION, "collections")
+    unnamed = sum(row["name"] is None for row in rows)
+    if unnamed and not view.as_json:
+        total = f"{unnamed:,} of {counted(len(rows), 'collection')}"
+        say(f"Without a name: {total}. Name one: `nftsync collections label ADDRESS NAME`")
     if not (rows or view.as_json):
         say("No collections yet. Read wallets and their tokens: `nftsync sync`")
     say_hidden(frame, "token")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli import options
-from nftsync.cli.holdings import TOKEN, filter_options, hidden_option
+from nftsync.cli.holdings import TOKEN, WALLET, filter_options, hidden_option
 from nftsync.cli.output import (
     frame_warnings,
     one_line,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 TRANSFER = (
     TableColumn("observed", "observed_at", "window", start="observed_after"),
-    TableColumn("from", "from_wallet_id", "id", name="from_label"),
-    TableColumn("to", "to_wallet_id", "id", name="to_label"),
+    TableColumn("from", "from_wallet_id", "id", name="from_label", short="from_wallet"),
+    TableColumn("to", "to_wallet_id", "id", name="to_label", short="to_wallet"),
     TOKEN,
     TableColumn("amount", "amount", "number"),
     TableColumn("kind", "kind", "state", optional=True),
@@ -38,7 +38,7 @@ _ENTRIES = ("opening", "initial", "received", "sent", "closing")
 #: By value of `--by`: the column that names the groups, and the column of the table.
 _GROUPS = {
     "group": ("wallet_group", TableColumn("group", "wallet_group")),
-    "wallet": ("wallet_id", TableColumn("wallet", "wallet_id", "id", name="wallet_label")),
+    "wallet": ("wallet_id", WALLET),
     "collection": ("contract", TableColumn("collection", "contract", "id", name="collection")),
 }
 

@@ -345,8 +345,8 @@ def _check_lists(settings: Settings) -> Generator[Check, None, str | None]:
 
 
 _DIFFERENCE = (
-    TableColumn("wallet", "wallet_id", "id", name="label"),
-    TableColumn("token", "token_id", "id", name="name"),
+    TableColumn("wallet", "wallet_id", "id", name="label", short="wallet"),
+    TableColumn("token", "token_id", "id", name="name", short="nft"),
     TableColumn("field", "field"),
     TableColumn("database", "mirror"),
     TableColumn("provider", "provider"),

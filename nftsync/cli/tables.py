@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import chain, product
 from shutil import get_terminal_size
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -19,7 +21,8 @@ from nftsync.text import MISSING, short_id, visible
 #: Kinds of values. In a terminal an `id` is cut to its two ends, a `time` to seconds or minutes in
 #: UTC, a `window` to its end, a `day` to the date, and a `text` in its middle. A `ref` (an id that
 #: other commands take) is cut only if the row would need another line. A `key` and a `number` are
-#: never cut. A `state` is colored. A `message`, the last column, is wrapped.
+#: never cut; a fitted table separates the thousands of a number. A `state` is colored. A
+#: `message`, the last column, is wrapped.
 Kind: TypeAlias = Literal[
     "text", "id", "ref", "key", "time", "window", "day", "number", "state", "message"
 ]
@@ -46,15 +49,17 @@ _PADDED = 80
 _QUOTED = 40
 #: Longest number that is not cut; 63 bits have 19 digits.
 _DIGITS = 24
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 class TableColumn(NamedTuple):
     """Column of a table.
 
-    `key` names the values in a row. `name` names labels to show instead of ids, and `start` the
-    start of a `window` that ends at `key`; complete tables have a column for each. A terminal shows
-    an `optional` column only if each row then fits in a line, and a column only if some value is
-    not the start of that in the column `within`.
+    `key` names the values in a row, `name` names that belong to ids, and `start` the start of a
+    `window` that ends at `key`; complete tables have a column for each. A fitted table shows the
+    value of `short` or, without one, of `name`, instead of an id. A terminal shows an `optional`
+    column only if each row then fits in a line, and a column only if some value is not the start of
+    that in the column `within`.
     """
 
     heading: str
@@ -64,6 +69,7 @@ class TableColumn(NamedTuple):
     optional: bool = False
     within: str | None = None
     start: str | None = None
+    short: str | None = None
 
 
 wide_option = options.flag("--wide", "Show ids, times and texts in full, in a wide table.")
@@ -159,7 +165,8 @@ def _whole(column: TableColumn) -> Iterator[TableColumn]:
 
 
 def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
-    _, key, kind, name, *_, since = column
+    key, kind, since = column.key, column.kind, column.start
+    name = column.short or column.name
     # A key wider than the terminal would be broken.
     longest = {"id": 0, "number": _DIGITS, "key": (width or 0) - _INDENT}.get(kind)
 
@@ -171,6 +178,8 @@ def _writer(column: TableColumn, width: int | None) -> Callable[[_Row], str]:
             return shown
         if since is not None:
             return _window(row[since], shown)
+        if kind == "number" and _NUMBER.fullmatch(shown) and len(shown) <= _DIGITS:
+            return f"{Decimal(shown):,}".replace("-", "−")
         if kind in {"time", "day"}:
             return shown[: 19 if kind == "time" else 10].replace("T", " ")
         return shown if longest is None or len(shown) <= longest else short_id(shown)
@@ -339,7 +348,9 @@ class _Layout:
 def _no_row_has(headings: Sequence[str]) -> str:
     if len(headings) > 1:
         return f"No row has: {', '.join(headings)}."
-    return f"No row has {'an' if headings[0][0] in 'aeiou' else 'a'} {headings[0]}."
+    (heading,) = headings
+    article = "" if heading.endswith("s") else "an " if heading[0] in "aeiou" else "a "
+    return f"No row has {article}{heading}."
 
 
 #: By kind: how to shorten a text that is too wide.

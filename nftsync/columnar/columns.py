@@ -232,15 +232,14 @@ def values_of(column: pd.Series[Any]) -> list[Any]:
     return [None if missing else value for value, missing in pairs]
 
 
-#: Label columns, and the id columns that they label; the first one present counts.
-IDS_NAMED = {
-    "wallet_label": ("wallet_id",),
-    "label": ("wallet_id",),
+#: Columns of names, and the columns that a reader does not need beside them.
+NAMED = {
+    "wallet": ("wallet_id", "wallet_label", "label"),
     "collection": ("contract", "contract_address"),
+    "nft": ("token_id", "name"),
     "collection_a": ("contract_a",),
     "collection_b": ("contract_b",),
-    "name": ("token_id",),
-    "counterparty_label": ("counterparty_wallet_id",),
-    "from_label": ("from_wallet_id",),
-    "to_label": ("to_wallet_id",),
+    "from_wallet": ("from_wallet_id", "from_label"),
+    "to_wallet": ("to_wallet_id", "to_label"),
+    "counterparty_wallet": ("counterparty_wallet_id", "counterparty_label"),
 }

@@ -32,7 +32,7 @@ from nftsync.errors import StoreError
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.contracts import contract_key, nft_name, short_address
 from nftsync.store.history import first_row
-from nftsync.store.wallets import wallet_names
+from nftsync.store.names import Names
 
 #: Columns of tokens that no table has, and the content from which `read_tokens` makes them.
 _MADE_FROM = {
@@ -119,15 +119,13 @@ def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str
         f"{prefix}wallet_id": text(taken(ids, place)),
         f"{side or 'wallet'}_label": text(taken(labels, place)),
         f"{side or 'wallet'}_group": text(taken(groups, place)),
-        f"{prefix}wallet": text(names_of_wallets(source, wallets)),
+        f"{prefix}wallet": text(taken(names_of_wallets(source, ids), place)),
     }
 
 
-def names_of_wallets(source: Source, wallets: Numbers) -> pa.Array:
-    """Return the names of wallets by number, distinct in the database; null if unknown."""
-    numbers, (ids, labels) = source.numbered("wallet", ["wallet_id", "label"])
-    names = wallet_names(zip(ids.to_pylist(), labels.to_pylist(), strict=True))
-    return taken(pa.array(names, TEXT), positions(numbers, wallets))
+def names_of_wallets(source: Source, ids: pa.Array) -> pa.Array:
+    """Return the names of known wallets by id."""
+    return pa.array(Names(source.cursor).of_wallets(ids.to_pylist()).values(), TEXT)
 
 
 #: Columns that identify a token to people.

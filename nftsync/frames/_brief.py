@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nftsync.columnar.columns import IDS_NAMED
+from nftsync.columnar.columns import NAMED
 from nftsync.columnar.filters import shown
 from nftsync.errors import InputError
 from nftsync.text import MISSING, cut_line, short_id, visible
@@ -19,8 +19,8 @@ from nftsync.text import MISSING, cut_line, short_id, visible
 #: The number of columns, and the columns to prefer, which `nftsync holdings` shows.
 _MOST_COLUMNS = 8
 PREFERRED = (
-    "wallet_label",
-    "name",
+    "wallet",
+    "nft",
     "amount",
     "collection",
     "held_since",
@@ -28,7 +28,7 @@ PREFERRED = (
     "total_edition",
     "blockchain_token_id",
 )
-_FIRST = ("wallet_label", "label", "collection", "name")
+_FIRST = ("wallet", "wallet_label", "label", "collection", "nft", "name")
 #: A column, and the column that it may repeat.
 _DUPLICATE_OF = {"contract_address": "contract"}
 _SAME_AMOUNT = re.compile("((?:.+_)?amount|before|after)_(text|float)")
@@ -46,13 +46,12 @@ def brief(
 ) -> pd.DataFrame:
     """Return a short form of a frame for display, with one line per row and at most eight columns.
 
-    It prefers the columns of `nftsync holdings`, then the first others.
+    It prefers the columns of `nftsync holdings`, then other names, then the first others.
 
     Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more to stay
     distinct. Times are in UTC, to the second. Text is one line without control characters. Missing
-    and blank values are `–`, but an id replaces a missing name of a wallet, collection or token.
-    Labels, collections and names come first. Columns without any value, and columns that repeat
-    another (`amount_text`, if every `amount` is known), are left out.
+    and blank values are `–`. Wallets, collections and NFTs come first. Columns without any value,
+    and columns that repeat another (`amount_text`, if every `amount` is known), are left out.
 
     Args:
         frame: any DataFrame.
@@ -126,11 +125,6 @@ class _Column:
     def missing(self) -> Any:
         return np.array([value is None for value in self.values])[self.codes]
 
-    def named_by(self, ids: _Column) -> None:
-        values = np.where(self.missing(), ids.shown(), self.shown())
-        self.codes, distinct = pd.factorize(values)
-        self.values = [*distinct, None]
-
     def finished(self) -> Any:
         missing = self.missing()
         if self._numbers is not None and not missing.any():
@@ -190,41 +184,28 @@ def _short_ids(columns: Iterable[_Column]) -> dict[str, str]:
 
 
 def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
-    """Return the positions of the columns to show, names first; ids replace missing names."""
+    """Return the positions of the columns to show, names first."""
     place_of = {name: place for place, name in reversed([*enumerate(names)])}
     empty = {place for place, column in enumerate(columns) if column.missing().all()}
     if not columns or not len(columns[0]):
         empty = set()
-
-    def place(name: Hashable) -> int | None:
-        position = place_of.get(name)
-        return None if position in empty else position
-
-    first = []
-    for name, ids in IDS_NAMED.items():
-        name_at = place(name)
-        id_at = next((at for at in map(place, ids) if at is not None), None)
-        if name_at is not None and id_at is not None:
-            columns[name_at].named_by(columns[id_at])
-        if name in _FIRST and name in place_of:
-            first.append(id_at if name_at is None else name_at)
     shown = [
         place
         for place, name in enumerate(names)
         if place not in empty and not _repeats(columns[place], name, place_of, columns)
     ]
-    return list(dict.fromkeys([*(at for at in first if at is not None and at in shown), *shown]))
+    first = [place_of[name] for name in _FIRST if place_of.get(name) in shown]
+    return list(dict.fromkeys([*first, *shown]))
 
 
 def _preferred(order: Sequence[int], names: Sequence[Hashable]) -> list[int]:
-    """Return positions of columns, the preferred first, and ids beside a name last."""
-    rank: dict[Hashable, int] = {name: place for place, name in enumerate(PREFERRED)}
+    """Return positions of columns, the preferred first, and those that a name replaces last."""
+    preferred = list(dict.fromkeys((*PREFERRED, *NAMED)))
+    rank: dict[Hashable, int] = {name: place for place, name in enumerate(preferred)}
     others = len(rank)
     shown = {names[place] for place in order}
-    for name, ids in IDS_NAMED.items():
-        # Ids replace a name that is missing.
-        last = others + 1 if name in shown else rank.get(name, others)
-        rank |= {column: min(last, rank.get(column, last)) for column in ids}
+    for name, replaced in NAMED.items():
+        rank |= dict.fromkeys(replaced, others + 1) if name in shown else {}
     return sorted(order, key=lambda place: rank.get(names[place], others))
 
 

@@ -304,7 +304,7 @@ _OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
     },
     "find": {
         "kind": _text("wallet, collection or token", f"{MIRROR}the table of the match"),
-        "name": _text("name, or a wallet's label", _NAMES),
+        "name": _text("name of the wallet, collection or NFT, never missing", _NAMES),
         "id": _text("wallet id, token id, or the contract in one spelling", _NAMES),
         "collection": _text("a token's collection; missing for other kinds", _COLLECTION),
         "holders": _count("wallets", "wallets that hold it; missing for a wallet", kind=_INT),

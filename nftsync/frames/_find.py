@@ -19,7 +19,8 @@ from nftsync.columnar.filters import shown, whole_number
 from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
 from nftsync.columnar.tokens import NAMING, read_tokens
 from nftsync.errors import InputError, NftsyncWarning
-from nftsync.store.contracts import contract_key
+from nftsync.store.contracts import contract_key, short_address
+from nftsync.store.wallets import wallet_names
 from nftsync.text import without_controls
 
 _LONGEST, _MOST = 200, 100_000
@@ -62,7 +63,7 @@ class _Match(NamedTuple):
 
     rank: int
     kind: str
-    name: str | None
+    name: str
     id: str
     collection: str | None = None
 
@@ -86,7 +87,8 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
         collections, tokens:
 
         - `kind`: `wallet`, `collection` or `token`
-        - `name`, `id`: for a collection, the id is its contract's address in one spelling
+        - `name`, as `nft`, `collection` and `wallet` in other frames
+        - `id`: for a collection, its contract's address in one spelling
         - `collection`: only for a token
         - `holders`: wallets that hold the token or collection (missing for a wallet)
         - `tokens`: known tokens of a collection, or tokens that a wallet holds (missing for a
@@ -140,14 +142,16 @@ def _id_test(phrase: str) -> Callable[[str], bool]:
 
 def _wallets(source: Source, phrase: str) -> Iterator[_Match]:
     is_match = _id_test(phrase)
-    for wallet, label, group in source.rows("SELECT wallet_id, label, wallet_group FROM wallets"):
+    rows = list(source.rows("SELECT wallet_id, label, wallet_group FROM wallets"))
+    names = wallet_names([row[:2] for row in rows])
+    for name, (wallet, label, group) in zip(names, rows, strict=True):
         rank = _rank(label, phrase) if label else None
         if rank is None and group and _rank(group, phrase) is not None:
             rank = _OTHER
         if is_match(wallet):
             rank = _EXACT
         if rank is not None:
-            yield _Match(rank, "wallet", label, wallet)
+            yield _Match(rank, "wallet", name, wallet)
 
 
 def _collections(source: Source, phrase: str) -> Iterator[_Match]:
@@ -159,7 +163,7 @@ def _collections(source: Source, phrase: str) -> Iterator[_Match]:
     for contract, name in rows:
         rank = _EXACT if is_match(contract) else _rank(name, phrase) if name else None
         if rank is not None:
-            yield _Match(rank, "collection", name, contract)
+            yield _Match(rank, "collection", name or short_address(contract), contract)
 
 
 def _tokens(source: Source, phrase: str, limit: int) -> list[_Match]:
@@ -173,13 +177,14 @@ def _tokens(source: Source, phrase: str, limit: int) -> list[_Match]:
     which = np.array([*dict.fromkeys(numbers)], dtype=np.int64)
     tokens = read_tokens(source, NAMING, wanted=which)
     rows = pa.array(positions(tokens.numbers, which))
-    columns = (tokens.content["name"], tokens.token_ids, tokens.content["collection"])
+    content = tokens.content
+    columns = (content["name"], content["nft"], tokens.token_ids, content["collection"])
     is_match = _id_test(phrase)
     matches = []
     values = (column.take(rows).to_pylist() for column in columns)
-    for name, token, collection in zip(*values, strict=True):
+    for name, nft, token, collection in zip(*values, strict=True):
         rank = _EXACT if is_match(token) else _rank(name, phrase)
-        matches.append(_Match(_OTHER if rank is None else rank, "token", name, token, collection))
+        matches.append(_Match(_OTHER if rank is None else rank, "token", nft, token, collection))
     return matches
 
 

@@ -248,7 +248,7 @@ def groups_of_steps(
     nameless = pa.nulls(1, TEXT)
     columns = {by: pa.concat_arrays([distinct, nameless])}
     if labels:  # ids are unique, so their codes are positions
-        named = {"wallet_label": labels[0], "wallet": names_of_wallets(source, numbers)}
+        named = {"wallet_label": labels[0], "wallet": names_of_wallets(source, values)}
         columns |= {name: pa.concat_arrays([x, nameless]) for name, x in named.items()}
     return np.where(group < 0, len(distinct), group), columns
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import warnings
 from typing import Any, SupportsIndex
@@ -28,7 +27,7 @@ from nftsync.columnar.freshness import freshness_frame, wallet_groups
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.holders import sort_groups
 from nftsync.columnar.holdings import explain_empty, read_holdings
-from nftsync.columnar.source import IN_JSON, Source, Store, positions, reading
+from nftsync.columnar.source import Store, positions, reading
 from nftsync.columnar.tokens import (
     NAMING,
     contract_groups,
@@ -39,6 +38,7 @@ from nftsync.columnar.tokens import (
     wallet_columns,
 )
 from nftsync.errors import InputError, NftsyncWarning
+from nftsync.store.names import Names
 from nftsync.store.wallets import GroupNames, WalletIds
 
 
@@ -261,24 +261,16 @@ def _table(
 ) -> pd.DataFrame:
     with reading(db) as source:
         frame = read_table(source, name, filters_of(source, **filters), times=times)
-        for kind in ("wallet", "token"):
-            if f"{kind}_id" in frame:
-                _insert_names(source, frame, kind)
+        names = Names(source.cursor)
+        for key, column, of in (
+            ("wallet_id", "wallet", names.of_wallets),
+            ("token_id", "nft", names.of_nfts),
+        ):
+            if key in frame:
+                last = [*frame].index("wallet_group" if "wallet_group" in frame else key)
+                values = frame[key].map(of(frame[key].unique())).astype(frame[key].dtype)
+                frame.insert(last + 1, column, values)
     return frame
-
-
-def _insert_names(source: Source, frame: pd.DataFrame, kind: str) -> None:
-    ids = frame[f"{kind}_id"]
-    query = f"SELECT {kind}_no FROM {kind}s WHERE {kind}_id {IN_JSON}"
-    (numbers,) = source.columns(query, [INTEGER], (json.dumps([*ids.unique()]),))
-    rows = numbers.to_numpy()
-    if kind == "wallet":
-        name, named = "wallet", wallet_columns(source, rows)
-    else:
-        name, named = "nft", read_tokens(source, NAMING, wanted=rows).named(rows)
-    names = pd.Series(named[name], named[f"{kind}_id"])
-    last = [*frame].index("wallet_group" if "wallet_group" in frame else f"{kind}_id")
-    frame.insert(last + 1, name, ids.map(names).astype(ids.dtype))
 
 
 def collections(

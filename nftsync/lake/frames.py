@@ -1,7 +1,8 @@
 """Tables of a lake as Dask DataFrames; each partition is one bucket of the lake.
 
 Partitions have the columns, and functions the parameters, of `nftsync.frames`. Amounts are always
-Python integers. Creating a frame pins its versions; later runs do not change it.
+Python integers. `wallet` is distinct within a bucket, which does not know the labels of others.
+Creating a frame pins its versions; later runs do not change it.
 """
 
 from __future__ import annotations

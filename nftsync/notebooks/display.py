@@ -17,7 +17,7 @@ import click
 import pandas as pd
 
 from nftsync import frames
-from nftsync.columnar.columns import IDS_NAMED
+from nftsync.columnar.columns import NAMED
 from nftsync.columnar.inputs import load_holdings
 from nftsync.errors import NftsyncWarning
 from nftsync.notebooks.pages import part
@@ -68,8 +68,8 @@ def show_table(
 ) -> None:
     """Show the first rows of a frame as a table, and count the rest.
 
-    Leaves out ids beside a column with names. The text `none` replaces an empty table; with
-    `total`, the last row is a total.
+    Leaves out ids, labels and own names beside the columns `wallet`, `nft` and `collection`. The
+    text `none` replaces an empty table; with `total`, the last row is a total.
     """
     if frame.empty:
         show_lines(none)
@@ -80,7 +80,7 @@ def show_table(
     for name in head.columns[[isinstance(one, Decimal) for one in head.iloc[0]]]:
         texts[name] = head[name].map(exact_text)
     rows = frames.brief(head.assign(**texts), width=_WIDTH, all=True)
-    named = [ids for names, ids in IDS_NAMED.items() if names in rows.columns]
+    named = [columns for name, columns in NAMED.items() if name in rows.columns]
     rows = rows.drop(columns=chain(*named), errors="ignore")
     cells = [_texts(rows[name]) for name in rows.columns]
     table = part(
@@ -94,18 +94,8 @@ def show_table(
     display_html(table)
 
 
-#: Headings for columns of names or ids.
-_HEADS = {
-    "wallet_label": "wallet",
-    "label": "wallet",
-    "wallet_id": "wallet",
-    "name": "NFT",
-    "token_id": "NFT",
-    "from_label": "from",
-    "from_wallet_id": "from",
-    "to_label": "to",
-    "to_wallet_id": "to",
-}
+#: Headings for columns of names.
+_HEADS = {"nft": "NFT", "from_wallet": "from", "to_wallet": "to"}
 
 
 def _are_numbers(column: pd.Series) -> bool:

@@ -9,6 +9,7 @@ import sqlite3
 from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -17,6 +18,7 @@ from nftsync.store.catalog import TABLES
 from nftsync.store.database import explained, named_rows, over_keys
 from nftsync.store.filters import Filters, find_filters
 from nftsync.store.history import first_row, known_time
+from nftsync.store.names import Names
 from nftsync.store.queues import INBOX, Queue
 from nftsync.store.schema import opened
 
@@ -77,6 +79,16 @@ class ChangeFeed(_Log):
     """Change feed of an open database; `change_id` grows in commit order."""
 
     _filters = Filters()
+
+    @cached_property
+    def _names(self) -> Names:
+        return Names(self._connection)
+
+    def named(self, page: list[Row]) -> list[Row]:
+        """Add the names `wallet` and `nft` to changes."""
+        with explained(self._name):
+            self._names.add_to(page)
+        return page
 
     def filter_by(
         self, *, since: str | None = None, until: str | None = None, **names: Any

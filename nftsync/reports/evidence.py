@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from nftsync.errors import InputError
-from nftsync.store.catalog import AS_OF_COLUMNS, TABLES
+from nftsync.store.catalog import TABLES
 from nftsync.store.database import named_rows
 from nftsync.store.filters import Filters
 from nftsync.store.history import known_time, whole_time
@@ -22,11 +22,10 @@ from nftsync.text import counted
 Certainty: TypeAlias = Literal["bracketed", "gap", "open", "unknown"]
 
 #: Columns of a holding, without the wallet's.
-_HOLDING_COLUMNS = tuple(
-    name
-    for name in TABLES["holdings"].columns
-    if not name.startswith("wallet_") and name not in AS_OF_COLUMNS
-)
+_HOLDING_COLUMNS = [
+    *(name for name in TABLES["holdings"].columns if not name.startswith("wallet_")),
+    "nft",
+]
 
 
 class Evidence(msgspec.Struct, kw_only=True):

@@ -20,6 +20,7 @@ from nftsync.pull.run import open_reader
 from nftsync.records import CONTENT_COLUMNS, Content, WalletRead
 from nftsync.store.database import is_syncing, over_keys
 from nftsync.store.mirror import sequence_numbers
+from nftsync.store.names import Names
 from nftsync.store.rules import Rule, check_rules
 from nftsync.store.schema import opened, reading
 from nftsync.store.spelling import differing
@@ -53,6 +54,8 @@ class Difference(msgspec.Struct):
     provider: str | None
     read_at: str | None = None
     name: str | None = None
+    wallet: str | None = None
+    nft: str | None = None
     webhook: str | None = None
     why: str = ""
 
@@ -415,8 +418,10 @@ def _add_webhooks(connection: sqlite3.Connection, differences: Sequence[Differen
     )
     held_removals = set(over_keys(connection, query, ids))
     newest = {resource: (received_at, state) for resource, _, state, received_at in rows}
+    wallets, nfts = Names(connection).of_wallets(ids), Names(connection).of_nfts(ids)
     for row in differences:
-        row.name = names.get(row.token_id)
+        row.name, row.nft = names.get(row.token_id), nfts.get(row.token_id)
+        row.wallet = wallets[row.wallet_id]
         webhooks = [newest[x] for x in (row.wallet_id, row.token_id) if x in newest]
         if (row.wallet_id, row.token_id) in held_removals:
             row.why = "a removal held for review: `nftsync removals`"

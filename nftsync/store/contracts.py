@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from nftsync.errors import InputError
-from nftsync.text import cut_line, quoted, short_id, without_controls
+from nftsync.text import quoted, seen_line, short_id, without_controls
 
 #: Addresses of Ethereum have 40 digits. Those of Starknet, Aptos and Sui have up to 64, and their
 #: leading zeros mean nothing.
@@ -92,13 +92,6 @@ def guess_name(names: Sequence[str | None]) -> str | None:
     return None
 
 
-#: A character that a reader sees: no white space, joiner, variation selector, filler or tag.
-_SEEN = re.compile(
-    "[^\\s\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2800\u3164\ufe00-\ufe0f\uffa0"
-    "\U000e0000-\U000e0fff]"
-)
-
-
 def nft_name(
     name: str | None, collection: str | None, blockchain_token_id: str | None, token_id: str
 ) -> str:
@@ -113,17 +106,11 @@ def nft_name(
         blockchain_token_id: the on-chain id, as sent.
         token_id: the token's UUID.
     """
-    if own := _line(name):
+    if own := seen_line(name, _LONGEST_NAME):
         return own
-    on_chain = _line(blockchain_token_id)
+    group, on_chain = (seen_line(x, _LONGEST_NAME) for x in (collection, blockchain_token_id))
     number = f"#{short_id(on_chain)}" if on_chain else short_id(token_id)
-    group = _line(collection)
     return f"{group} {number}" if group else short_id(token_id)
-
-
-def _line(text: str | None) -> str:
-    line = cut_line(text, _LONGEST_NAME) if text else ""
-    return line if _SEEN.search(line) else ""
 
 
 def name_new_tokens(connection: sqlite3.Connection, after: int, until: int) -> None:

@@ -27,6 +27,7 @@ from nftsync.records import (
     WalletRead,
 )
 from nftsync.store.database import named_rows, over_keys, write_rows
+from nftsync.store.names import Names
 from nftsync.text import counted
 
 
@@ -230,7 +231,9 @@ def held_rows(
         f" WHERE {_HELD} ORDER BY r.observed_at, r.wallet_no, r.token_no",
         _encoded(wallet_ids),
     )
-    return named_rows(rows)
+    removals = named_rows(rows)
+    Names(connection).add_to(removals)
+    return removals
 
 
 class Review(msgspec.Struct, frozen=True):

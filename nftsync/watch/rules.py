@@ -22,6 +22,7 @@ from nftsync.exact_sum import exact
 from nftsync.store.contracts import contract_key
 from nftsync.store.filters import contract_named, find_filters
 from nftsync.store.hidden import HIDDEN_TOKENS
+from nftsync.store.names import Names
 from nftsync.watch.events import SHOWN, Event, Events
 
 
@@ -108,6 +109,8 @@ def changes_of(
         events.add(_initial(source, rule, scope, balances))
     if "metadata" in rule.on:
         events.add(_metadata(source, rule, scope, metadata))
+    # Movements have their names.
+    Names(source.cursor).add_to([x.data for x in events.first if "change_id" in x.data])
     return events, end._replace(change_id=balances.until)
 
 

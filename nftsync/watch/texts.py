@@ -88,12 +88,17 @@ def _line(kind: str, data: Mapping[str, Any]) -> str:
 
 
 def _movement(kind: str, data: Mapping[str, Any]) -> str:
-    token = data.get("name") or short_id(data.get("token_id") or "")
+    token = data.get("nft") or data.get("name") or short_id(data.get("token_id") or "")
     amount = data.get("amount")
     copies = f"{amount} of " if amount not in {None, "1", 1} else ""
-    sender = data.get("from_label") or short_id(data.get("from_wallet_id") or "") or _UNKNOWN
-    receiver = data.get("to_label") or short_id(data.get("to_wallet_id") or "") or _UNKNOWN
-    wallet = data.get("wallet_label") or short_id(data.get("wallet_id") or "")
+    # Messages of earlier versions have labels and ids only.
+    sender, receiver, wallet = (
+        data.get(f"{side}wallet")
+        or data.get(f"{side or 'wallet_'}label")
+        or short_id(data.get(f"{side}wallet_id") or "")
+        or _UNKNOWN
+        for side in ("from_", "to_", "")
+    )
     if kind == "holding.amount":
         return f"{wallet}: amount of {token}: {data['old_amount']} to {data['new_amount']}"
     if kind == "token.metadata":

@@ -13,7 +13,10 @@ def test_the_list_is_that_of_the_frame(site, command):
     assert [{name: row[name] for name in names} for row in listed] == expected
     assert {row["name"] for row in listed if row["name_source"] is None} <= {None}
     done = command("collections")
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    unnamed = sum(row["name"] is None for row in listed)
+    assert f"Without a name: {unnamed} of {len(listed)} collections." in done.err
+    assert "nftsync collections label ADDRESS NAME" in done.err
     assert all(row["contract"] in done.out for row in listed)
     address = known["contract_address"][0]
     wrong = address[:-1] + ("0" if address[-1] != "0" else "1")

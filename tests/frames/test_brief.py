@@ -25,7 +25,8 @@ ADDRESS = "0x8f4f" + "0" * 32 + "8e63"
 
 def test_holdings_and_what_moved_for_eyes(small_database: Path) -> None:
     shown = frames.brief(frames.holdings(small_database), all=True)
-    first = [name for name in ("wallet_label", "collection", "name") if name in shown.columns]
+    first = ["wallet", "wallet_label", "collection", "nft", "name"]
+    first = [name for name in first if name in shown.columns]
     assert list(shown.columns[: len(first)]) == first
     assert {"amount_float", "description", "image"}.isdisjoint(shown.columns)
     vault = shown.iloc[0]
@@ -33,8 +34,7 @@ def test_holdings_and_what_moved_for_eyes(small_database: Path) -> None:
     assert vault["amount"] == 2**256 - 1
     assert vault["held_since"] == "2026-03-01 00:00:01"
     assert shown["wallet_group"].tolist() == ["cold", "cold", "–", "–"]
-    # No name: the id stands there.
-    assert shown["wallet_label"].iloc[2] == shown["wallet_id"].iloc[2]
+    assert shown["wallet"].iloc[2] == shown["wallet_id"].iloc[2]
     diff = frames.brief(frames.diff(small_database, at(0)), all=True)
     assert diff["after"].iloc[-1] == "–"
     assert diff["after_text"].iloc[-1] == "1.5"  # which `after` does not say
@@ -43,15 +43,16 @@ def test_holdings_and_what_moved_for_eyes(small_database: Path) -> None:
 def test_a_wide_frame_keeps_the_columns_of_the_holdings_command(small_database: Path) -> None:
     from nftsync.cli.holdings import HOLDING
 
-    keys = [key for column in HOLDING for key in (column.key, column.name)]
+    keys = [key for column in HOLDING for key in (column.key, column.name, column.short)]
     keys += ["edition_id", "total_edition"]
     held = frames.holdings(small_database)
     shown = frames.brief(held.assign(collection="Salt", edition_id=1, total_edition=2))
     assert list(shown.columns) == [*PREFERRED]
     assert set(PREFERRED) <= set(keys)
     assert set(frames.brief(held, all=True)) > set(frames.brief(held))
-    nameless = frames.brief(held.assign(wallet_label=None, name=None))
-    assert list(nameless.columns[:3]) == ["wallet_id", "token_id", "amount"]
+    transfers = frames.brief(frames.transfers(small_database))
+    assert list(transfers.columns[:2]) == ["nft", "amount"]
+    assert {"from_wallet", "to_wallet"} & set(transfers)
     wide = pd.DataFrame({f"x{place}": [place] for place in range(20)} | {"name": ["a"]})
     assert list(frames.brief(wide).columns) == ["name", *wide.columns[:7]]
     assert list(frames.brief(wide, all=True).columns) == ["name", *wide.columns[:20]]
@@ -71,7 +72,7 @@ def test_ids_are_their_two_ends_the_same_in_each_column() -> None:
     shown = frames.brief(frame)
     assert shown["wallet_id"].tolist() == ["8d1cc10a…66aa", "8d1cc10a…66aa", "–"]
     assert shown["contract_address"].tolist() == ["0x8f4f…8e63", "0x8f4f…8e63", "KT1abc"]
-    assert shown["counterparty_label"].tolist() == ["Desk", "–", "8d1cc10a…66aa"]
+    assert shown["counterparty_label"].tolist() == ["Desk", "–", "–"]
     # It has an end in common with the other, so more of it is shown.
     assert shown["token"].iloc[0] == f"{wallet_id(8)[:12]}…{wallet_id(8)[-8:]}"
     two = frames.brief(pd.DataFrame({"wallet_id": [TREASURY, other]}))["wallet_id"]

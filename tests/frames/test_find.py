@@ -13,7 +13,7 @@ import nftsync
 from nftsync import frames
 from nftsync.errors import InputError
 from nftsync.store.contracts import name_new_tokens
-from nftsync.text import without_controls
+from nftsync.text import short_id, without_controls
 from tests.kit.database import Builder, token_id, wallet_id
 
 HARBOURS, KITES = "0x" + "aB" * 20, "KT1kites"
@@ -21,7 +21,7 @@ HARBOURS, KITES = "0x" + "aB" * 20, "KT1kites"
 
 def named(path: Path, text: str, limit: int = 50) -> list[tuple[str, str]]:
     found = frames.find(path, text, limit=limit)
-    return list(zip(found["kind"], found["name"].fillna("-"), strict=True))
+    return list(zip(found["kind"], found["name"], strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,10 @@ def test_the_best_come_first(path: Path) -> None:
         ("ites", ("token", "Moss Kites 🪁")),
         (HARBOURS, ("collection", "Salt Harbours")),
         ("0xabab…abab", ("collection", "Salt Harbours")),
-        (wallet_id(3).upper(), ("wallet", "-")),
+        (wallet_id(3).upper(), ("wallet", short_id(wallet_id(3)))),
         (token_id(7), ("token", "Moss Kites 🪁")),
-        (token_id(11), ("token", "-")),
-        (KITES, ("collection", "-")),
+        (token_id(11), ("token", short_id(token_id(11)))),
+        (KITES, ("collection", "KT1kites")),
     ],
 )
 def test_any_text_finds_what_it_means(path: Path, text: str, first: tuple[str, str]) -> None:

@@ -108,14 +108,14 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return pages
 
 
-def test_a_table_has_one_mark_for_what_is_missing_and_names_before_ids(shown):
+def test_a_table_has_one_mark_for_what_is_missing_and_names_instead_of_ids(shown):
     ids = [f"{number}aaaaaaa-0000-4000-8000-000000000000" for number in range(3)]
     display.show_table(
         pd.DataFrame(
             {
                 "at": pd.to_datetime(["2026-01-31T23:59:59.999999Z", None, None]),
                 "wallet_id": ids,
-                "wallet_label": pd.Series([HOSTILE, None, " "], dtype="str"),
+                "wallet": pd.Series([HOSTILE, None, " "], dtype="str"),
                 "amount": pd.Series([1234567, None, 2**256 - 1], dtype=object),
                 "share": [0.123456, None, 1.0],
                 "hhi": [0.0004, None, 12.5],
@@ -130,7 +130,7 @@ def test_a_table_has_one_mark_for_what_is_missing_and_names_before_ids(shown):
     assert {HOSTILE, "2026-01-31 23:59:59", "1,234,567", f"{2**256 - 1:,}", "–"} <= set(texts)
     assert {"wallet", "12.3 %", "100.0 %", "<0.001", "12.500"} <= set(texts)
     assert not {"", "nan", "None", "NaT", "<NA>"} & set(texts)
-    assert sum(text.startswith(("1aaaaaaa", "2aaaaaaa")) for text in texts) >= 2
+    assert not any(text.startswith(("1aaaaaaa", "2aaaaaaa")) for text in texts)
 
 
 def test_a_table_tells_what_it_leaves_out_and_that_there_is_nothing(shown):

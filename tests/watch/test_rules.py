@@ -14,11 +14,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from nftsync import frames
 from nftsync.alerts import Quiet, WatchRule
 from nftsync.store.hidden import Hidden, hide
 from nftsync.store.mirror import Mirror
 from nftsync.times import now
 from nftsync.watch.planner import Planner, Position
+from nftsync.watch.texts import text_of
 from tests.kit.database import begun, token_id, wallet_id
 from tests.watch.conftest import Watched, types
 
@@ -76,6 +78,26 @@ def test_each_kind_reports_its_changes_with_the_data_of_transfers(watched, comma
     assert watched.watch() == []
     assert len(set(watched.states("message_id"))) == len(watched.states())
     assert set(watched.states()) == {"done"}
+
+
+def test_texts_name_nfts_without_a_name_and_wallets_of_one_label(watched):
+    watched.configure(watched.rule("all", on=["transfer", "amount", "metadata"]))
+    about = {"name": None, "contract_address": "0x" + "cd" * 20, "blockchain_token_id": "7"}
+    watched.content |= {1: about, 2: about | {"blockchain_token_id": "8"}}
+    watched.read({A: {1: "2", 2: "5"}}, {B: {}})
+    watched.run("UPDATE wallets SET label = 'Treasury'")
+    watched.watch()
+    watched.content[2] = watched.content[2] | {"description": "new"}
+    watched.read({A: {2: "3"}, B: {1: "2"}})
+    watched.watch()
+    texts = {text_of(body) for (body,) in watched.run("SELECT body FROM messages")}
+    a, b = frames.wallets(watched.database)["wallet"]
+    assert a.startswith("Treasury ")
+    assert texts == {
+        f"{a} sent 2 of 0xcdcd…cdcd #7 to {b}",
+        f"{a}: amount of 0xcdcd…cdcd #8: 5 to 3",
+        "Metadata of 0xcdcd…cdcd #8 changed: description",
+    }
 
 
 def test_a_movement_is_no_changed_amount_as_well(watched):
