@@ -39,11 +39,9 @@ Shared columns:
   integers are `Int64`.
 - `contract_address` is the address as the provider sent it; `contract` is the same in one spelling,
   to group by. `collection` is the contract's current name, or its short address.
-- `wallet` (`from_wallet`, `to_wallet`) is the wallet's label, or its short id; the short id follows
-  a label that several wallets share. `nft` is the token's name, or its collection and on-chain id
-  (`Salt Harbours #12`). Both are single names for people, and never missing (a side of a transfer:
-  only if it is unknown), so `groupby` loses no row. Each wallet has its own name; NFTs may share
-  one.
+- `wallet` (`from_wallet`, `to_wallet`) is the wallet's label or short id, and distinct. `nft` is
+  the token's name, or its collection and on-chain id. Only an unknown side of a transfer is
+  missing.
 - Amounts are exact. They are missing unless the provider's text is 1 to 100 ASCII digits; `…_text`
   columns have that text. A holding is an amount above zero, or an unknown amount.
 

@@ -130,7 +130,7 @@ def holdings_over_time(
     Returns:
         A row per time and group, with groups in the order first seen:
 
-        - `at`, the column of `by` (and a contract's name or a wallet's label and name)
+        - `at`, the column of `by` (and a contract's name or a wallet's names)
         - `holdings`, `amount`: holdings at that time, and the sum of their known amounts
         - `arrived`, `left`, `first_seen`: holdings that began, holdings that ended, and initial
           holdings since the group's previous row

@@ -74,7 +74,7 @@ def statement(
     Returns:
         A row per group, the largest closing balance first, and a row `total`:
 
-        - the column of `by` (and a contract's name or a wallet's label and name)
+        - the column of `by` (and a contract's name or a wallet's names)
         - `opening`, `initial` (initial holdings, start date unknown), `received`, `sent` and
           `closing` in NFTs
         - the same columns with `_amount`, in exact amounts

@@ -76,8 +76,8 @@ _LONGEST_NAME = 100
 def guess_name(names: Sequence[str | None]) -> str | None:
     """Guess a collection's name from the names of its tokens, or return None.
 
-    The guess is the series of nearly all tokens, or their name if all of the series share it and
-    its number, if any, is not 1.
+    The guess is the series of nearly all tokens, or their name if all of the series share it,
+    unless its number is 1.
     """
     by_series: dict[str, list[str]] = {}
     for name in names:
@@ -95,16 +95,9 @@ def guess_name(names: Sequence[str | None]) -> str | None:
 def nft_name(
     name: str | None, collection: str | None, blockchain_token_id: str | None, token_id: str
 ) -> str:
-    """Return the one name of an NFT for people: a short line of visible text.
+    """Return the one name of an NFT: its own, or its collection and `#` with its on-chain id.
 
-    It is the NFT's own name, or else its collection and `#` with its on-chain id. Without an
-    on-chain id, the short token id follows the collection; without a contract, it stands alone.
-
-    Args:
-        name: the token's name, as sent.
-        collection: the contract's name, or its short address; None without a contract.
-        blockchain_token_id: the on-chain id, as sent.
-        token_id: the token's UUID.
+    The short token id replaces a missing on-chain id, or stands alone without a contract.
     """
     if own := seen_line(name, _LONGEST_NAME):
         return own

@@ -30,11 +30,11 @@ class Names:
         return dict(zip((wallet_id for wallet_id, _ in rows), wallet_names(rows), strict=True))
 
     def of_wallets(self, wallet_ids: Iterable[str]) -> dict[str, str | None]:
-        """Return the names of wallets by id; None: unknown."""
+        """Map ids to names; None: unknown."""
         return {wallet_id: self._wallets.get(wallet_id) for wallet_id in wallet_ids}
 
     def of_nfts(self, token_ids: Iterable[str]) -> dict[str, str]:
-        """Return the names of known NFTs by id."""
+        """Map known ids to names."""
         ids = msgspec.json.encode(list(token_ids)).decode()
         rows = self._database.execute(_NFTS, (ids,)).fetchall()
         return {row[-1]: nft_name(*row) for row in rows}

@@ -279,12 +279,9 @@ def given_wallets(wallet: WalletIds) -> list[str]:
 
 
 def wallet_names(wallets: Iterable[tuple[str, str | None]]) -> list[str]:
-    """Return a distinct name for each wallet: its label, or else its short id.
+    """Return the name of each wallet (id and label): its label or short id, and both if shared.
 
-    The short id follows a label that several wallets share, and gets longer until all names differ.
-
-    Args:
-        wallets: the id and the label of each wallet; ids are distinct.
+    Names are distinct, so some short ids are longer.
     """
     pairs = [(one, label if label and not label.isspace() else None) for one, label in wallets]
     names = [label or short_id(wallet_id) for wallet_id, label in pairs]
