@@ -30,5 +30,5 @@ def _packages(extra: str) -> list[str]:
     if (source / "pyproject.toml").is_file():
         return ["--editable", f"{source}[{extra}]"]
     # Not nftsync itself: no index has it, and its wheel may be gone.
-    optional = [line.partition(";") for line in requires("nftsync") or []]
-    return [package for package, _, marker in optional if f"extra == '{extra}'" in marker]
+    marker = f"; extra == '{extra}'"
+    return [line.removesuffix(marker) for line in requires("nftsync") or () if marker in line]

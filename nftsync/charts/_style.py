@@ -200,7 +200,9 @@ def figure(
     **layout: Any,
 ) -> go.Figure:
     """Return a figure in the style of all charts; the subtitle must be escaped."""
-    go = _graph_objects()
+    require("notebook", "charts", "plotly")
+    import plotly.graph_objects as go
+
     below = short_lines(subtitle)
     more = 18 * (below.count("<br>") + ((x or {}).get("side") == "top"))
     return go.Figure(
@@ -225,13 +227,6 @@ def empty_figure(title: str, message: str) -> go.Figure:
     text = short_lines(message)
     annotation = {"text": text, "showarrow": False, **middle}
     return figure([], title, x=hidden, y=hidden, annotations=[annotation], height=180)
-
-
-def _graph_objects() -> Any:
-    require("notebook", "charts", "plotly")
-    import plotly.graph_objects
-
-    return plotly.graph_objects
 
 
 @lru_cache

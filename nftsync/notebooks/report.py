@@ -202,11 +202,12 @@ class Report:
 
     def collections_text(self) -> str:
         """Return the largest collection as a sentence."""
-        if self.collections.empty:
+        largest = self.collections.dropna(subset="contract").head(1)
+        if largest.empty:
             return ""
-        largest, total = self.collections.iloc[0], self.collections["NFTs"].sum()
-        name = frames.brief(self.collections[["collection", "contract"]].head(1)).iloc[0, 0]
-        return f"{largest['NFTs']:,} of {counted(int(total), 'NFT')} are {name}."
+        name = frames.brief(largest[["collection", "contract"]]).iloc[0, 0]
+        total = counted(int(self.collections["NFTs"].sum()), "NFT")
+        return f"{largest['NFTs'].item():,} of {total} are {name}."
 
     def growth(self) -> Figure:
         """Draw the holdings over time: by group, or of the group or wallet."""

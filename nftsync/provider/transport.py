@@ -128,8 +128,7 @@ def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> P
     except (ValueError, httpx.InvalidURL):
         pass  # their messages show the password
     except ImportError:
-        command = install_command("httpx[socks]")
-        problem = f"is a SOCKS proxy, which needs another package; to install: {command}"
+        problem = f"needs a package for SOCKS: {install_command('httpx[socks]')}"
     name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
     raise SettingsError(f"{name} {problem} (from {source})")
 

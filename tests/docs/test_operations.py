@@ -30,7 +30,7 @@ from tests.kit.worlds import PATIENCE
 PAGE = ROOT / "docs" / "operate" / "operations.md"
 
 #: Where a command ends in a line of a shell, a crontab or a unit.
-_ENDS = re.compile(r"\s(?:\||>|&&|;|#|2>)|$", re.M)
+_ENDS = re.compile(r"\)?\s(?:\||>|&&|;|#|2>)|$", re.M)
 
 
 class ServerRunner(Runner):
@@ -186,25 +186,36 @@ def test_units_are_read_as_systemd_reads_them(block):
 
 SCHEDULED = [
     line
-    for page in PAGES
+    for page in [*PAGES, ROOT / "docs" / "use" / "notebooks" / "README.md"]
     for block in blocks(page)
     if block.mark == "not run: a crontab"
     for line in block.text.splitlines()
 ]
 
 
+def test_nothing_rare_is_scheduled_for_the_minute_of_a_sync():
+    minutes = {line.split()[0] for line in SCHEDULED if line[0].isdigit() or line[0] == "*"}
+    assert "*/15" in minutes
+    assert [minute for minute in minutes - {"*", "*/15"} if int(minute) % 15 == 0] == []
+
+
 def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
-    """A command a line, and no variable of whoever wrote it."""
+    """A command a line, the crontab's own variables, and none of whoever wrote it."""
     site = server.folder
     (site / ".venv" / "bin").mkdir(parents=True)
     (site / ".venv" / "bin" / "nftsync").symlink_to(Path(sys.executable).parent / "nftsync")
     (site / "etc" / "token").write_text("the-token")
+    (site / "reports").mkdir()
     commands = {}
+    cron = {"HOME": str(site), "LOGNAME": "nftsync", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
     for line in SCHEDULED:
+        if variable := re.fullmatch(r"([A-Z_]+)=(\S+)", line):
+            cron[variable[1]] = server.replaced(variable[2])
+            continue
         found = re.fullmatch(r"(?:[\d*/]+ +){5}(cd /srv/nftsync && .*?bin/nftsync (\w+).*)", line)
         assert found, line
-        commands[found[2]] = server.replaced(found[1].replace("/srv/nftsync", str(site)))
-    cron = {"HOME": str(site), "LOGNAME": "nftsync", "SHELL": "/bin/sh", "PATH": "/usr/bin:/bin"}
+        command = found[1].replace("/srv/nftsync", str(site)).replace(r"\%", "%")
+        commands[found[2]] = server.replaced(command)
     run = partial(subprocess.run, shell=True, cwd="/", env=cron, capture_output=True, text=True)
     with fake.Provider() as provider:
         for each in EXAMPLES:
@@ -212,7 +223,7 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
         (settings,) = [block for block in blocks(PAGE) if "# /srv/nftsync/" in block.text]
         server.replace["https://api.example.com"] = provider.url
         server.run(settings)
-        order = ["sync", "replay", "inbox", "status", "verify", "backup", "lake"]
+        order = ["sync", "replay", "inbox", "status", "verify", "backup", "report", "lake"]
         for name in sorted(commands, key=order.index):
             if name == "lake":
                 server.shell("nftsync lake import data/nftsync.db data/lake --buckets 2")
@@ -222,8 +233,12 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
         tokens = {seen.headers["authorization"] for seen in provider.requests()}
     assert tokens == {"Bearer the-token"}
     assert len([*(site / "backups").glob("nftsync-*.db")]) == 1
+    # What fails is printed, so that cron mails it.
+    failed = run(commands["sync"])
+    assert "Run 2: failed" in failed.stdout, failed
+    assert failed.stdout == (site / "sync.log").read_text()
     (site / "data" / "nftsync.db").unlink()
-    for name in ("status", "verify", "backup"):  # what fails is printed, so that cron mails it
+    for name in ("status", "verify", "backup", "report"):
         ran = run(commands[name])
         assert "there is no database" in ran.stdout + ran.stderr
 

@@ -204,7 +204,7 @@ BAD_PROXIES = {
     **dict.fromkeys(
         ("ftp://me:hush@h:1", "http://me:hush@", "http://me:hush@h:x", "http://me/hush@h:1",
          "http://me:hush@[h"), "is not a proxy URL"),
-    "socks5://me:hush@h:1": "is a SOCKS proxy, which needs another package",
+    "socks5://me:hush@h:1": "needs a package for SOCKS: ",
 }  # fmt: skip
 
 
