@@ -1,4 +1,4 @@
-"""Optional packages: which ones are missing, and the command that installs them here."""
+"""Optional packages, and how to install them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from nftsync.errors import NftsyncError
 
 
 def require(extra: str, purpose: str, *modules: str) -> None:
-    """Raise an error if a module is missing; the text has the command that installs the extra."""
+    """Raise an error with the command that installs the extra, if a module is missing."""
     if missing := [name for name in modules if find_spec(name) is None]:
         command = install_command(*_packages(extra))
         raise NftsyncError(f"{purpose} need {', '.join(missing)}; to install: {command}")
 
 
 def install_command(*packages: str) -> str:
-    """Return the shell command that installs packages beside nftsync."""
+    """Return the command that installs packages beside nftsync."""
     # Every environment of nftsync has pip, because sqlite-utils needs it.
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
 

@@ -136,6 +136,15 @@ def test_the_source_archive_holds_what_is_tracked_alone(built: Path) -> None:
     assert {found for content in held for found in LEAKS.findall(content)} - MADE_UP == set()
 
 
+EVERY_HELP = """
+import click
+from nftsync.cli import nftsync
+with click.Context(nftsync) as context:
+    for name in nftsync.list_commands(context):
+        nftsync.main([name, "--help"], "nftsync", standalone_mode=False)
+"""
+
+
 def test_the_wheel_alone_has_every_command_but_three(installed: Installed) -> None:
     run = installed.run
     assert run("nftsync", "--version").out.split()[-1] == __version__
@@ -143,11 +152,7 @@ def test_the_wheel_alone_has_every_command_but_three(installed: Installed) -> No
         run("nftsync", *words.split()).says()
     for target in ("tables", "book.xlsx"):
         run("nftsync", "export", target).says()
-    commands = run("nftsync", "--help").out.partition("Commands:")[2]
-    listed = re.findall(r"^  ([a-z-]+)  ", commands, re.M)
-    assert len(listed) > 25
-    for name in listed:
-        run("nftsync", name, "--help").says("Usage: ")
+    run("python", "-c", EVERY_HELP).says("Usage: nftsync sandbox", "Usage: nftsync lake")
     code = "import nftsync; nftsync.gallery(nftsync.frames.holdings()).save('page.html')"
     run("python", "-c", code).says()
     assert (installed.folder / "page.html").stat().st_size > 1000
@@ -175,6 +180,23 @@ def test_the_message_about_a_missing_extra_has_the_command_that_installs_it(
         pytest.skip(f"no package index here: {done.err}")
     done.says()
     installed.run(*command.split()).says()
+
+
+ANALYSIS = """
+import duckdb, polars
+from nftsync import frames
+holdings = frames.holdings()
+holdings.plot.bar(x="token_id", y="amount").figure.savefig("amounts.png")
+frames.save(holdings, "holdings.parquet")
+((count,),) = duckdb.sql("SELECT count(*) FROM 'holdings.parquet'").fetchall()
+print(len(holdings), count, polars.read_parquet("holdings.parquet").height)
+"""
+
+
+def test_the_extra_for_analysts_plots_and_reads_what_frames_save(installed: Installed) -> None:
+    installed.install(f"{installed.wheel}[analysis]")
+    assert installed.run("python", "-c", ANALYSIS).says().out == "10 10 10\n"
+    assert (installed.folder / "amounts.png").stat().st_size > 1000
 
 
 def test_in_a_checkout_the_message_names_the_checkout(tmp_path: Path) -> None:
