@@ -81,10 +81,8 @@ _takeover_option = options.duration(
 def lake() -> None:
     """Sync on a Dask cluster into Delta Lake.
 
-    LAKE is a folder, or an address in an object store (s3://bucket/folder).
-
-    \b
-    Install the extra first, in a checkout:  pip install '.[scale]'
+    LAKE is a folder, or an address in an object store (s3://bucket/folder). The commands need the
+    extra `scale`; without it, they say how to install it.
 
     \b
     Examples:
