@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from nftsync.demo.provider import demo_in_use, is_demo, stored_provider
 from nftsync.errors import NftsyncError
@@ -70,9 +71,9 @@ def _trust(notebooks: list[Path]) -> None:
     from nbformat import read
     from nbformat.sign import NotebookNotary
 
-    notary = NotebookNotary()
+    notary: Any = NotebookNotary()  # type: ignore[no-untyped-call]
     for notebook in notebooks:
-        notary.sign(read(notebook, as_version=4))
+        notary.sign(read(notebook, as_version=4))  # type: ignore[no-untyped-call]
 
 
 @contextmanager
