@@ -68,8 +68,9 @@ def show_table(
 ) -> None:
     """Show the first rows of a frame as a table, and count the rest.
 
-    Leaves out ids, labels and own names beside the columns `wallet`, `nft` and `collection`. The
-    text `none` replaces an empty table; with `total`, the last row is a total.
+    Keeps the order of columns, and leaves out ids, labels and own names beside the columns `wallet`,
+    `nft` and `collection`. The text `none` replaces an empty table; with `total`, the last row is a
+    total.
     """
     if frame.empty:
         show_lines(none)
@@ -82,6 +83,7 @@ def show_table(
     rows = frames.brief(head.assign(**texts), width=_WIDTH, all=True)
     named = [columns for name, columns in NAMED.items() if name in rows.columns]
     rows = rows.drop(columns=chain(*named), errors="ignore")
+    rows = rows[head.columns.intersection(rows.columns, sort=False)]
     cells = [_texts(rows[name]) for name in rows.columns]
     table = part(
         "table",

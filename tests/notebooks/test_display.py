@@ -133,6 +133,11 @@ def test_a_table_has_one_mark_for_what_is_missing_and_names_instead_of_ids(shown
     assert not any(text.startswith(("1aaaaaaa", "2aaaaaaa")) for text in texts)
 
 
+def test_a_table_keeps_the_order_of_columns(shown):
+    display.show_table(pd.DataFrame({"amount": [1], "nft": "Map #1", "from_wallet": "Treasury"}))
+    assert texts_of(shown[0]) == ["amount", "NFT", "from", "1", "Map #1", "Treasury"]
+
+
 def test_a_table_tells_what_it_leaves_out_and_that_there_is_nothing(shown):
     display.show_table(pd.DataFrame({"a": range(1_500)}), most=3)
     display.show_table(pd.DataFrame({"a": []}), none="Nothing <b>.")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nftsync import frames
 from nftsync.notebooks.jupyter import notebook_environment
-from tests.notebooks.worlds import Run, count, text_of, texts_of
+from tests.notebooks.worlds import Run, columns_of, count, text_of
 
 #: A time to the microsecond, or with its offset.
 _LONG_TIME = re.compile(r"\d:\d\d\.\d|\+00:00")
@@ -42,26 +42,29 @@ SHOWN = {
 }
 
 
-def test_all_notebooks_run_on_the_demo_without_labels_and_on_an_empty_database(
+def test_all_notebooks_run_on_the_demo_with_all_some_and_no_labels_and_on_an_empty_database(
     copied, empty, tmp_path, monkeypatch
 ):
     (tmp_path / "data").symlink_to(copied.parent)
-    nameless = shutil.copytree(copied.parent, tmp_path / "nameless") / copied.name
-    with closing(sqlite3.connect(nameless)) as connection, connection:
-        connection.execute("UPDATE wallets SET label = NULL")
+    some, nameless = (shutil.copytree(copied.parent, tmp_path / name) for name in ("some", "none"))
+    some, nameless = some / copied.name, nameless / copied.name
+    for database, without in ((some, "label LIKE 'Customer%'"), (nameless, "true")):
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute(f"UPDATE wallets SET label = NULL WHERE {without}")
     syncs = count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'")
     with notebook_environment(copied, None, lambda _: None) as environment:
         monkeypatch.setenv("NFTSYNC_BASE_URL", environment["NFTSYNC_BASE_URL"])
         runs = Run.on_each(
-            [copied, nameless, empty], monkeypatch, ("read_now = False", "read_now = True")
+            [copied, some, nameless, empty], monkeypatch, ("read_now = False", "read_now = True")
         )
     for run in runs:
         run.assert_quiet()
         assert run.without_a_value() == []
     assert count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == syncs + 1
     see_the_demo(runs[0])
-    see_ids_for_names(runs[1], nameless)
-    see_that_there_is_nothing(runs[2])
+    see_names_or_ids(runs[1], some)
+    see_names_or_ids(runs[2], nameless)
+    see_that_there_is_nothing(runs[3])
 
 
 def see_the_demo(run: Run) -> None:
@@ -76,6 +79,8 @@ def see_the_demo(run: Run) -> None:
     ):
         assert not any(_LONG_TIME.search(run.shown(name, ident)) for ident in idents)
     assert "application/vnd.jupyter.widget-view+json" in run.outputs["1-first-look-sync"][0].data
+    gaps = columns_of(run.shown("5-report", "quality"))
+    assert gaps == columns_of(run.shown("3-collections-and-holders", "quality"))
     heading, table = map(text_of, run.outputs["5-report-transfers"])
     kinds = re.search(r"(\d+) between two wallets, (\d+) received, (\d+) sent", heading)
     assert kinds is not None
@@ -92,12 +97,23 @@ def see_that_there_is_nothing(run: Run) -> None:
     assert "No wallet has been read yet." in run.shown("5-report", "sources")
 
 
-def see_ids_for_names(run: Run, nameless: Path) -> None:
-    """Each side of a transfer, above all."""
-    moved = texts_of(run.shown("2-what-changed", "moves"))
-    transfers = moved.count("transfer")
-    assert transfers > 5
-    ids = {wallet[:8] for wallet in frames.wallets(nameless)["wallet_id"]}
-    assert sum(text[:8] in ids for text in moved) >= 2 * transfers
-    statement = texts_of(run.shown("5-report", "transfers"))
-    assert sum(text[:8] in ids for text in statement) >= 5
+def see_names_or_ids(run: Run, database: Path) -> None:
+    """Each wallet by its label or short id; both sides of a transfer."""
+    wallets = set(frames.wallets(database)["wallet"])
+    for name, ident, column in (
+        ("1-first-look", "holdings", "wallet"),
+        ("1-first-look", "wallets", "wallet"),
+        ("2-what-changed", "as-of-rows", "wallet"),
+        ("2-what-changed", "log", "wallet"),
+        ("4-webhooks-and-freshness", "trace", "wallet"),
+    ):
+        shown = set(columns_of(run.shown(name, ident))[column])
+        assert shown, ident
+        assert shown <= wallets, ident
+    for name, ident in (("2-what-changed", "moves"), ("5-report", "transfers")):
+        columns = columns_of(run.shown(name, ident))
+        sides = [*zip(columns["from"], columns["to"], columns["kind"], strict=True)]
+        assert sum(kind == "transfer" for *_, kind in sides) > 5
+        for giver, receiver, kind in sides:
+            assert giver in wallets or kind == "received"
+            assert receiver in wallets or kind == "sent"
