@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from base64 import b64encode
 from typing import Any
 
 import nbformat
@@ -15,6 +16,7 @@ _CODE = re.compile(r"^```python\n(.*?)\n```$", re.DOTALL | re.M)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _MOST_BYTES = 150_000
 
+README_IMAGES = ROOT / "docs" / "images"
 #: Run this when one of these tests fails.
 AGAIN = "python docs/use/notebooks/make_pages.py"
 
@@ -84,7 +86,37 @@ def test_each_picture_is_shown_and_small_and_each_link_leads_somewhere():
             linked.add(target)
     pictures = {path.name for path in PAGES.glob("*.png")}
     assert pictures == {target for target in linked if target.endswith(".png")}
-    readme = [ROOT / "docs" / "images" / name for name in ("gallery.png", "chart.png")]
+    readme = [README_IMAGES / name for name in ("gallery.png", "chart.png")]
     for picture in [*PAGES.glob("*.png"), *readme]:
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert picture.stat().st_size < _MOST_BYTES, picture.name
+
+
+def test_a_picture_of_a_gallery_was_taken_after_its_images_had_loaded(chromium):
+    galleries = [README_IMAGES / "gallery.png", *PAGES.glob("*.gallery.png")]
+    galleries += PAGES.glob("*.pictures-*.png")
+    assert len(galleries) == 4
+    window = chromium.new_page()
+    shares = {
+        picture.name: window.evaluate(_COLORFUL, b64encode(picture.read_bytes()).decode())
+        for picture in galleries
+    }
+    window.close()
+    assert {name: share for name, share in shares.items() if share < 0.2} == {}, AGAIN
+
+
+#: The share of a picture's pixels that are not nearly gray; a page without NFTs has next to none.
+_COLORFUL = """async (content) => {
+  const image = new Image();
+  image.src = `data:image/png;base64,${content}`;
+  await image.decode();
+  const canvas = new OffscreenCanvas(image.width, image.height).getContext('2d');
+  canvas.drawImage(image, 0, 0);
+  const {data} = canvas.getImageData(0, 0, image.width, image.height);
+  let colorful = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    const channels = data.subarray(at, at + 3);
+    if (Math.max(...channels) - Math.min(...channels) > 40) colorful += 1;
+  }
+  return 4 * colorful / data.length;
+}"""

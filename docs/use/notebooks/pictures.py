@@ -27,6 +27,15 @@ _PAGE = """<!DOCTYPE html>
 <html><head><meta charset="utf-8"><style>body {{ margin: 0; font-family: sans-serif }}</style>
 </head><body>{body}</body></html>"""
 
+#: Whether there are pictures in view, and all are loaded and decoded. One without a picture fails.
+_LOADED = """async () => {
+  const within = ({top, bottom, width}) => width && bottom > 0 && top < innerHeight;
+  const shown = [...document.images].filter((image) => within(image.getBoundingClientRect()));
+  if (!shown.length || !shown.every((image) => image.complete && image.naturalWidth)) return false;
+  await Promise.all(shown.map((image) => image.decode()));
+  return true;
+}"""
+
 
 class Pictures:
     """A browser that draws; a context manager that ends it.
@@ -72,11 +81,10 @@ class Pictures:
         self._keep(page, path)
 
     def gallery(self, html: str, path: Path) -> None:
-        """Draw what a gallery's cell puts out, once its first pictures are there."""
+        """Draw what a gallery's cell puts out, once all pictures in view are there."""
         page = self._open(html, _GALLERY_HEIGHT, _GALLERY_WIDTH)
-        frame = page.frame_locator("iframe")
-        frame.locator("img").first.wait_for()
-        page.wait_for_load_state("networkidle")
+        page.wait_for_function("() => frames.length === 1")
+        page.frames[1].wait_for_function(_LOADED)
         self._keep(page, path)
 
     def row(self, html: str, path: Path) -> None:
@@ -84,7 +92,7 @@ class Pictures:
         page = self._open(html, _GALLERY_HEIGHT, _GALLERY_WIDTH)
         height = min(page.evaluate("document.body.scrollHeight"), _ROWS_HEIGHT)
         page.set_viewport_size({"width": _GALLERY_WIDTH, "height": height})
-        page.wait_for_load_state("networkidle")
+        page.wait_for_function(_LOADED)
         self._keep(page, path)
 
     def _open(self, body: str, height: int, width: int = _WIDTH) -> Page:
