@@ -6,6 +6,7 @@
     ├── SettingsError
     ├── InputError
     ├── StoreError
+    │   ├── NoDatabase
     │   ├── NewerDatabase
     │   └── DamagedDatabase
     ├── SyncRunning
@@ -49,6 +50,10 @@ class InputError(NftsyncError):
 
 class StoreError(NftsyncError):
     """The database is missing, unreadable, full, locked, or not nftsync's."""
+
+
+class NoDatabase(StoreError):
+    """There is no file at the database's path."""
 
 
 class NewerDatabase(StoreError):

@@ -16,13 +16,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import waitress
 from werkzeug.wsgi import ClosingIterator
 
 from nftsync.errors import InputError, NftsyncError
+from nftsync.text import visible
 from nftsync.threads import start_thread
 
 if TYPE_CHECKING:
@@ -51,6 +53,9 @@ _MAX_HEADER = 4_096
 _ENDS = re.compile(rb"\r\n(?=(\r\n)|([0-9A-Fa-f]++(?:;[^\r\n]*)?\n))")
 #: Lines that any parser could read as a body's length, with their folded lines.
 _LENGTHS = re.compile(rb"(?i)\n[\0- ]*(?:content.length|transfer.encoding)[^\n]*(?:\n[ \t][^\n]*)*")
+#: A socket that listens on a port in /proc/net/tcp, and an nftsync's command in its cmdline.
+_LISTENING = r":%04X \S+ 0A (?:\S+ +){5}(\d+)"
+_NFTSYNC = re.compile(r"(?:^|[/\0])nftsync\0([a-z-]+)")
 _PLAIN = re.compile(rb"(?i)\n(?:content-length:[ \t]*\d+|transfer-encoding:[ \t]*chunked)[ \t]*\r")
 
 
@@ -86,26 +91,25 @@ class Listener:
     Args:
         host: a name, IPv4 or IPv6 address.
         port: the port; 0 takes any free one.
-        flag: the flag that sets the port, for messages.
+        advice: what to do if the port is taken; by default, names `--port`.
 
     Raises:
         InputError: the port is taken or not allowed.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, flag: str = "--port") -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, advice: str = "") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            if not 0 <= port <= 65_535:
-                raise ValueError("it is not from 0 to 65535")  # noqa: TRY301 - as one of these
             plain = socket.create_server((host, port), family=family, backlog=1024)
             self.socket = _CheckedSocket(fileno=plain.detach())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-                problem = f"port {port} on {host} is taken"
+                problem = f"port {port} on {host} is taken by {_holder(port)}"
             else:
                 reason = getattr(error, "strerror", None) or error
                 problem = f"cannot listen on port {port} of {host}: {reason}"
-            raise InputError(f"{problem}; choose another with {flag}") from error
+            advice = advice or "choose another with --port"
+            raise InputError(f"{problem}; {advice}") from error
         self.port: int = self.socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.port}"
@@ -113,6 +117,20 @@ class Listener:
     def close(self) -> None:
         """Free the port, unless a server owns it."""
         self.socket.close()
+
+
+def _holder(port: int) -> str:
+    """Return the program that listens on a port of this machine, as far as /proc shows it."""
+    with suppress(OSError):
+        tables = "".join(table.read_text() for table in Path("/proc/net").glob("tcp*"))
+        sockets = {f"socket:[{inode}]" for inode in re.findall(_LISTENING % port, tables)}
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # another user's process, or one that has ended
+                if any(str(file.readlink()) in sockets for file in (process / "fd").iterdir()):
+                    command = _NFTSYNC.search((process / "cmdline").read_text("latin-1"))
+                    name = f"nftsync {command[1]}" if command else (process / "comm").read_text()
+                    return f"{visible(name.strip())} (process {process.name})"
+    return "another program, perhaps Dask's dashboard" if port == 8787 else "another program"
 
 
 class HttpServer(AbstractContextManager["HttpServer"]):

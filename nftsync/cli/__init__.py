@@ -22,6 +22,7 @@ from nftsync.version import __version__
 #: imports none of them.
 _COMMANDS = {
     "demo": ("demo", "Run a demo of the whole product, without any configuration."),
+    "sandbox": ("demo", "Run a local provider with generated data."),
     "sync": ("sync", "Read wallet balances and tokens into the database."),
     "wallets": ("sync", "List, add, label or untrack wallets."),
     "holdings": ("holdings", "Show which wallets hold which tokens."),
@@ -38,7 +39,7 @@ _COMMANDS = {
     ),
     "report": ("report", "Write a report as a single HTML file, to mail or print."),
     "removals": ("removals", "List or approve the removals held for review."),
-    "evidence": ("holdings", "Prove a wallet's holdings at a past time."),
+    "evidence": ("holdings", "Prove a wallet's holdings, now or at a past time."),
     "serve": ("serve", "Receive webhooks, and read the objects that they name."),
     "replay": ("serve", "Process the due webhooks once, then exit."),
     "inbox": ("inbox", "List, inspect, requeue or prune stored webhooks."),
@@ -55,7 +56,6 @@ _COMMANDS = {
     "lake": ("lake", "Sync on a Dask cluster into Delta Lake."),
     "check": ("status", "Show the settings that you have set, and test the setup."),
     "notebook": ("demo", "Open the notebooks in JupyterLab."),
-    "sandbox": ("demo", "Run a local provider with generated data."),
 }
 
 _STDOUT, _STDERR = 1, 2
@@ -101,6 +101,7 @@ def nftsync() -> None:
 
     \b
     Try it without configuration:   nftsync demo
+    Try it with a local provider:   nftsync sandbox
     Read your wallets:              nftsync sync --base-url URL --wallets-file FILE
     Show the holdings:              nftsync holdings
 

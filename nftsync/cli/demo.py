@@ -17,6 +17,7 @@ from nftsync.cli.movements import TRANSFER, amount_pages
 from nftsync.cli.output import one_line, program, say, say_line
 from nftsync.cli.tables import print_table
 from nftsync.sandbox import GREATEST_TIME_SCALE
+from nftsync.whole_files import whole_file
 
 if TYPE_CHECKING:
     from nftsync.sandbox.server import SandboxServer
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 15
+
+_NEXT_STEPS = {
+    "All holdings (--json for scripts)": "holdings",
+    "The change feed": "changes",
+    "The received webhooks": "inbox",
+    "A report as one page": "report report.html",
+    "Notebooks with images": "notebook",
+    "Parquet, CSV or Excel files": "export exports/demo",
+}
 
 
 @click.command()
@@ -57,19 +67,11 @@ def demo(database: str | None) -> None:
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
     print_table(holdings_of(sample), [column for column in HOLDING if not column.optional])
     shown = one_line(str(path))
-    run, file = program(), shlex.quote(shown)
-    click.echo(
-        "\nNext steps:\n"
-        f"  All holdings (--json for scripts):  {run} holdings -d {file}\n"
-        f"  The change feed:                    {run} changes -d {file}\n"
-        f"  The received webhooks:              {run} inbox -d {file}\n"
-        f"  Parquet, CSV or Excel files:        {run} export exports/demo -d {file}\n"
-        "  In Python:                          from nftsync import frames\n"
-        f'                                      frames.holdings("{shown}")\n'
-        f"  A report as one page:               {run} report report.html -d {file}\n"
-        f"  Notebooks with images:              {run} notebook -d {file}\n"
-        f"  A local provider for experiments:   {run} sandbox"
-    )
+    click.echo("\nNext steps:")
+    for purpose, command in _NEXT_STEPS.items():
+        click.echo(f"{purpose}:\n  {program()} {command} -d {shlex.quote(shown)}")
+    click.echo(f'In Python:\n  from nftsync import frames\n  frames.holdings("{shown}")')
+    click.echo(f"A local provider for experiments:\n  {program()} sandbox")
 
 
 @click.command()
@@ -152,6 +154,7 @@ def notebook(
     "File that keeps the data, the webhook configuration and undelivered webhooks. If the file "
     "exists, the sandbox resumes from it, and ignores --world, --wallets, --nfts and --seed.",
 )
+@options.text("--wallets-out", "FILE", "New file for the wallet ids, for `sync --wallets-file`.")
 @click.pass_context
 def sandbox(
     context: click.Context,
@@ -163,19 +166,20 @@ def sandbox(
     world: str | None,
     latency_ms: float,
     state: str | None,
+    wallets_out: str | None,
     **options: Any,
 ) -> None:
     """Run a local provider with generated data.
 
-    The sandbox serves wallets and tokens at the provider's paths. GET /sandbox/wallets lists the
-    wallet ids, and GET / lists all endpoints.
+    The sandbox serves wallets and tokens at the provider's paths, to anyone on this machine: it
+    needs no token. GET /sandbox/wallets lists the wallet ids, and GET / lists all endpoints.
 
     The sandbox sends no webhooks until `nftsync webhook-config` enables them. To trigger a webhook,
     POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit.
 
     \b
     Examples:
-      nftsync sandbox
+      nftsync sandbox --wallets-out sandbox-wallets.txt
       nftsync sandbox --wallets 5000 --nfts 20 --latency-ms 50
       nftsync sandbox --fail-rate 0.05 --rate-limit 200
       nftsync sandbox --world wallets.jsonl.gz
@@ -205,10 +209,9 @@ def sandbox(
         return generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base_url)
 
     failures = Failures(wake_main_thread)
-    started = {"latency": latency_ms / 1000, "seed": seed, "state": state, **options}
-    started["on_broken"] = failures.of("the sandbox")
-    with stop_signals() as wait, SandboxServer(source, **started) as server:
-        _announce(server)
+    options |= {"latency": latency_ms / 1000, "on_broken": failures.of("the sandbox")}
+    with stop_signals() as wait, SandboxServer(source, seed=seed, state=state, **options) as server:
+        _announce(server, wallets_out)
         if server.world.restored and typed:
             flags = " and ".join(f"--{name}" for name in typed)
             say(
@@ -219,14 +222,20 @@ def sandbox(
     failures.raise_first()
 
 
-def _announce(server: SandboxServer) -> None:
+def _announce(server: SandboxServer, wallets_out: str | None) -> None:
     ids = server.world.wallets()
-    example = ids[0] if ids else "WALLET_ID"
+    wallets = ids[0] if ids else "WALLET_ID"
+    if wallets_out is not None:
+        with whole_file(Path(wallets_out)) as file:
+            file.write_text("".join(f"{wallet_id}\n" for wallet_id in ids), encoding="utf-8")
+        wallets = f"--wallets-file {shlex.quote(one_line(wallets_out))}"
+    run, base_url = program(), f"--base-url {server.url}"
     say(
         f"{server.url} serves a sandbox with {len(ids):,} wallets. Stop it with Ctrl-C.\n"
-        f"Next: nftsync sync --base-url {server.url} {example}"
-        f"    (all ids: curl -s {server.url}/sandbox/wallets)\n"
-        f"Webhooks: nftsync webhook-config --base-url {server.url} --url RECEIVER --type nft"
-        f" --enable --send-secret; then POST to {server.url}/sandbox/transfer, /sandbox/mint or"
-        f" /sandbox/emit (all calls: curl -s {server.url}/)"
+        "Next, in another terminal:\n"
+        f"  {run} sync {base_url} --database sandbox.db {wallets}\n"
+        f"  {run} holdings --database sandbox.db\n"
+        f"Webhooks, for a running `nftsync serve`:\n"
+        f"  {run} webhook-config {base_url} --url RECEIVER --type nft --enable --send-secret\n"
+        f"Then POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit; all calls: {server.url}/"
     )

@@ -248,10 +248,10 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 @click.command()
 @click.argument("wallet", metavar="WALLET")
 @options.with_settings("database")
-@options.time("--at", "end", "Time in the past:", required=True)
+@options.time("--at", "end", "Time in the past; default: now.")
 @view_options("Print the evidence as JSON.", "Number of holdings; 0 shows all.")
-def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
-    """Prove a wallet's holdings at a past time.
+def evidence(settings: Settings, wallet: str, *, at: str | None, view: View) -> None:
+    """Prove a wallet's holdings, now or at a past time.
 
     \b
     The certainty depends on the reads around that time:
@@ -266,13 +266,15 @@ def evidence(settings: Settings, wallet: str, *, at: str, view: View) -> None:
 
     \b
     Examples:
+      nftsync evidence Treasury
       nftsync evidence Treasury --at 2026-01-31
       nftsync evidence 8d1cc10a-7fbf-42e7-b58d-5110899866aa --at 2026-01-31T12:00:00+01:00 --json
     """
     from nftsync.reports.evidence import find_evidence
+    from nftsync.times import now
 
     with frame_warnings():
-        proof = find_evidence(settings.database, wallet, at)
+        proof = find_evidence(settings.database, wallet, at or now())
     if view.as_json:
         print_json(proof)
     else:

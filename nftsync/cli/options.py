@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from nftsync.cli.output import one_line, say, typed_settings
-from nftsync.errors import DamagedDatabase, NftsyncError
+from nftsync.errors import DamagedDatabase, NftsyncError, NoDatabase
 from nftsync.times import Edge, parse_duration, parse_time
 
 #: Adds options to a command.
@@ -66,10 +67,16 @@ PROVIDER = ("base_url", "concurrency", "timeout", "retries", "rate_limit")
 
 
 @contextmanager
-def _report_damage(database: Path) -> Iterator[None]:
-    """Replace an unexpected error by DamagedDatabase if the database is damaged."""
+def _advise(database: Path, source: str) -> Iterator[None]:
+    """Name the demo's database if there is none; turn unexpected errors into DamagedDatabase."""
     try:
         yield
+    except NoDatabase as error:
+        from nftsync.demo.provider import DEMO, nearest
+
+        if source != "default" or (demo := nearest(Path.cwd() / DEMO)) is None:
+            raise
+        raise NoDatabase(f"{error}. The demo's: --database {os.path.relpath(demo)}") from error
     except (NftsyncError, OSError, click.ClickException, click.exceptions.Exit, click.Abort):
         raise
     except Exception as error:
@@ -108,7 +115,7 @@ def with_settings(*names: str) -> Decorator:
             flags = {name: value for name, value in typed.items() if name != "config"}
             file = Path(typed["config"]) if "config" in typed else None
             chosen = settings.load(flags, config=file)
-            with _report_damage(chosen.database):
+            with _advise(chosen.database, chosen.sources["database"]):
                 return command(*args, settings=chosen, **values)
 
         return combined(*(_SETTING_OPTIONS[name] for name in names), config)(call)

@@ -263,10 +263,7 @@ def _checked_url(text: str) -> str:
 
 def _with_advice(error: ReadError) -> ReadError:
     if isinstance(error, AccessRefused):
-        text = (
-            f"the provider refused the change ({error.status}); check api_token, token_command or "
-            "headers, and their permission to change the organization's configuration"
-        )
+        text = f"nothing was changed: {error}"
     elif error.status == 404:
         text = "no webhook configuration at this base_url (404); check base_url"
     elif isinstance(error, UnusableResponse) or error.status is None:

@@ -117,13 +117,11 @@ def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
         lines["outbox"] = _by_state(report.outbox)
         if report.oldest_message_age_s is not None:
             lines["outbox"] += f"; oldest unsent: {_ago(report.oldest_message_age_s)}"
-    if report.stopped_destinations:
-        lines["stopped"] = "; ".join(
-            f"{name}: {reason}; to restart it: nftsync watch send {name}"
-            for name, reason in report.stopped_destinations.items()
-        )
-    if report.rule_problems:
-        lines["rules"] = "; ".join(f"{name}: {why}" for name, why in report.rule_problems.items())
+    lines["stopped"] = "; ".join(
+        f"{name}: {reason}; to restart it: nftsync watch send {name}"
+        for name, reason in report.stopped_destinations.items()
+    )
+    lines["rules"] = "; ".join(f"{name}: {why}" for name, why in report.rule_problems.items())
     if report.unreadable:
         lines["unreadable"] = unreadable_shown(report.unreadable)
     if report.always_changing is not None:
@@ -137,7 +135,8 @@ def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
     if (size := log_bytes(Path(report.database))) >= LONG_LOG:
         lines["log"] = f"{size:,} bytes, because a program reads an old state; stop that program"
     for name, text in lines.items():
-        click.echo(f"{name:<13}{one_line(text)}")
+        if text:
+            click.echo(f"{name:<13}{one_line(text)}")
 
 
 def _by_state(counts: Mapping[str, int]) -> str:

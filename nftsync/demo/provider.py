@@ -21,6 +21,8 @@ from nftsync.sandbox.world import World
 from nftsync.store.database import connect_reader, explained
 from nftsync.store.schema import open_store
 
+#: Where a demo keeps its database by default, below the working directory.
+DEMO = Path("data") / "demo.db"
 #: SQLite's application_id that marks a demo's database, which a new demo may replace.
 _MARK = 0x6E667464
 
@@ -43,6 +45,12 @@ def is_demo(database: Path) -> bool:
             return mark == _MARK
     except StoreError:
         return False
+
+
+def nearest(file: Path, fits: Callable[[Path], bool] = is_demo) -> Path | None:
+    """Return the nearest fitting `data/FILE` from a folder upwards, or None."""
+    candidates = (folder / file.parent.name / file.name for folder in file.parents[1:])
+    return next(filter(fits, candidates), None)
 
 
 def create_database(database: Path) -> None:
@@ -109,8 +117,9 @@ def remove_demo(database: Path) -> None:
 #: Transfers before the first read.
 _EXTRA = 300
 
-#: The port of `nftsync sandbox`. Picture URLs contain it, so a later session needs it again.
-_PORT = 8788
+#: Beside `nftsync sandbox`'s. Picture URLs contain it, so a later session needs it again.
+_PORT = 8789
+_ADVICE = "end that program, or recreate the demo: `nftsync demo`"
 _WALLETS = 34
 _NFTS = 25
 _SEED = 7
@@ -167,7 +176,8 @@ def stored_provider(database: Path, log: Callable[[str], object] = lambda _: Non
     if url is None or not state.is_file():
         raise InputError(f"the provider of {database} is missing; to recreate both: `nftsync demo`")
     try:
-        server = SandboxServer(_refuse_empty_state, port=int(url.rpartition(":")[2]), state=state)
+        port = int(url.rpartition(":")[2])
+        server = SandboxServer(_refuse_empty_state, port=port, advice=_ADVICE, state=state)
     except InputError:
         if not _runs(state):
             raise

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from nftsync import settings
-from nftsync.demo.provider import is_demo, remove_demo, stored_address
+from nftsync.demo.provider import DEMO, is_demo, nearest, remove_demo, stored_address
 from nftsync.errors import SettingsError
 
 
@@ -29,7 +29,6 @@ def provider_address(database: Path) -> str | None:
 
 
 _DEFAULT = Path("data") / "nftsync.db"
-_DEMO = Path("data") / "demo.db"
 
 
 def database(path: str | Path | None = None) -> Path:
@@ -56,24 +55,15 @@ def named_or_demo(configured: Path, source: str, tell: Callable[[str], object]) 
     if source != "default":
         return configured
     here = Path.cwd()
-    if nearest := _nearest(here / _DEFAULT, Path.is_file):
-        return nearest
+    if own := nearest(here / _DEFAULT, os.path.isfile):
+        return own
     from nftsync.demo.run import run_demo
 
-    if demo := _nearest(here / _DEMO, is_demo):
+    if demo := nearest(here / DEMO):
         tell(f"No database is configured, and there is no {_DEFAULT}. Opening the demo's database.")
         return demo
-    demo = here / _DEMO
+    demo = here / DEMO
     tell(f"No database is configured, and there is no {_DEFAULT}. Running the demo, in {demo} ...")
     remove_demo(demo)
     run_demo(demo, lambda _: None)
     return demo
-
-
-def _nearest(file: Path, fits: Callable[[Path], bool]) -> Path | None:
-    for folder in file.parents[1:]:
-        candidate = folder / file.parent.name / file.name
-        with suppress(OSError):  # a folder without read permission
-            if fits(candidate):
-                return candidate
-    return None

@@ -16,6 +16,7 @@ from nftsync.demo.provider import demo_in_use, is_demo, stored_provider
 from nftsync.errors import NftsyncError
 from nftsync.extras import require
 from nftsync.terminal import interruptible
+from nftsync.wsgi import Listener
 
 
 def shipped() -> list[Path]:
@@ -133,6 +134,7 @@ def run_jupyter(
         browser: whether to open a browser.
 
     Raises:
+        InputError: the port is taken or not allowed.
         NftsyncError: it cannot start, or it failed.
     """
     command = [
@@ -145,6 +147,7 @@ def run_jupyter(
         f"--ServerApp.open_browser={browser}",
     ]
     if port is not None:
+        Listener(port=port).close()  # names the program that uses the port
         command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     if os.geteuid() == 0:  # in a container; it still listens only on this machine, with a token
         command.append("--ServerApp.allow_root=True")

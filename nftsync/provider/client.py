@@ -372,7 +372,8 @@ class Client(AbstractContextManager["Client"]):
                 response, _ = send()
             wait = asked_wait(response.status, response.headers)
             # A 403 that asks to wait refuses no credentials; it counts as a 429 everywhere.
-            self._rule.count_response(response.status if wait is None else 429)
+            status = response.status if wait is None else 429
+            self._rule.count_response(status, self._auth.advice)
             if response.status != 304 or not conditional:
                 self._check(response, wait)
             result = read(response)
@@ -446,8 +447,8 @@ class Client(AbstractContextManager["Client"]):
         """Return a status that no retry changes, with advice."""
         base_url = self._requests.base_url
         match status:
-            case 401:
-                return "401: no access; check api_token, token_command or headers"
+            case 401 | 403 if status == 401 or not self._auth.is_set:
+                return f"{status}: no access; {self._auth.advice}"
             case 403:
                 return "403: no access; the credentials are valid but lack permission; ask for it"
             case 206:

@@ -27,6 +27,9 @@ _LONGEST_INTERVAL = 86_400.0
 _REFUSALS = 20
 _UNANSWERED = 50
 _COMMAND = "token_command (NFTSYNC_TOKEN_COMMAND)"
+#: What to do after a refusal, with and without credentials.
+_ADVICE = "check api_token, token_command or headers"
+_NO_CREDENTIALS = "no token is set: set NFTSYNC_API_TOKEN, NFTSYNC_API_TOKEN_FILE or headers"
 
 
 class RateLimiter:
@@ -162,8 +165,8 @@ class GiveUpRule:
             if self.reason is not None:
                 stopped.set()
 
-    def count_response(self, status: int) -> None:
-        """Count a response."""
+    def count_response(self, status: int, advice: str = _ADVICE) -> None:
+        """Count a response; `advice` is for a run that gives up because of refusals."""
         if self._responses >= _REFUSALS and not self._unanswered:
             return
         with self._lock:
@@ -172,8 +175,8 @@ class GiveUpRule:
             self._all_refused &= status in {401, 403}
             if self._responses == _REFUSALS and self._all_refused:
                 self._give_up(
-                    f"the first {_REFUSALS} responses were all 401 or 403: the provider does not "
-                    "accept these credentials; check api_token, token_command or headers"
+                    f"the first {_REFUSALS} responses were all 401 or 403: the provider gives no "
+                    f"access; {advice}"
                 )
 
     def count_failure(self, error: str, *, final: bool = False) -> None:
@@ -198,7 +201,9 @@ class Auth:
     """The headers of every request, and the renewal of the token after a 401.
 
     Attributes:
+        advice: what to do after a refusal.
         can_renew: whether a token command is set.
+        is_set: whether there are credentials at all.
         generation: number of the current token.
     """
 
@@ -217,6 +222,8 @@ class Auth:
             raise SettingsError(f"{_COMMAND} is not a valid command line: {error}") from None
         self._timeout = command_timeout
         self.can_renew = bool(self._command)
+        self.is_set = bool(token or token_command or headers)
+        self.advice = _ADVICE if self.is_set else _NO_CREDENTIALS
         self._fixed = dict(headers or {})
         self._token = token
         self._lock = threading.Lock()

@@ -42,6 +42,19 @@ Reason: TypeAlias = Literal["missing", "malformed", "wrong"]
 _SHAPE = re.compile(r"[A-Za-z0-9+/]{43}=")
 
 
+#: Characters of the shortest safe secret; RFC 2104 recommends 32 random bytes for SHA-256.
+_SHORTEST_SECRET = 16
+_TOO_SHORT = (
+    f"shorter than {_SHORTEST_SECRET} characters, so it can be guessed from one signed webhook;"
+    " send the provider one of 32 random bytes: nftsync webhook-config --send-secret"
+)
+
+
+def secret_problem(secret: str) -> str:
+    """Return why a webhook secret is unsafe, without showing it, or a blank text."""
+    return _TOO_SHORT if len(secret) < _SHORTEST_SECRET else ""
+
+
 def sign(secret: str, body: bytes) -> str:
     """Return the signature of a webhook's raw body, as Base64."""
     return _signature(secret, body).decode("ascii")

@@ -14,10 +14,11 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from nftsync.alerts import Forward, WatchRule
-from nftsync.errors import AccessRefused, NftsyncError, NoConnection, ProxyFailed, ReadError
+from nftsync.errors import NftsyncError, NoConnection, ProxyFailed, ReadError
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.provider.addresses import is_loopback
 from nftsync.provider.client import Client, finish
+from nftsync.provider.webhooks import secret_problem
 from nftsync.records import CONTENT_COLUMNS, Effort
 from nftsync.store.catalog import TABLES
 from nftsync.store.cursors import rule_problems
@@ -173,7 +174,6 @@ def _last_run(connection: sqlite3.Connection, kind: str) -> dict[str, Any] | Non
 #: `warning`: works, but should be fixed.
 Verdict: TypeAlias = Literal["ok", "warning", "FAILED", "skipped"]
 
-_SHORTEST_SECRET = 16
 #: Size in bytes above which the check of indexes would take more than 10 s.
 _LARGE = 1_000_000_000
 #: Tolerated difference between this clock and the provider's, in seconds.
@@ -299,9 +299,8 @@ def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iter
 
 
 def _advice(error: NftsyncError) -> str:
-    if isinstance(error, AccessRefused | ProxyFailed):
-        return ""  # the message states it
-    if isinstance(error, NoConnection) and error.passing:
+    is_proxy = isinstance(error, ProxyFailed)  # the message has advice
+    if isinstance(error, NoConnection) and error.passing and not is_proxy:
         return "; check base_url, and that this machine can reach it"
     if isinstance(error, ReadError) and error.status == 404:
         return "; check the wallet's id, and base_url"
@@ -316,7 +315,6 @@ def check_secret(secret: str | None) -> Check:
         return Check("skipped", subject, todo)
     if not secret.strip():
         return Check("FAILED", subject, "blank, so anyone can sign webhooks; set a long random one")
-    if len(secret) < _SHORTEST_SECRET:
-        problem = f"shorter than {_SHORTEST_SECRET} characters; a longer random one is safer"
+    if problem := secret_problem(secret):
         return Check("warning", subject, problem)
     return Check("ok", subject, "set")

@@ -269,6 +269,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
         world: the world, or a function that builds it for a base URL; unused if `state` has one.
         host: address to listen on.
         port: 0: any free port.
+        advice: see `Listener`.
         state: a file for the world, the configuration and undelivered webhooks; None: no file.
         seed: seed for faults and retries.
         time_scale: factor for the waits between attempts.
@@ -286,6 +287,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        advice: str = "",
         state: str | PathLike[str] | None = None,
         seed: int = 0,
         time_scale: float = 1.0,
@@ -295,7 +297,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
         if not all(map(math.isfinite, filter(None, (time_scale, *faults.values())))):
             raise InputError("latency, fail rate, rate limit and time scale must be finite numbers")
         with ExitStack() as undo:
-            listener = Listener(host, port)
+            listener = Listener(host, port, advice)
             undo.callback(listener.close)
             self.port, self.url = listener.port, listener.url
             stored = State(state)

@@ -9,7 +9,9 @@ type stops only new webhooks.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
+import ssl
 import threading
 import time
 import uuid
@@ -27,7 +29,7 @@ from nftsync.errors import InputError, StoreError
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.records import normalize_uuid
 from nftsync.sandbox.world import World, decode
-from nftsync.text import http_url
+from nftsync.text import http_url, visible
 from nftsync.threads import start_thread
 from nftsync.times import now, shifted
 
@@ -40,6 +42,8 @@ WebhookType: TypeAlias = Literal[
 #: (section Events, 6).
 RETRY_SECONDS = (5, 300, 1800, 7200, 18_000, 36_000, 36_000)
 _JITTER = 0.2
+
+_log = logging.getLogger("nftsync.sandbox")
 
 _SUCCESS = 200
 #: The receiver's time limit (provider's document, section Limits).
@@ -164,7 +168,7 @@ class Sandbox:
         `resource_id` is any UUID, sent as written; the other texts may be anything.
         """
         normalize_uuid(resource_id, "resource id")
-        config, run = self.config, self._state.run
+        config = self.config
         if not (config["enabled"] and config["url"] and webhook_type in config["webhookTypes"]):
             return []
         # The fields in the document's order (section Webhook).
@@ -183,10 +187,9 @@ class Sandbox:
         name = fault if isinstance(fault, str) else None
         state = "dropped" if name == "drop" else "pending"
         due = None if name in {"drop", "reorder"} else shifted(now(), timedelta(seconds=delay))
-        with self._state.transaction():
-            for _ in range(2 if name == "duplicate" else 1):
-                new = "INSERT INTO deliveries VALUES (NULL, ?, ?, ?, ?, '[]', ?)"
-                run(new, listed, body, name, state, due)
+        new = "INSERT INTO deliveries VALUES (NULL, ?, ?, ?, ?, '[]', ?)"
+        rows = [(listed, body, name, state, due)] * (2 if name == "duplicate" else 1)
+        self._state.run_many(new, rows)
         return [webhook_id]
 
     def claim(self) -> Task | None:
@@ -249,6 +252,7 @@ class Sender:
         self, sandbox: Sandbox, on_broken: Callable[[Exception], object] | None = None
     ) -> None:
         self._sandbox = sandbox
+        self._logged: set[tuple[str, str]] = set()
         self._ended = threading.Event()
         self._thread = start_thread("sender", lambda: asyncio.run(self._send()), on_broken)
 
@@ -260,7 +264,8 @@ class Sender:
     async def _send(self) -> None:
         limits = httpx.Limits(max_connections=_AT_ONCE, keepalive_expiry=_IDLE_SECONDS)
         running: set[asyncio.Task[None]] = set()
-        async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client:  # noqa: S113 - each request has one
+        tls = ssl.create_default_context()  # trusts SSL_CERT_FILE
+        async with httpx.AsyncClient(limits=limits, trust_env=False, verify=tls) as client:
             try:
                 while not self._ended.is_set():
                     task = None
@@ -295,6 +300,11 @@ class Sender:
             error = f"no complete response within {_ATTEMPT_SECONDS:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
             error = f"no response: {failure}"
+        reason = error or f"it answered {status}"
+        if status != _SUCCESS and (task.url, reason) not in self._logged:
+            self._logged.add((task.url, reason))
+            trust = "; to trust it, set SSL_CERT_FILE" if "CERTIFICATE_" in reason else ""
+            _log.warning("cannot deliver webhooks to %s: %s%s", task.url, visible(reason), trust)
         with suppress(StoreError):  # repeated after a restart
             took = round((time.monotonic() - began) * 1000, 3)
             self._sandbox.acknowledge(task, at, status, error, took)

@@ -129,7 +129,7 @@ def serve_metrics(
     Raises:
         InputError: the port is taken or not allowed.
     """
-    listener = Listener(port=port, flag="--metrics-port")
+    listener = Listener(port=port, advice="choose another with --metrics-port")
     app = make_wsgi_app(metrics.registry)
     return HttpServer(app, listener, threads=2, connections=20, on_broken=on_broken).close
 

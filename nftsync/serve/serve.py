@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nftsync.provider.webhooks import secret_problem
 from nftsync.receiver.app import Metrics, close_app, create_app, refuse_webhooks
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.replay.worker import replay_continuously
@@ -93,6 +94,8 @@ def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
         NftsyncError: the service cannot start, or a part failed.
     """
     with stop_signals() as wait, run_service(config, wake_main_thread) as service:
+        for problem in filter(None, map(secret_problem, config.secrets)):
+            _log.warning("the webhook secret is %s", problem)
         _log.info("serving", extra={"url": service.url})
         ready(service.url)
         number = wait()

@@ -343,7 +343,8 @@ def require_base_url(settings: Settings) -> str:
     """Return the base URL, or raise a SettingsError."""
     if settings.base_url is None:
         ways = f"--base-url, NFTSYNC_BASE_URL or base_url in {_FILE_NAME}"
-        raise SettingsError(f"no base_url: set it with {ways}")
+        try_it = "to try nftsync without a provider: `nftsync demo` or `nftsync sandbox`"
+        raise SettingsError(f"no base_url: set it with {ways}; {try_it}")
     return settings.base_url
 
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import filelock
 import msgspec
 
-from nftsync.errors import DamagedDatabase, StoreError, SyncRunning
+from nftsync.errors import DamagedDatabase, NoDatabase, StoreError, SyncRunning
 from nftsync.threads import start_thread
 from nftsync.whole_files import create_private
 
@@ -179,7 +179,7 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
     with explained(path):
         refuse_non_file(path)
         if not path.exists():
-            raise StoreError(
+            raise NoDatabase(
                 f"there is no database at {path.absolute()}; create it with `nftsync sync`, or"
                 " choose another with --database"
             )
