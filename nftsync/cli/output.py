@@ -57,7 +57,7 @@ def program() -> str:
     installed = shutil.which("nftsync")
     if installed is not None and called.exists() and called.samefile(installed):
         return "nftsync"
-    return shlex.quote(one_line(str(called.absolute())))
+    return shlex.quote(one_line(str(called.resolve())))
 
 
 def one_line(text: str) -> str:

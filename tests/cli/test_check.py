@@ -76,7 +76,8 @@ def test_what_is_missing_is_said_with_what_to_do(command, tmp_path):
     assert "check base_url, and that this machine can reach it" in lines_of(done)["API"]
 
 
-def test_what_the_provider_answers_is_said_with_what_to_do(provider, command):
+def test_what_the_provider_answers_is_said_with_what_to_do(provider, command, monkeypatch):
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", "a-token")
     for status, advice in (
         (401, "answered 401: no access; check api_token, token_command or headers"),
         (403, "answered 403: no access; the credentials are valid but"),

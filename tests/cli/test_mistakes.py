@@ -83,6 +83,7 @@ TYPED = [
     ("export .", 2, "name a new directory in it"),
     ("snapshot nfts.db", 2, "already exists; name a new file"),
     ("sync", 2, "no base_url: set it with --base-url, NFTSYNC_BASE_URL"),
+    ("sync", 2, "to try nftsync without a provider: `nftsync demo` or `nftsync sandbox`"),
     ("sync --base-url http://127.0.0.1:1 Treasury", 1, "no connection to http://127.0.0.1:1: "),
     (f"sync --base-url URL {STRANGER}", 1, "nftsync wallets untrack"),
     ("sync --base-url URL not-a-uuid", 2, "'not-a-uuid' is neither a wallet id (a UUID) nor"),

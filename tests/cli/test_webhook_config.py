@@ -73,8 +73,8 @@ def test_a_call_that_cannot_be_meant_sends_nothing(provider, command, monkeypatc
 def test_a_refusal_says_what_to_do(provider, command):
     """Without an answer, the message says that the change may have been applied."""
     for status, said in (
-        (401, "check api_token"),
-        (403, "check api_token"),
+        (401, "nothing was changed: the provider answered 401: no access; no token is set"),
+        (403, "nothing was changed: the provider answered 403: no access; no token is set"),
         (404, "check base_url"),
         (400, "refused the change (400)"),
         (302, "redirect"),

@@ -78,16 +78,15 @@ def test_it_follows_the_provider_by_webhooks_and_what_it_says_to_do_next_works(d
         connection.execute("UPDATE webhooks SET state = 'running', lease_no = 99")
     (database.parent / "demo.db-wal").write_bytes(b"what a killed one leaves")
     shell = partial(subprocess.run, shell=True, cwd=folder, capture_output=True, text=True)
-    program = shlex.quote(os.path.relpath(PROGRAM, folder))
-    done = shell(f"{program} demo", env={**wrong, "PATH": os.defpath})
+    typed = shlex.quote(os.path.relpath(PROGRAM, folder))
+    done = shell(f"{typed} demo", env={**wrong, "PATH": os.defpath})
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert assert_followed_by_webhooks(database) == before > 0
     commands = re.findall(r"  (\S+ (?:holdings|changes|inbox) -d .*)", done.stdout)
     assert len(commands) == 3
-    assert all(command.startswith(f"{program} ") for command in commands)
     (folder / "nftsync.toml").unlink()
-    told = shell(commands[0], env={**environment(), "PATH": os.defpath})
+    told = shell(commands[0], env={**environment(), "PATH": os.defpath}, cwd="/")
     assert told.returncode == 0, told.stderr
     assert told.stdout
 

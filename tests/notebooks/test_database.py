@@ -128,7 +128,9 @@ def test_a_provider_whose_port_is_taken_or_that_was_not_kept_is_an_error_that_sa
 
     with socket.create_server(("127.0.0.1", 0)) as other:
         address_file(copied).write_text(f"http://127.0.0.1:{other.getsockname()[1]}\n")
-        refuses("port")
+        refuses(
+            rf"is taken by .* \(process {os.getpid()}\); end that program, or recreate the demo"
+        )
     address_file(copied).write_text("http://example.com:80/")
     refuses("nftsync demo")
     state_file(copied).unlink()

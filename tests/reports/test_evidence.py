@@ -4,6 +4,8 @@ import sqlite3
 from contextlib import closing
 from datetime import datetime, timedelta
 
+import pytest
+
 from nftsync.records import WalletRead
 from nftsync.reports.evidence import Evidence, find_evidence
 from nftsync.store.mirror import Mirror
@@ -97,9 +99,10 @@ def test_before_the_first_read_all_is_unknown_and_incomplete_reads_confirm_nothi
     assert amounts(found)[token] == "0012.50"
 
 
-def test_the_command_tells_it_and_prints_one_json_object(site, command):
+@pytest.mark.parametrize("at", [(), ("--at", "today")])
+def test_the_command_tells_it_of_now_and_prints_one_json_object(site, command, at):
     command("wallets", "label", site.ids[0], "Treasury")
-    asked = ("evidence", site.ids[0].upper(), "--at", "today")
+    asked = ("evidence", site.ids[0].upper(), *at)
     before = now()
     done = command(*asked, "--json").says()
     assert list(done.json) == list(Evidence.__struct_fields__)

@@ -148,9 +148,9 @@ def test_the_command_goes_on_with_its_state_until_a_signal_and_says_what_did_not
     with SandboxServer(generate(wallets=3), state=state) as server:
         wallets = server.world.wallets()
     arguments = ("--state", state, "--wallets", "9", "--seed", "4")
-    with command(*arguments, notes=4, stdout=subprocess.PIPE) as (process, url, said):
+    with command(*arguments, notes=8, stdout=subprocess.PIPE) as (process, url, said):
         assert httpx.get(f"{url}/sandbox/wallets", trust_env=False).json() == wallets
-        assert f"Next: nftsync sync --base-url {url} {wallets[0]}" in said
+        assert f" sync --base-url {url} --database sandbox.db {wallets[0]}\n" in said
         assert "webhook-config --base-url" in said
         assert f"Continuing with the data in {state}; --wallets and --seed had no effect" in said
         process.send_signal(signal.SIGINT)

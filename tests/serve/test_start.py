@@ -107,6 +107,19 @@ def test_without_a_base_url_it_only_stores_and_its_secret_may_be_in_a_file(tmp_p
     assert states(tmp_path / "nftsync.db") == {id_of(body): "pending"}
 
 
+def test_a_secret_that_can_be_guessed_is_warned_of_and_never_shown(tmp_path: Path) -> None:
+    short = "short-and-sweet"
+    variables = {"NFTSYNC_WEBHOOK_SECRET": short, "NFTSYNC_WEBHOOK_SECRET_PREVIOUS": f"{short}!"}
+    with serving(tmp_path, None, "--no-replay", variables=variables) as server:
+        assert server.post(webhook("Wallet", WALLET), secret=short) == 200
+        warnings = [line["message"] for line in server.lines if line["level"] == "WARNING"]
+        assert server.stop() == 0
+    [warning] = warnings
+    assert warning.startswith("the webhook secret is shorter than 16 characters")
+    assert "nftsync webhook-config --send-secret" in warning
+    assert short not in "".join(server.raw)
+
+
 def test_taken_ports_are_named(refused: Refused) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         port = other.getsockname()[1]

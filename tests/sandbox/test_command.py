@@ -1,0 +1,158 @@
+"""`nftsync sandbox` as a process: what it writes and says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.serve_process import environment
+from tests.kit.waiting import wait_until
+from tests.kit.webhook_receiver import CONFIG, SECRET, UNKNOWN, Receiver
+from tests.kit.worlds import PATIENCE, Outcome
+
+FAST = ("--time-scale", "0.0001")
+
+
+class Said:
+    """A running sandbox, with its address and what it has said so far."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self._file = folder / "said.txt"
+        wait_until(lambda: "all calls" in self.text or process.poll() is not None, "start")
+        assert process.poll() is None, self.text
+        self.url = self.text.split()[0]
+
+    @property
+    def text(self) -> str:
+        return self._file.read_text()
+
+    def send(self, url: str, number: int) -> list[dict[str, Any]]:
+        """Send webhooks to a receiver; returns them once no attempt is left."""
+        config = {"url": url, "enabled": True, "sharedSecret": SECRET, "webhookTypes": ["nft"]}
+        body = {"type": "nft", "resourceType": "X", "resourceId": UNKNOWN, "action": "create"}
+        with httpx.Client(base_url=self.url, trust_env=False, timeout=60) as client:
+            client.patch(CONFIG, json=config).raise_for_status()
+            for _ in range(number):
+                client.post("/sandbox/emit", json=body).raise_for_status()
+
+            def sent() -> list[dict[str, Any]]:
+                found: list[dict[str, Any]] = client.get("/sandbox/deliveries").json()
+                return found
+
+            wait_until(lambda: all(one["state"] != "pending" for one in sent()))
+            return sent()
+
+
+@contextmanager
+def running(folder: Path, *arguments: object, **variables: str) -> Iterator[Said]:
+    words = [sys.executable, "-m", "nftsync", "sandbox", "--port", "0", *map(str, arguments)]
+    with (
+        (folder / "said.txt").open("wb") as file,
+        subprocess.Popen(words, cwd=folder, env=environment(**variables), stderr=file) as process,
+    ):
+        try:
+            yield Said(folder, process)
+        finally:
+            process.kill()
+            process.wait(PATIENCE)
+
+
+@pytest.fixture
+def tls_receiver(receiver: Receiver, certificates: Any) -> Receiver:
+    """The receiver behind TLS, with a certificate that no public CA has signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server)
+    receiver.socket = context.wrap_socket(receiver.socket, server_side=True)
+    receiver.url = receiver.url.replace("http:", "https:")
+    return receiver
+
+
+@pytest.mark.parametrize("source", ["generated", "world", "state"])
+def test_it_writes_a_wallets_file_and_the_commands_that_it_names_work(
+    tmp_path: Path, source: str
+) -> None:
+    """They sync all wallets into a database of their own, and show them; no token is needed."""
+    line = json.dumps({"walletId": UNKNOWN, "label": "x", "nftTokenBalances": []})
+    (tmp_path / "world.jsonl").write_text(line)
+    with SandboxServer(generate(wallets=3), state=tmp_path / "my.state") as server:
+        stored = server.world.wallets()
+    options, expected = {
+        "generated": (["--wallets", "4"], None),
+        "world": (["--world", "world.jsonl"], [UNKNOWN]),
+        "state": (["--state", "my.state"], stored),
+    }[source]
+    with running(tmp_path, *options, "--wallets-out", "my wallets.txt") as sandbox:
+        ids = httpx.get(f"{sandbox.url}/sandbox/wallets", trust_env=False).json()
+        assert expected in (None, ids)
+        assert (tmp_path / "my wallets.txt").read_text().split() == ids
+        commands = re.findall(r"^  (.+ (?:sync|holdings) .+)$", sandbox.text, re.MULTILINE)
+        assert len(commands) == 2
+        for command in commands:
+            done = subprocess.run(
+                shlex.split(command),
+                cwd=tmp_path,
+                env=environment(),
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, done.stderr
+            if " sync " in command:
+                assert f"{len(ids)} wallet{'s' * (len(ids) > 1)} read" in done.stdout
+    assert (tmp_path / "sandbox.db").exists()
+    assert not (tmp_path / "data").exists()
+
+
+def test_it_leaves_a_file_alone_that_exists(
+    tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    mine = tmp_path / "wallets.csv"
+    mine.write_text("mine")
+    done = command("sandbox", "--port", "0", "--wallets-out", mine)
+    done.tells("wallets.csv already exists; name a new file")
+    assert "serves" not in done.err
+    assert mine.read_text() == "mine"
+
+
+def test_a_failure_is_told_once_for_each_destination_and_reason(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    receiver.answer = lambda _received, number: 500 if number % 2 else 404
+    with running(tmp_path, *FAST) as sandbox:
+        attempts = [one["attempts"] for one in sandbox.send(receiver.url, 3)]
+        assert [len(made) for made in attempts] == [8, 8, 8]
+        sandbox.send("http://127.0.0.1:9/webhooks", 2)
+        told = [line for line in sandbox.text.splitlines() if "cannot deliver" in line]
+    said = f"cannot deliver webhooks to {receiver.url}: it answered "
+    assert sorted(told[:2]) == [f"{said}404", f"{said}500"]
+    [nobody] = told[2:]
+    assert nobody.startswith("cannot deliver webhooks to http://127.0.0.1:9/webhooks: no response")
+
+
+def test_a_certificate_that_is_not_trusted_is_told_of_and_can_be_trusted(
+    tmp_path: Path, tls_receiver: Receiver, certificates: Any
+) -> None:
+    with running(tmp_path, *FAST) as sandbox:
+        [refused] = sandbox.send(tls_receiver.url, 1)
+        assert refused["state"] == "failed"
+        [told] = [line for line in sandbox.text.splitlines() if "cannot deliver" in line]
+        assert tls_receiver.url in told
+        assert "CERTIFICATE_VERIFY_FAILED" in told
+        assert told.endswith("; to trust it, set SSL_CERT_FILE")
+        assert tls_receiver.got == []
+    with running(tmp_path, *FAST, SSL_CERT_FILE=certificates.ca) as sandbox:
+        [delivered] = sandbox.send(tls_receiver.url, 1)
+        assert delivered["state"] == "delivered"
+        assert "cannot deliver" not in sandbox.text

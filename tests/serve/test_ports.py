@@ -1,0 +1,101 @@
+"""A port that is taken: whose it is, and what to do."""
+
+from __future__ import annotations
+
+import array
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.kit.processes import start_process
+from tests.kit.serve_process import command as command_line
+from tests.kit.serve_process import environment
+from tests.kit.worlds import Outcome
+
+LISTEN = "import socket, time\ns = socket.create_server(('127.0.0.1', 0))\n"
+LISTEN += "print(s.getsockname()[1], flush=True)\ntime.sleep(3600)"
+
+
+@pytest.fixture
+def refused(
+    command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], Iterator[str]]:
+    """Tells what each command says that needs this port."""
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", "a secret that is long enough")
+
+    def run(port: int) -> Iterator[str]:
+        for words in (
+            *("sandbox --port", "serve --no-replay -d x.db --port", "notebook -d x.db --port"),
+            "serve --no-replay -d x.db --port 0 --metrics-port",
+        ):
+            done = command(*words.split(), port).tells(f"port {port} on 127.0.0.1 is taken by ")
+            assert done.err.endswith(f"; choose another with {words.split()[-1]}\n")
+            yield done.err.splitlines()[-1]
+
+    return run
+
+
+@contextmanager
+def hidden_listener() -> Iterator[int]:
+    """A port of a socket that no process has, as it is on its way from one to another."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+        ends = socket.socketpair()
+        with ends[0], ends[1]:
+            files = array.array("i", [listener.fileno()])
+            ends[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
+            listener.close()
+            yield port
+
+
+def test_nftsync_s_own_command_is_named(
+    refused: Callable[[int], Iterator[str]], tmp_path: Path
+) -> None:
+    process = start_process(
+        command_line("sandbox", "--wallets", 1, "--port", 0),
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    [port] = re.findall(r":(\d+) ", process.stderr.readline())
+    for line in refused(int(port)):
+        assert f" is taken by nftsync sandbox (process {process.pid});" in line
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux's /proc")
+def test_another_program_is_named_as_far_as_it_is_known(
+    refused: Callable[[int], Iterator[str]],
+) -> None:
+    process = start_process([sys.executable, "-c", LISTEN], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    name = Path(f"/proc/{process.pid}/comm").read_text().strip()
+    for line in refused(int(process.stdout.readline())):
+        assert f" is taken by {name} (process {process.pid});" in line
+    with hidden_listener() as port:
+        for line in refused(port):
+            assert " is taken by another program;" in line
+
+
+def test_the_ports_of_documented_commands_differ(demo: Path) -> None:
+    """Of `serve`, `sandbox`, JupyterLab, and the demo's provider, if it finds its own free."""
+    from nftsync.cli.demo import sandbox
+    from nftsync.cli.serve import serve
+
+    defaults = [
+        option.default
+        for each in (serve, sandbox)
+        for option in each.params
+        if option.name == "port"
+    ]
+    url = demo.with_name("demo-provider.url").read_text()
+    ports = [*defaults, 8888, int(url.rpartition(":")[2])]
+    assert defaults == [8787, 8788]
+    assert len(set(ports)) == len(ports)
