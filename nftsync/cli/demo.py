@@ -44,6 +44,12 @@ def demo(database: str | None) -> None:
     The demo starts a sandbox provider with a year of generated history, syncs its wallets, and
     registers a webhook receiver. Then it transfers NFTs, checks that webhooks reported every
     change, and prints the transfers and the holdings. It ignores the environment and nftsync.toml.
+
+    \b
+    Examples:
+      nftsync demo
+      nftsync holdings --database data/demo.db      afterwards
+      nftsync report report.html --database data/demo.db
     """
     from nftsync import settings
     from nftsync.demo.provider import remove_demo
@@ -61,7 +67,7 @@ def demo(database: str | None) -> None:
         f"Webhooks: {states}. Latency from provider to database: median"
         f" {statistics.median(milliseconds):.0f} ms, maximum {max(milliseconds):.0f} ms."
     )
-    click.echo(f"\nTransfers ({len(result.transfers)}, each observed through a webhook):")
+    click.echo(f"\nTransfers and mint ({len(result.transfers)}, each observed through a webhook):")
     print_table(amount_pages(result.transfers), TRANSFER)
     click.echo(f"\nHoldings ({len(result.holdings):,}; one from each of {_SHOWN} wallets):")
     sample = result.holdings.drop_duplicates("wallet_id", keep="last").head(_SHOWN)
@@ -154,7 +160,7 @@ def notebook(
     "File that keeps the data, the webhook configuration and undelivered webhooks. If the file "
     "exists, the sandbox resumes from it, and ignores --world, --wallets, --nfts and --seed.",
 )
-@options.text("--wallets-out", "FILE", "New file for the wallet ids, for `sync --wallets-file`.")
+@options.text("--wallets-out", "FILE", "New file for the wallet ids: a wallets file for sync.")
 @click.pass_context
 def sandbox(
     context: click.Context,

@@ -89,9 +89,7 @@ def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> i
 def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
     from nftsync.store.database import LONG_LOG, log_bytes
 
-    freshness = "none tracked"
-    if stalest is not None:
-        freshness = f"least recently read: {_ago(stalest.age_s)}"
+    freshness = f"least recently read: {_ago(stalest.age_s)}" if stalest else "none tracked"
     backlog = _by_state(report.inbox)
     if report.oldest_pending_age_s is not None:
         backlog += f"; oldest pending: {_ago(report.oldest_pending_age_s)}"
@@ -253,10 +251,7 @@ def _checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
     lost = [
         f"{name}: no file {file}" for name, file in files.items() if file and not file.is_file()
     ]
-    if lost:
-        yield reports.Check("FAILED", "settings", "; ".join(lost))
-    else:
-        yield reports.Check("ok", "settings", "all valid")
+    yield reports.Check("FAILED" if lost else "ok", "settings", "; ".join(lost) or "all valid")
     yield reports.check_database(settings.database)
     yield from reports.check_removals(settings.database)
     first_listed = yield from _check_lists(settings)

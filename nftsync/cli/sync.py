@@ -60,7 +60,7 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
     otherwise all tracked wallets.
 
     At the end, the sync tries failed wallets once more. If a wallet fails again, the sync lists it
-    and exits with 1.
+    and exits with 1. To try it without a provider, run `nftsync sandbox` or `nftsync demo`.
 
     \b
     Examples:
