@@ -1,5 +1,6 @@
 """Bring about each error in docs/operate/troubleshooting.md: users meet these messages."""
 
+import json
 import re
 import socket
 import sqlite3
@@ -15,12 +16,15 @@ from nftsync.provider.config import ClientConfig
 from nftsync.pull.process import Process
 from nftsync.pull.reads import WalletTask
 from nftsync.records import SequenceNumbers
+from nftsync.sandbox.server import SandboxServer
+from nftsync.sandbox.world import World
 from nftsync.store.database import explained, sync_lock
 from nftsync.store.schema import open_store
 from nftsync.wsgi import enough_threads
 from tests.docs.pages import ROOT, blocks
 from tests.kit import provider as fake
 from tests.kit.inbox import Inbox, body_of
+from tests.kit.waiting import wait_until
 from tests.kit.worlds import Outcome
 from tests.versions.make_databases import unpacked
 
@@ -93,6 +97,8 @@ def _provider(run: Run, command: Callable[..., Outcome], certificate: str) -> li
         for number, answer in enumerate(answers):
             provider.always(answer)
             said += run("sync", fake.wallet(number), *once, provider.url)
+        provider.always(fake.reply(status=401))
+        said += run("sync", WALLET, *once, provider.url, _config('api_token = "a-token"\n'))
         provider.always(fake.silence())
         said += run("sync", WALLET, "--timeout", "0.5", *once, provider.url)
         provider.always(fake.reply(status=400))
@@ -154,6 +160,8 @@ def _webhooks(
     with closing(socket.create_server(("127.0.0.1", 0))) as taken, monkeypatch.context() as patched:
         patched.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-of-the-tests")
         said += run("serve", "--base-url", UNUSED, "--port", str(taken.getsockname()[1]))
+        patched.setenv("NFTSYNC_WEBHOOK_SECRET", "short")
+        said += command("check").out.splitlines()
     with pytest.raises(NftsyncError) as crowded, enough_threads():
         raise RuntimeError("can't start new thread")
     Inbox(Path("down.db")).fill(1)
@@ -172,6 +180,15 @@ def _webhooks(
     return [*said, f"nftsync: {crowded.value}"]
 
 
+def _sandbox(caplog: pytest.LogCaptureFixture, certificate: str) -> list[str]:
+    with fake.Provider(certificate=certificate) as secure, SandboxServer(World()) as server:
+        config = {"url": f"{secure.url}/webhooks", "enabled": True, "sharedSecret": "a-secret"}
+        server.sandbox.configure(json.dumps({**config, "webhookTypes": ["nft"]}).encode())
+        server.sandbox.emit("nft", "Wallet", WALLET, "update")
+        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
+    return [record.getMessage() for record in caplog.records]
+
+
 def _reading_process(caplog: pytest.LogCaptureFixture) -> list[str]:
     """It ends each time, as its threads wait for longer than the clock's functions take."""
     with fake.Provider() as provider:
@@ -188,6 +205,7 @@ def _reading_process(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_each_message_is_a_real_one(run, command, tmp_path, monkeypatch, certificates, caplog):
     said = [
         *_reading_process(caplog),
+        *_sandbox(caplog, certificates.server),
         *_settings(run),
         *_provider(run, command, certificates.server),
         *_database(run, tmp_path, monkeypatch),
