@@ -21,8 +21,8 @@ _PARTIAL = re.compile(r"\..+\.\w{8}\.nftsync-partial")
 def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield an empty private file that becomes `path` at the end of the block.
 
-    Without `replace`, nothing may exist at `path`, not even a link. Its folder is created if
-    missing.
+    Without `replace`, nothing may exist at `path`, not even a link; with it, no directory. Its
+    folder is created if missing.
 
     Raises:
         InputError: `path` already exists, or appeared during the block.
@@ -30,6 +30,8 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     if not replace:
         _refuse_existing(path)
+    elif path.is_dir():
+        raise InputError(f"{path} is a directory; name a file")
     with _folder_beside(path) as folder:
         partial = folder / path.name
         create_private(partial)

@@ -12,18 +12,18 @@ from nftsync.cli.output import frame_warnings, say
 from nftsync.text import counted
 
 if TYPE_CHECKING:
-    from nftsync.export.tables import ExportFormat
+    from nftsync.reports.export import ExportFormat
     from nftsync.settings import Settings
 
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @options.with_settings("database")
-@options.shown(
+@click.option(
     "--format",
-    click.Choice(["parquet", "csv", "xlsx"]),
-    "parquet",
-    "File format. xlsx is one workbook, nftsync.xlsx, with at most 1,048,575 rows per sheet.",
+    type=click.Choice(["parquet", "csv", "xlsx"]),
+    help="File format. xlsx is one workbook, nftsync.xlsx, with at most 1,048,575 rows per sheet. "
+    "Default: parquet, or xlsx if DIR ends in .xlsx",
 )
 @options.time(
     "--as-of",
@@ -35,7 +35,7 @@ def export(
     settings: Settings,
     directory: Path,
     *,
-    format: ExportFormat,  # noqa: A002 - the option's name
+    format: ExportFormat | None,  # noqa: A002 - the option's name
     as_of: str | None,
 ) -> None:
     """Export all tables and views to Parquet, CSV or Excel files.
@@ -43,23 +43,29 @@ def export(
     All files and their manifest show the same point in time. DIR must be new or empty. The files
     appear once complete; only you can read them.
 
-    Amounts are text, because they can exceed any machine integer. In CSV, webhook bodies are
-    base64, and nftsync puts a single quote before cells that a spreadsheet would run as a formula.
+    In Parquet and CSV, amounts are text, because they can exceed any machine integer. In CSV,
+    webhook bodies are base64, and nftsync puts a single quote before cells that a spreadsheet would
+    run as a formula.
+
+    A workbook begins with the holdings, a statement, and the transfers since the first sync. Its
+    amounts are numbers, or text if they have more than 15 digits. If DIR ends in .xlsx, nftsync
+    writes the workbook to this file, without a manifest, or replaces the file.
 
     \b
     Examples:
       nftsync export exports/today
       nftsync export audit-2025 --format csv --as-of 2025-12-31
-      nftsync export for-finance --format xlsx
+      nftsync export for-finance.xlsx
     """
-    from nftsync.export.tables import write_export
+    from nftsync.reports.export import write_export
 
     with frame_warnings():
         manifest = write_export(settings.database, directory, file_format=format, as_of=as_of)
     rows = sum(file.rows for file in manifest.files)
     files = {file.name for file in manifest.files}
     written = f"{len(files)} files" if len(files) > 1 else files.pop()
-    say(f"Wrote {written} with {rows:,} rows, and manifest.json, to {directory}")
+    beside = "" if directory.is_file() else f", and manifest.json, to {directory}"
+    say(f"Wrote {written} with {rows:,} rows{beside}")
 
 
 @click.command()

@@ -22,7 +22,7 @@ from nftsync.columnar.columns import (
     text,
     times,
 )
-from nftsync.columnar.source import IN_JSON, Numbers, Source, as_json, positions
+from nftsync.columnar.source import IN_JSON, Numbers, Source, Store, as_json, positions, reading
 from nftsync.store.filters import Filters
 from nftsync.store.history import first_row
 
@@ -160,13 +160,14 @@ def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) 
     )
 
 
-def read_balance_frame(source: Source, as_of: str) -> pd.DataFrame:
+def read_balance_frame(db: Store | Source, as_of: str) -> pd.DataFrame:
     """Read the table of balances as of a time; amounts are text."""
-    balances = read_balances(source, Filters(), as_of)
     ids = {}
-    for kind, rows in (("wallet", balances.wallets), ("token", balances.tokens)):
-        numbers, (names,) = source.numbered(kind, [f"{kind}_id"])
-        ids[f"{kind}_id"] = text(names.take(pa.array(positions(numbers, rows))))
+    with reading(db) as source:
+        balances = read_balances(source, Filters(), as_of)
+        for kind, rows in (("wallet", balances.wallets), ("token", balances.tokens)):
+            numbers, (names,) = source.numbered(kind, [f"{kind}_id"])
+            ids[f"{kind}_id"] = text(names.take(pa.array(positions(numbers, rows))))
     return frame_of(
         {
             **ids,

@@ -8,7 +8,7 @@ import io
 import re
 import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -22,15 +22,12 @@ from nftsync.version import __version__
 #: Rows of values: times as stored text, durations in seconds, None if missing.
 Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
-#: Kinds of columns.
-CellKind: TypeAlias = ColumnKind | Literal["duration"]
-
 #: Kinds that cannot be formulas.
 _PLAIN = {"time", "integer"}
 
 
 def write_csv(
-    file: BinaryIO, columns: Collection[tuple[str, CellKind]], chunks: Iterable[Rows]
+    file: BinaryIO, columns: Collection[tuple[str, ColumnKind]], chunks: Iterable[Rows]
 ) -> None:
     """Write rows as CSV (UTF-8, RFC 4180).
 

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 from nftsync.columnar.amounts import Amounts, Exact, amount_columns
 from nftsync.columnar.columns import ROWS_STEP, text, values_of
 from nftsync.errors import InputError, StoreError
-from nftsync.export.formats import EXACT, INTEGER, CellKind, Rows, write_csv, write_parquet
-from nftsync.export.workbook import MOST_DIGITS, check_fits, sheet_name, workbook
+from nftsync.export.formats import EXACT, INTEGER, Rows, write_csv, write_parquet
+from nftsync.export.workbook import check_fits, sheet_name, workbook
+from nftsync.store.catalog import ColumnKind
 from nftsync.whole_files import whole_file
 
 
@@ -32,8 +33,9 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
     are empty. Text that a spreadsheet would run as a formula gets a leading single quote.
 
     An Excel workbook has one sheet, named after the file. Text is never a formula or link. Times
-    are dates, shown with UTC if they have a time zone. A column of integers is text if any has more
-    than 15 digits, which is Excel's limit. Texts over 32,767 characters are cut with a note.
+    are dates, shown with UTC if they have a time zone. Integers of more than 15 digits, which is
+    Excel's limit, are text; a comment gives their number. Texts over 32,767 characters are cut with
+    a note.
 
     Args:
         frame: any DataFrame.
@@ -114,35 +116,33 @@ def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _write_csv(frame: pd.DataFrame, file: BinaryIO) -> None:
-    write_csv(file, _kinds(frame), _chunks(frame))
+    write_csv(file, kinds_of(frame), chunks_of(frame))
 
 
 def _write_workbook(frame: pd.DataFrame, file: BinaryIO) -> None:
     path = Path(file.name)
     name = sheet_name(path.stem)
     check_fits(name, *frame.shape)
-    columns = [
-        (heading, "amount" if kind == "integer" and not _fits_excel(frame.iloc[:, place]) else kind)
-        for place, (heading, kind) in enumerate(_kinds(frame))
-    ]
     with workbook(file, path.parent) as book:
-        book.write(book.add(name), columns, _chunks(frame))
+        book.write(book.add(name), kinds_of(frame), chunks_of(frame))
 
 
-def _chunks(frame: pd.DataFrame) -> Iterator[Rows]:
+def chunks_of(frame: pd.DataFrame) -> Iterator[Rows]:
+    """Yield a frame's rows, in parts."""
     for start in range(0, len(frame), ROWS_STEP):
         part = frame.iloc[start : start + ROWS_STEP]
         columns = [values_of(part.iloc[:, place]) for place in range(part.shape[1])]
         yield list(zip(*columns, strict=True))
 
 
-def _kinds(frame: pd.DataFrame) -> list[tuple[str, CellKind]]:
+def kinds_of(frame: pd.DataFrame) -> list[tuple[str, ColumnKind]]:
+    """Return the names and kinds of a frame's columns."""
     return [
         (str(name), _cell_kind(frame.iloc[:, place])) for place, name in enumerate(frame.columns)
     ]
 
 
-_CELL_KINDS: dict[str, CellKind] = {
+_CELL_KINDS: dict[str, ColumnKind] = {
     "boolean": "flag",
     "floating": "real",
     "bytes": "bytes",
@@ -150,15 +150,11 @@ _CELL_KINDS: dict[str, CellKind] = {
 }
 
 
-def _cell_kind(column: pd.Series[Any]) -> CellKind:
+def _cell_kind(column: pd.Series[Any]) -> ColumnKind:
     if column.dtype.kind in "Mm":
         return "time" if column.dtype.kind == "M" else "duration"
     values = column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column
     return _CELL_KINDS.get(pd.api.types.infer_dtype(values, skipna=True), "text")
-
-
-def _fits_excel(column: pd.Series[Any]) -> bool:
-    return all(value is None or abs(value) < 10**MOST_DIGITS for value in values_of(column))
 
 
 #: The metadata of a field with text categories: all categories in order, and whether they are

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nftsync.errors import InputError
-from nftsync.export.formats import CellKind, Rows
+from nftsync.export.formats import Rows
+from nftsync.store.catalog import ColumnKind
 
 if TYPE_CHECKING:
     from xlsxwriter import Workbook
@@ -19,7 +23,9 @@ if TYPE_CHECKING:
 
 
 #: Digits of a number that Excel keeps; it replaces the rest with zeros.
-MOST_DIGITS = 15
+_MOST_DIGITS = 15
+#: Amounts as sent that a number shows as they are.
+_PLAIN_NUMBER = re.compile(rf"0|[1-9][0-9]{{0,{_MOST_DIGITS - 1}}}", re.ASCII)
 # Excel's own limits (Microsoft, "Excel specifications and limits").
 _MOST_ROWS, _MOST_COLUMNS = 1_048_576, 16_384
 _MOST_CHARACTERS = 32_767  # of UTF-16
@@ -27,12 +33,37 @@ _MOST_NAME = 31
 _NOT_IN_NAME = str.maketrans("[]:*?/\\", "_______")
 #: Earlier dates would be off by a day: Excel's 1900 has a 29 February.
 _FIRST_DAY = datetime(1900, 3, 1)  # noqa: DTZ001 - cells have no zone
-_WIDTHS = {"time": 25, "duration": 14}
+_WIDTHS = {"time": 26, "duration": 14}
 _WIDEST = 48
-#: Kinds of text cells.
-_TEXTS = {"text", "amount"}
-#: Number of rows that determine the widths of columns.
+#: Characters of the widest number, which is never cut: half of it would be another number.
+_WIDEST_NUMBER = 100
+#: Formats of cells. `@` also keeps what users type there as text.
+_TEXT = {"num_format": "@", "align": "left"}
+_HEAD = {**_TEXT, "bold": True, "bg_color": "#E8EBF0", "bottom": 1}
+_TIME = {"num_format": "yyyy-mm-dd hh:mm:ss", "align": "left", "indent": 1}
+_STYLES: dict[str, dict[str, Any]] = {
+    "text": _TEXT,
+    "head": _HEAD,
+    "number_head": {**_HEAD, "align": "right"},
+    "title": {**_TEXT, "bold": True, "font_size": 14},
+    "digits": {"num_format": "@", "align": "right", "bg_color": "#FFF2CC"},
+    "integer": {"num_format": "#,##0"},
+    "total": {"bold": True, "top": 1},
+    "time": _TIME,
+    "utc": {**_TIME, "num_format": 'yyyy-mm-dd hh:mm:ss" UTC"'},
+    "duration": {"num_format": "[h]:mm:ss"},
+}
+#: Kinds of exact numbers.
+_NUMBERS = {"amount", "integer"}
+#: Number of rows that determine the widths of columns of text.
 _ROWS_FOR_WIDTH = 200
+#: Characters in a line of a printed page.
+_PRINTED_WIDTH = 170
+#: Comment on a column.
+_UNSUMMED = (
+    "Shaded: {:,} of these numbers are text, because they have more than 15 digits or another form"
+    " than a whole number. SUM leaves them out."
+)
 
 
 class Sheet(NamedTuple):
@@ -76,17 +107,9 @@ class Book:
 
     def __init__(self, book: Workbook) -> None:
         self._book = book
-        # The format also keeps what users type there as text.
-        self._text = book.add_format({"num_format": "@"})
-        bold = {"num_format": "@", "bold": True}
-        self._head = book.add_format({**bold, "bg_color": "#E8EBF0", "bottom": 1})
-        self._title = book.add_format({**bold, "font_size": 14})
-        self._digits = book.add_format({"num_format": "@", "align": "right"})
-        self._integer = book.add_format({"num_format": "0"})
-        self._utc = book.add_format({"num_format": 'yyyy-mm-dd hh:mm:ss" UTC"', "align": "left"})
-        self._time = book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss", "align": "left"})
-        self._duration = book.add_format({"num_format": "[h]:mm:ss"})
+        self._formats = {name: book.add_format(style) for name, style in _STYLES.items()}
         self._cut = 0
+        self._unsummed: Counter[int] = Counter()  # by column
 
     def add(self, name: str) -> Worksheet:
         """Add a sheet after the others; `write` fills it at any time."""
@@ -95,12 +118,16 @@ class Book:
     def write(
         self,
         sheet: Worksheet,
-        columns: Sequence[tuple[str, CellKind]],
+        columns: Sequence[tuple[str, ColumnKind]],
         chunks: Iterable[Rows],
         *,
         above: Sequence[str] = (),
+        total: bool = False,
     ) -> Sheet:
         """Fill an empty sheet with a table below the lines `above`, the first of them a title.
+
+        Whole numbers of up to 15 digits are numbers. Printed pages have the first columns, as many
+        as fit. With `total`, the last row stands out.
 
         Raises:
             InputError: too many rows or columns.
@@ -108,50 +135,66 @@ class Book:
         name = sheet.get_name()
         check_fits(name, 0, len(columns))
         self._cut = 0
+        self._unsummed.clear()
         for number, line in enumerate(above):
-            sheet.write_string(number, 0, line, self._text if number else self._title)
+            sheet.write_string(number, 0, line, self._formats["text" if number else "title"])
         top = len(above) + 1 if above else 0
-        for place, (heading, _) in enumerate(columns):
-            sheet.write_string(top, place, self._fitted(heading), self._head)
+        for place, (heading, kind) in enumerate(columns):
+            style = "number_head" if kind in _NUMBERS else "head"
+            sheet.write_string(top, place, self._fitted(heading), self._formats[style])
         kinds = [kind for _, kind in columns]
-        widths = [len(heading) + 4 for heading, _ in columns]
+        widths = [_WIDTHS.get(kind, min(len(heading) + 4, _WIDEST)) for heading, kind in columns]
         row = top
         for rows in chunks:
             check_fits(name, row + len(rows), len(columns))
-            if row == top:
-                _widen(widths, kinds, rows)
+            _widen(widths, kinds, rows, first=row == top)
             for values in rows:
                 row += 1
                 for place, value in enumerate(values):
                     if value is not None:
                         self._put(sheet, row, place, kinds[place], value)
-        for place, kind in enumerate(kinds):
-            sheet.set_column(place, place, min(_WIDTHS.get(kind, widths[place]), _WIDEST))
+        for place, width in enumerate(widths):
+            sheet.set_column(place, place, width)
+            if count := self._unsummed[place]:
+                sheet.write_comment(top, place, _UNSUMMED.format(count), {"x_scale": 2})
         if columns:
-            sheet.autofilter(top, 0, row, len(columns) - 1)
-        if not top:
-            sheet.freeze_panes(1, 0)
+            sheet.autofilter(top, 0, row - total, len(columns) - 1)
+            if total:
+                bold = {"type": "no_errors", "format": self._formats["total"]}
+                sheet.conditional_format(row, 0, row, len(columns) - 1, bold)
+            printed = sum(width <= _PRINTED_WIDTH for width in accumulate(widths))
+            sheet.print_area(0, 0, row, max(printed, 1) - 1)
+        sheet.freeze_panes(top + 1, 0)
         sheet.ignore_errors({"number_stored_as_text": f"A1:XFD{_MOST_ROWS}"})
+        sheet.set_landscape()
+        sheet.fit_to_pages(1, 0)
+        sheet.repeat_rows(top)
+        sheet.set_footer("&L&F: &A&RPage &P of &N")
         return Sheet(name, row - top, self._cut)
 
-    def _put(self, sheet: Worksheet, row: int, column: int, kind: CellKind, value: Any) -> None:
-        if kind == "integer" and abs(value) < 10**MOST_DIGITS:
-            sheet.write_number(row, column, value, self._integer)
+    def _put(self, sheet: Worksheet, row: int, column: int, kind: ColumnKind, value: Any) -> None:
+        if kind == "amount" and _PLAIN_NUMBER.fullmatch(value):
+            kind, value = "integer", int(value)
+        if kind == "integer" and abs(value) < 10**_MOST_DIGITS:
+            sheet.write_number(row, column, value, self._formats["integer"])
         elif kind == "real" and math.isfinite(value):
             sheet.write_number(row, column, value)
         elif kind == "flag":
             sheet.write_boolean(row, column, bool(value))
         elif kind == "time" and (moment := _moment(value)) is not None:
-            shown = self._utc if value.endswith("Z") else self._time
+            shown = self._formats["utc" if value.endswith("Z") else "time"]
             sheet.write_datetime(row, column, moment, shown)
         elif kind == "duration" and value >= 0:  # Excel cannot show negative durations
-            sheet.write_number(row, column, value / 86_400, self._duration)
+            sheet.write_number(row, column, value / 86_400, self._formats["duration"])
         else:
+            shown = self._formats["text"]
             if kind == "duration":
                 value = f"{value / 86_400} days"
             elif kind == "bytes":
                 value = base64.b64encode(value).decode("ascii")
-            shown = self._digits if kind in {"amount", "integer"} else self._text
+            elif kind in _NUMBERS:
+                shown = self._formats["digits"]
+                self._unsummed[column] += 1
             sheet.write_string(row, column, self._fitted(str(value)), shown)
 
     def _fitted(self, text: str) -> str:
@@ -193,8 +236,12 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo is None and moment >= _FIRST_DAY else None
 
 
-def _widen(widths: list[int], kinds: Sequence[CellKind], rows: Rows) -> None:
-    for values in rows[:_ROWS_FOR_WIDTH]:
-        for place, value in enumerate(values):
-            if isinstance(value, str) or (value is not None and kinds[place] in _TEXTS):
-                widths[place] = max(widths[place], min(len(str(value)), _WIDEST) + 1)
+def _widen(widths: list[int], kinds: Sequence[ColumnKind], rows: Rows, *, first: bool) -> None:
+    """Widen columns for all numbers, with separators, and for the texts of the first rows."""
+    for place, column in enumerate(zip(*rows, strict=True)):
+        if kinds[place] in _NUMBERS:
+            digits = max((len(str(value)) for value in column if value is not None), default=0)
+            widths[place] = max(widths[place], min(digits * 4 // 3, _WIDEST_NUMBER) + 2)
+        elif first and kinds[place] == "text":
+            texts = (len(str(value)) for value in column[:_ROWS_FOR_WIDTH] if value is not None)
+            widths[place] = max(widths[place], min(max(texts, default=0), _WIDEST) + 1)

@@ -105,10 +105,10 @@ def read_status(
             wallets=dict(
                 connection.execute("SELECT status, count(*) FROM wallets GROUP BY status")
             ),
-            tokens=_number(connection, TABLES["tokens"].select_count()),
-            balances=_number(connection, TABLES["balances"].select_count()),
+            tokens=_number(connection, "SELECT count(*) FROM tokens"),
+            balances=_number(connection, "SELECT count(*) FROM balance_rows"),
             unusable_amounts=_number(connection, _UNUSABLE),
-            changes=_number(connection, TABLES["balance_changes"].select_count()),
+            changes=_number(connection, "SELECT count(*) FROM balance_change_rows"),
             last_sync=_last_run(connection, "sync"),
             last_replay=_last_run(connection, "replay"),
             oldest_wallet_age_s=None if stalest is None else stalest.age_s,

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-#: The type of a column: `time` is text in the stored form, `amount` an exact decimal as sent.
-ColumnKind: TypeAlias = Literal["text", "time", "amount", "integer", "flag", "real", "bytes"]
+#: The type of a column: `time` is text in the stored form, `amount` an exact decimal as sent, and
+#: `duration` seconds, in frames only.
+ColumnKind: TypeAlias = Literal[
+    "text", "time", "amount", "integer", "flag", "real", "bytes", "duration"
+]
 
 
 class Column(NamedTuple):
@@ -133,15 +136,13 @@ class PublicTable(NamedTuple):
     Attributes:
         order: the ORDER BY clause that gives the order of storage.
         rows: the FROM clause.
-        base: a table with the same number of rows, if `rows` is a join.
-        since: the column of `base` with a row's creation time, or None.
+        since: the column of `rows` with a row's creation time, or None.
         names: the expressions of columns whose name in `rows` differs or is ambiguous.
     """
 
     columns: Mapping[str, Column]
     order: str
     rows: str
-    base: str | None = None
     since: str | None = None
     names: Mapping[str, str] = {}
 
@@ -152,15 +153,8 @@ class PublicTable(NamedTuple):
             until: select only rows created by a time, the query's one parameter.
         """
         expressions = ", ".join(self.names.get(name, name) for name in self.columns)
-        where = self._where(until=until)
+        where = f" WHERE {self.since} <= ?" if until and self.since else ""
         return f"SELECT {expressions} FROM {self.rows}{where} ORDER BY {self.order}"
-
-    def select_count(self, *, until: bool = False) -> str:
-        """Return a query for the number of rows of `select`."""
-        return f"SELECT count(*) FROM {self.base or self.rows}{self._where(until=until)}"
-
-    def _where(self, *, until: bool) -> str:
-        return f" WHERE {self.since} <= ?" if until and self.since else ""
 
 
 # Joined here instead of through the views, so that SQLite reads the narrow table in disk order.
@@ -243,7 +237,6 @@ TABLES: dict[str, PublicTable] = {
             "updated_at": time("when the amount last changed", LOGGED),
         },
         order="b.wallet_no, b.token_no",
-        base="balance_rows",
         rows=_BY_WALLET,
         names={"first_seen_at": "b.first_seen_at", "updated_at": "b.updated_at"},
     ),
@@ -263,7 +256,6 @@ TABLES: dict[str, PublicTable] = {
             "webhook_id": WEBHOOK_ID,
         },
         order="change_id",
-        base="balance_change_rows",
         rows="balance_changes",
         since="observed_at",
     ),
@@ -278,7 +270,6 @@ TABLES: dict[str, PublicTable] = {
             "webhook_id": WEBHOOK_ID,
         },
         order="change_id",
-        base="token_change_rows",
         rows="token_changes",
         since="observed_at",
     ),
@@ -292,7 +283,6 @@ TABLES: dict[str, PublicTable] = {
             "run_id": RUN_ID,
         },
         order="state_id",
-        base="wallet_state_rows",
         rows="wallet_states",
         since="observed_at",
     ),
@@ -424,7 +414,6 @@ TABLES: dict[str, PublicTable] = {
             "wallet_status": ours(LAST_READ, "the current row of `wallets`"),
         },
         order="b.wallet_no, b.token_no",
-        base="balance_rows",
         rows=_WITH_NAMES,
         names={
             "contract_address": "t.contract_address",

@@ -8,8 +8,10 @@ import io
 import json
 import os
 import re
+import shutil
 import sqlite3
 import stat
+import subprocess
 import warnings
 from contextlib import closing
 from datetime import UTC, datetime
@@ -25,21 +27,25 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openpyxl.utils import range_boundaries
 from openpyxl.utils.escape import unescape
 from xlsxwriter.worksheet import Worksheet
 
 from nftsync import __version__, frames
 from nftsync.errors import InputError, NftsyncWarning, StoreError
 from nftsync.export import formats
-from nftsync.export import tables as export
+from nftsync.reports import export
 from nftsync.export.formats import neutralized, write_csv, write_rows
-from nftsync.export.tables import write_export
+from nftsync.reports.export import write_export
 from nftsync.store.catalog import TABLES
 from nftsync.times import format_time, now
 from tests.kit.mirrored_site import Site, run
 
 LONG_AGO = "2000-01-01T00:00:00.000000Z"
 NASTY = '=HYPERLINK("http://x", "a")\r\n;\t\'quoted\', \x00 \x1b[2J 𝔊 \u202e'
+
+
+ENTRIES = ("opening", "initial", "received", "sent", "closing")
 
 
 #: What each kind of column is to pandas and to DuckDB, which read the Parquet files.
@@ -196,7 +202,7 @@ def test_all_files_are_of_one_moment_whatever_is_written_between_them(site, tmp_
     assert len(table_rows(site.database, "resources")) == len(TABLES)
 
 
-def test_a_workbook_has_a_sheet_for_each_table_behind_one_that_explains_them(
+def test_a_workbook_shows_what_each_table_says_holdings_first_and_names_before_ids(
     busy, tmp_path, monkeypatch
 ):
     """Another program reads what the tables say, amounts to the digit, and finds no formula."""
@@ -206,32 +212,41 @@ def test_a_workbook_has_a_sheet_for_each_table_behind_one_that_explains_them(
     assert sorted(path.parent.iterdir()) == [path.parent / "manifest.json", path]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert {(file.name, file.sha256) for file in manifest.files} == {(path.name, digest)}
-    assert [file.sheet for file in manifest.files] == list(TABLES)
-    told = json.loads((path.parent / "manifest.json").read_bytes())["files"]
-    assert [(each["sheet"], each["rows"]) for each in told] == [
-        (name, len(table_rows(busy.database, name))) for name in TABLES
-    ]
     book = openpyxl.load_workbook(path)
-    assert book.sheetnames == ["about", *TABLES]
-    explained = [row[:2] for row in book["about"].iter_rows(min_row=8, values_only=True)]
-    columns = [(name, column) for name, table in TABLES.items() for column in table.columns]
-    assert explained == columns
+    first = ["holdings", "statement", "transfers"]
+    others = [name for name in TABLES if name != "holdings"]
+    assert book.sheetnames == [*first, "about", *others]
+    assert [file.sheet for file in manifest.files] == [*first, *others]
+    listed = json.loads((path.parent / "manifest.json").read_bytes())["files"]
+    rows_of = {file["sheet"]: file["rows"] for file in listed}
+    assert {name: rows_of[name] for name in TABLES} == {
+        name: len(table_rows(busy.database, name)) for name in TABLES
+    }
+    explained = {row[:2] for row in book["about"].iter_rows(values_only=True)}
+    for file in manifest.files:
+        assert {(file.sheet, column) for column in file.columns} <= explained
     for name, table in TABLES.items():
         sheet = book[name]
         assert (sheet.freeze_panes, sheet.auto_filter.ref) == ("A2", sheet.dimensions)
         header, *rows = sheet.iter_rows()
-        assert [cell.value for cell in header] == list(table.columns)
+        headings = [cell.value for cell in header]
+        assert headings == next(file.columns for file in manifest.files if file.sheet == name)
+        assert {*headings} - {*table.columns} <= {"nft", "wallet", "collection"}
+        assert {*table.columns} <= {*headings}
+        for name_column, id_column in (("nft", "token_id"), ("wallet", "wallet_id")):
+            if id_column in headings:
+                assert headings.index(name_column) < 3 < headings.index(id_column) + 1
         assert not any(cell.data_type == "f" or cell.hyperlink for row in rows for cell in row)
-        kinds = [column.kind for column in table.columns.values()]
-        values = ([cell.value for cell in row] for row in rows)
-        found = [dict(zip(table.columns, row, strict=True)) for row in values]
-        for row in (*found, *(expected := table_rows(busy.database, name))):
-            row.update({key: _alike(kind, row[key]) for key, kind in zip(row, kinds, strict=True)})
-        assert in_any_order(found) == in_any_order(expected), name
-    assert str(2**256 - 1) in {row[2] for row in book["balances"].iter_rows(values_only=True)}
-    name = list(TABLES["tokens"].columns).index("name")
-    rows = book["tokens"].iter_rows(values_only=True)
-    assert NASTY in {unescape(row[name] or "") for row in rows}
+        kinds = {name: column.kind for name, column in table.columns.items()}
+        values = [dict(zip(headings, (cell.value for cell in row), strict=True)) for row in rows]
+        shown = [{name: _alike(kinds[name], row[name]) for name in kinds} for row in values]
+        expected = [
+            {name: _alike(kinds[name], row[name]) for name in kinds}
+            for row in table_rows(busy.database, name)
+        ]
+        assert in_any_order(shown) == in_any_order(expected), name
+    names = [row[0] for row in book["tokens"].iter_rows(min_row=2, values_only=True)]
+    assert NASTY in {unescape(name) for name in names}
 
 
 def _alike(kind: str, value: Any) -> Any:
@@ -241,9 +256,165 @@ def _alike(kind: str, value: Any) -> Any:
         return round(moment.replace(tzinfo=UTC).timestamp() * 1000)
     if kind == "flag":
         return bool(value)
+    if kind == "amount" and isinstance(value, int):
+        return str(value)
     if kind == "bytes":
         return base64.b64decode(value) if isinstance(value, str) else value
     return unescape(value) if isinstance(value, str) else value
+
+
+#: Amounts as the provider sends them that a number would change, and amounts that are numbers.
+TEXTS = ("1000000000000000", str(2**256 - 1), "0012", "-0", "-5", "1.5", "1e3", "abc", "", "٣")
+NUMBERS = ("999999999999999", "0", "7")
+
+
+@pytest.fixture
+def amounts(site: Site, tmp_path: Path) -> Path:
+    """A workbook of holdings with amounts of all kinds."""
+    wallet = site.ids[0]
+    while len(site.held(wallet)) < len(TEXTS + NUMBERS):
+        site.world.mint(wallet, "1", {"name": "More"})
+    for token, amount in zip(site.held(wallet), TEXTS + NUMBERS, strict=False):
+        site.world.set_amount(wallet, token, amount)
+    site.sync()
+    write_export(site.database, tmp_path / "out.xlsx")
+    return tmp_path / "out.xlsx"
+
+
+def amount_cells(sheet: Any) -> list[Any]:
+    (place,) = (cell.column for cell in sheet[1] if cell.value == "amount")
+    return [row[place - 1] for row in sheet.iter_rows(min_row=2)]
+
+
+def test_amounts_of_up_to_15_digits_are_numbers_and_all_others_the_text_that_was_sent(amounts):
+    """A comment gives the number of texts, and only where there are any."""
+    book = openpyxl.load_workbook(amounts)
+    for name in ("holdings", "balances"):
+        sheet = book[name]
+        cells = amount_cells(sheet)
+        texts = [cell for cell in cells if cell.data_type == "s"]
+        assert sorted(cell.value or "" for cell in texts) == sorted(TEXTS)
+        assert {cell.fill.fgColor.rgb for cell in texts} == {"FFFFF2CC"}
+        numbers = [cell for cell in cells if cell.data_type == "n"]
+        assert {int(amount) for amount in NUMBERS} <= {cell.value for cell in numbers}
+        assert {cell.number_format for cell in numbers} == {"#,##0"}
+        assert all(isinstance(cell.value, int) for cell in numbers)
+        assert len(numbers) + len(texts) == sheet.max_row - 1
+        (heading,) = (cell for cell in sheet[1] if cell.value == "amount")
+        assert f"{len(TEXTS)} of these numbers are text" in heading.comment.text
+        width = sheet.column_dimensions[heading.column_letter].width
+        assert width > len(f"{int(TEXTS[1]):,}") - 4  # half of a number would be another one
+    assert not any(cell.comment for name in ("wallets", "transfers") for cell in book[name][1])
+
+
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")
+def test_libreoffice_adds_and_counts_the_amounts(amounts, tmp_path):
+    book = openpyxl.load_workbook(amounts)
+    numbers = [cell.value for cell in amount_cells(book["holdings"]) if cell.data_type == "n"]
+    column = next(cell.column_letter for cell in book["holdings"][1] if cell.value == "amount")
+    sums = book.create_sheet("sums", 0)
+    for function in ("SUM", "COUNT", "COUNTA"):
+        sums.append([f"={function}(holdings.{column}2:{column}1000)".replace(".", "!")])
+    book.save(tmp_path / "sums.xlsx")
+    subprocess.run(
+        [
+            *("soffice", f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}", "--headless"),
+            *("--convert-to", "csv", "--outdir", str(tmp_path), str(tmp_path / "sums.xlsx")),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    total, count, filled = (int(row[0]) for row in csv.reader((tmp_path / "sums.csv").open()))
+    assert (total, count) == (sum(numbers), len(numbers))
+    assert filled == len(numbers) + len(TEXTS)
+
+
+def test_the_statement_is_of_the_history_and_ends_with_the_holdings(busy, tmp_path):
+    """As of any time, the rows add up, and the transfers are those of the same span."""
+    moments = [row["observed_at"] for row in table_rows(busy.database, "balance_changes")]
+    token = busy.held(busy.ids[0])[1]
+    busy.world.transfer(busy.ids[0], busy.ids[1], token, "1")
+    busy.sync()
+    run(
+        busy.database,
+        "INSERT INTO hidden (token_id, source, hidden_at) VALUES (?, 'given', ?)",
+        *(busy.held(busy.ids[2])[0], now()),
+    )
+    for number, as_of in enumerate((None, moments[-1], moments[0])):
+        path = tmp_path / f"{number}.xlsx"
+        with warnings.catch_warnings():  # a time within a sync shows the state before it
+            warnings.simplefilter("ignore", NftsyncWarning)
+            write_export(busy.database, path, as_of=as_of)
+        book = openpyxl.load_workbook(path)
+        rows = [*book["statement"].iter_rows(values_only=True)]
+        header = next(row for row in rows if "opening" in row)
+        entries = [
+            dict(zip(header, row, strict=True)) for row in rows[rows.index(header) + 1 :]
+        ]
+        for end in ("", "_amount"):
+            for row in entries:
+                values = [int(row[f"{name}{end}"]) for name in ENTRIES]
+                assert values[0] + values[1] + values[2] - values[3] == values[4]
+            closing = [int(row[f"closing{end}"]) for row in entries]
+            assert sum(closing[:-1]) == closing[-1]
+        amounts = [int(cell.value) for cell in amount_cells(book["holdings"])]
+        assert entries[-1]["closing_amount"] in {sum(amounts), str(sum(amounts))}
+        assert entries[-1]["closing"] == sum(amount > 0 for amount in amounts)
+        transfers = [*book["transfers"].iter_rows(values_only=True)]
+        top = next(place for place, row in enumerate(transfers) if "observed_at" in row)
+        moved = [row for row in transfers[top + 1 :] if token in row]
+        assert len(moved) == (as_of is None)
+        if as_of is None:
+            assert [row[0] for row in rows if row[0]][-2:] == ["hidden", "total"]
+            assert any("the end of the first sync" in str(row[0]) for row in rows[:top])
+
+
+def test_each_sheet_prints_one_page_wide_with_its_header_on_each_page(busy, tmp_path):
+    write_export(busy.database, tmp_path / "out.xlsx")
+    for sheet in openpyxl.load_workbook(tmp_path / "out.xlsx"):
+        header = sheet.auto_filter.ref.partition(":")[0].removeprefix("A")
+        assert sheet.page_setup.orientation == "landscape"
+        assert sheet.sheet_properties.pageSetUpPr.fitToPage
+        assert (sheet.page_setup.fitToWidth, sheet.page_setup.fitToHeight) == (None, 0)
+        assert sheet.print_title_rows == f"${header}:${header}"
+        assert sheet.freeze_panes == f"A{int(header) + 1}"
+        assert sheet.oddFooter.right.text == "Page &P of &N"
+        area = sheet.print_area.partition("!")[2].replace("$", "")
+        first, top, printed, last = range_boundaries(area)
+        assert (first, top, last) == (1, 1, sheet.max_row)
+        groups = sheet.column_dimensions.values()
+        widths = [group.width for group in groups for _ in range(group.min, group.max + 1)]
+        assert sum(widths[:printed]) < 180
+        assert printed == len(widths) or sum(widths[: printed + 1]) > 170
+        assert sheet[int(header)][0].font.bold
+
+
+def test_a_file_is_one_workbook_whole_private_and_replaced(site, tmp_path, monkeypatch):
+    path = tmp_path / "folder" / "Out.XLSX"
+    write_export(site.database, path)
+    first = path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [*path.parent.iterdir()] == [path]
+    site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], "77")
+    site.sync()
+    manifest = write_export(site.database, path)
+    assert path.read_bytes() != first
+    assert {file.sha256 for file in manifest.files} == {
+        hashlib.sha256(path.read_bytes()).hexdigest()
+    }
+    second = path.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(export, "rows_of", None)
+        with pytest.raises(TypeError):
+            write_export(site.database, path, as_of=now())
+    assert path.read_bytes() == second
+    assert [*path.parent.iterdir()] == [path]
+    with pytest.raises(InputError, match=r"Out.XLSX is the name of a workbook; name a directory"):
+        write_export(site.database, path, file_format="csv")
+    (tmp_path / "old.xlsx").mkdir()
+    with pytest.raises(InputError, match=r"old.xlsx is a directory; name a file"):
+        write_export(site.database, tmp_path / "old.xlsx")
+    assert not [*(tmp_path / "old.xlsx").iterdir()]
 
 
 def test_more_rows_than_a_sheet_has_are_refused_before_anything_is_written(site, tmp_path):
@@ -436,5 +607,7 @@ def test_the_command_writes_files_and_says_so(site, tmp_path, command):
     assert re.search("^no data at 2000-01-01.*$", early.err, re.M | re.I)
     command("export", "out").says("is not empty", code=2)
     command("export", "out2", "--format", "xlsx").says("nftsync.xlsx with")
+    command("export", "out4.xlsx").says("Wrote out4.xlsx with")
+    assert (tmp_path / "out4.xlsx").is_file()
     assert command("export", "out3", "--format", "ods").code == 2
     assert not (tmp_path / "out3").exists()

@@ -19,7 +19,7 @@ from pandas.testing import assert_frame_equal
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
-from nftsync.export.tables import write_export
+from nftsync.reports.export import write_export
 from tests.kit.database import at
 
 UINT256 = 2**256 - 1

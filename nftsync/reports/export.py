@@ -1,0 +1,330 @@
+"""Exports of the public tables and views; a workbook also has a statement and the transfers."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from textwrap import wrap
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+import pandas as pd
+
+from nftsync import frames
+from nftsync.columnar.balances import read_balance_frame
+from nftsync.columnar.columns import rows_of
+from nftsync.errors import InputError
+from nftsync.export.formats import Rows, write_csv, write_rows
+from nftsync.export.frame_files import chunks_of, kinds_of
+from nftsync.export.workbook import Sheet, check_fits, workbook
+from nftsync.store.catalog import TABLES, Column, ColumnKind, columns_of
+from nftsync.store.history import known_time, whole_time
+from nftsync.store.schema import reading
+from nftsync.terminal import progress_bar
+from nftsync.text import counted
+from nftsync.times import now
+from nftsync.version import __version__
+from nftsync.whole_files import create_private, whole_directory, whole_file
+
+ExportFormat: TypeAlias = Literal["parquet", "csv", "xlsx"]
+
+#: Rows per chunk in memory; fewer for tables with bodies of up to 256 KiB.
+CHUNK = 50_000
+_CHUNK_OF_BODIES = 500
+#: Tables that can be read as of a time.
+_AS_OF: dict[str, Callable[..., pd.DataFrame]] = {
+    "tokens": frames.tokens,
+    "balances": read_balance_frame,
+    "holdings": partial(frames.holdings, hidden=True),
+}
+
+
+class ExportedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A table in an export: a file, or a sheet of a workbook.
+
+    `kinds` has the kinds of its columns (`nftsync.store.catalog.ColumnKind`), which CSV lacks.
+    """
+
+    name: str
+    rows: int
+    columns: list[str]
+    kinds: list[ColumnKind]
+    sha256: str
+    sheet: str | None = None
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """Content of `manifest.json`; `exported_at` is the time of the data in all files."""
+
+    nftsync: str
+    exported_at: str
+    as_of: str | None
+    database: str
+    format: ExportFormat
+    files: list[ExportedFile]
+
+
+class _Table(NamedTuple):
+    """Content of a file, or of a sheet below the lines `above`."""
+
+    columns: Mapping[str, Column]
+    rows: Iterable[Rows]
+    above: Sequence[str] = ()
+
+    def kinds(self) -> dict[str, ColumnKind]:
+        return {name: column.kind for name, column in self.columns.items()}
+
+
+def write_export(
+    database: Path,
+    target: Path,
+    *,
+    file_format: ExportFormat | None = None,
+    as_of: str | None = None,
+) -> Manifest:
+    """Write all public tables and views, and a manifest, or nothing.
+
+    Args:
+        database: the source.
+        target: a missing or empty directory, or `FILE.xlsx`: one workbook without a manifest, which
+            replaces such a file.
+        file_format: by default `parquet`, or `xlsx` for `FILE.xlsx`.
+        as_of: a stored time. Balances, holdings and tokens are as known then, and logs end there.
+            Wallets and counts of reads are current.
+
+    Raises:
+        InputError: the directory is not empty, `as_of` is in the future, or a table exceeds an
+            Excel sheet.
+    """
+    is_file = target.suffix.lower() == ".xlsx"
+    file_format = file_format or ("xlsx" if is_file else "parquet")
+    if is_file and file_format != "xlsx":
+        raise InputError(f"{target} is the name of a workbook; name a directory for {file_format}")
+    path = target.resolve()
+    whole = whole_file(path, replace=True) if is_file else whole_directory(path)
+    with reading(database) as connection, whole as partial:
+        if as_of is not None:
+            as_of = whole_time(connection, known_time(connection, as_of))
+        manifest = Manifest(
+            nftsync=__version__,
+            exported_at=now(),
+            as_of=as_of,
+            database=database.name,
+            format=file_format,
+            files=[],
+        )
+        counts = {name: _count(connection, name, as_of) for name in TABLES}
+        if file_format == "xlsx" and as_of is None:
+            for name, count in counts.items():
+                check_fits(name, count)
+        rows_of_table = dict.fromkeys(TABLES, 0)
+        with closing(progress_bar("Exporting", sum(counts.values()), unit="rows")) as bar:
+
+            def chunks(name: str) -> Iterator[Rows]:
+                for rows in _chunks(connection, name, as_of):
+                    yield rows
+                    rows_of_table[name] += len(rows)
+                    bar.update(len(rows))
+
+            tables = {
+                name: _Table(columns_of(name, as_of=as_of is not None), chunks(name))
+                for name in TABLES
+            }
+            if file_format == "xlsx":
+                tables = _sheets(connection, tables, manifest)
+                book = partial if is_file else partial / _WORKBOOK
+                rows_of_table |= _write_workbook(book, tables, manifest)
+            else:
+                for name, table in tables.items():
+                    _write_table(partial / f"{name}.{file_format}", table)
+        for name, table in tables.items():
+            path = book if file_format == "xlsx" else partial / f"{name}.{file_format}"
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            manifest.files.append(
+                ExportedFile(
+                    name=path.name,
+                    rows=rows_of_table[name],
+                    columns=list(table.columns),
+                    kinds=list(table.kinds().values()),
+                    sha256=sha256,
+                    sheet=name if file_format == "xlsx" else None,
+                )
+            )
+        if not is_file:
+            create_private(partial / "manifest.json")
+            text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+            (partial / "manifest.json").write_bytes(text)
+    return manifest
+
+
+def _query(name: str, as_of: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return a query for a table, and its parameters; with `as_of`, only logs end there."""
+    until = () if as_of is None or TABLES[name].since is None else (as_of,)
+    return TABLES[name].select(until=bool(until)), until
+
+
+def _count(connection: sqlite3.Connection, name: str, as_of: str | None) -> int:
+    """Count rows for a progress bar; with `as_of`, sometimes a few too many."""
+    query, parameters = _query(name, as_of)
+    return int(connection.execute(f"SELECT count(*) FROM ({query})", parameters).fetchone()[0])
+
+
+def _chunks(connection: sqlite3.Connection, name: str, as_of: str | None) -> Iterator[Rows]:
+    if as_of is not None and name in _AS_OF:
+        frame = _AS_OF[name](connection, as_of=as_of)
+        yield from rows_of(frame, list(columns_of(name, as_of=True)), step=CHUNK)
+        return
+    cursor = connection.execute(*_query(name, as_of))
+    while rows := cursor.fetchmany(_CHUNK_OF_BODIES if "body" in TABLES[name].columns else CHUNK):
+        yield rows
+
+
+def _write_table(path: Path, table: _Table) -> None:
+    create_private(path)
+    with path.open("wb") as file:
+        if path.suffix == ".parquet":
+            write_rows(file, table.kinds(), table.rows)
+        else:
+            write_csv(file, table.kinds().items(), table.rows)
+
+
+# The workbook ------------------------------------------------------------------------------------
+
+_WORKBOOK = "nftsync.xlsx"
+#: Columns that come first in a sheet, in this order.
+_FIRST = (
+    *("observed_at", "nft", "wallet", "from_wallet", "to_wallet"),
+    *("wallet_group", "from_group", "to_group", "collection"),
+    *("amount", "old_amount", "new_amount", "kind", "held_since"),
+)
+#: Columns that come last, and the units of others: ids, addresses, and names that may be missing.
+_LAST = ("name", "label", "wallet_label", "from_label", "to_label", "contract", "contract_address")
+_LAST_UNITS = ("UUID", "URL", "JSON", "hex")
+#: Lines above the statement.
+_STATEMENT = (
+    "opening + initial + received - sent = closing, in holdings, and in amounts.",
+    "A row `hidden`, if any, has the hidden tokens. All other sheets include them.",
+)
+#: Characters in a line above a table.
+_LINE = 120
+
+
+def _sheets(
+    connection: sqlite3.Connection, tables: Mapping[str, _Table], manifest: Manifest
+) -> dict[str, _Table]:
+    """Return the sheets of a workbook: the tables, a statement, and the transfers."""
+    as_of, end = manifest.as_of, manifest.as_of or manifest.exported_at
+    wallets, tokens = frames.wallets(connection), frames.tokens(connection, as_of)
+    names = {
+        "nft": ("token_id", dict(zip(tokens["token_id"], tokens["nft"], strict=True))),
+        "wallet": ("wallet_id", dict(zip(wallets["wallet_id"], wallets["wallet"], strict=True))),
+        "collection": (
+            "contract",
+            dict(zip(tokens["contract"], tokens["collection"], strict=True)),
+        ),
+    }
+    runs = frames.runs(connection)
+    first = runs.loc[runs["kind"] == "sync", "finished_at"].min()
+    start = min(filter(pd.notna, (first, pd.Timestamp(end))))
+    by = "wallet_group" if wallets["wallet_group"].nunique() else "collection"
+    statement = frames.statement(connection, start, as_of, by)
+    transfers = frames.transfers(connection, start, as_of, hidden=True)
+    span = f"From {_shown(statement.attrs['start'])}, the end of the first sync, to {_shown(end)}."
+    sheets = {
+        "holdings": tables["holdings"],
+        "statement": _of_frame(
+            "statement", statement.fillna({by: "none"}), "Statement", span, *_STATEMENT
+        ),
+        "transfers": _of_frame("transfers", transfers, "Transfers", span),
+        **tables,
+    }
+    return {name: _for_readers(table, names) for name, table in sheets.items()}
+
+
+def _of_frame(name: str, frame: pd.DataFrame, *above: str) -> _Table:
+    explained = _explained("holdings") | _explained(name)
+    kinds = dict(kinds_of(frame))
+    columns = {column: explained[column]._replace(kind=kind) for column, kind in kinds.items()}
+    return _Table(columns, chunks_of(frame), above)
+
+
+def _explained(frame: str) -> dict[str, Column]:
+    notes = frames.explain(frame)[["column", "unit", "meaning", "source"]]
+    return {name: Column("text", *note) for name, *note in notes.itertuples(index=False)}
+
+
+def _for_readers(table: _Table, names: Mapping[str, tuple[str, Mapping[str, str]]]) -> _Table:
+    """Add the names of ids, and put names and amounts first, ids and addresses last.
+
+    `names` has, by column of names, a column of ids and the name of each id.
+    """
+    columns, lookups = dict(table.columns), []
+    for name, (id_column, name_of) in names.items():
+        if id_column in table.columns and name not in table.columns:
+            lookups.append((list(table.columns).index(id_column), name_of.get))
+            columns[name] = _explained("holdings")[name]
+
+    def rank(column: str) -> int:
+        if column in _FIRST:
+            return _FIRST.index(column)
+        return len(_FIRST) + (column in _LAST or columns[column].unit in _LAST_UNITS)
+
+    order = sorted(columns, key=rank)
+    arranged = itemgetter(*map(list(columns).index, order))
+    rows = (
+        [arranged((*row, *(name_of(row[place]) for place, name_of in lookups))) for row in chunk]
+        for chunk in table.rows
+    )
+    return table._replace(columns={column: columns[column] for column in order}, rows=rows)
+
+
+def _write_workbook(path: Path, tables: Mapping[str, _Table], manifest: Manifest) -> dict[str, int]:
+    """Write sheets, and `about` as the fourth; return their numbers of rows."""
+    with path.open("wb") as file, workbook(file, path.parent) as book:
+        names = list(tables)
+        added = {name: book.add(name) for name in (*names[:3], "about", *names[3:])}
+        sheets = [
+            book.write(
+                added[name],
+                list(table.kinds().items()),
+                table.rows,
+                above=table.above,
+                total=name == "statement",
+            )
+            for name, table in tables.items()
+        ]
+        explained = [
+            (name, column, note.unit, note.source, note.meaning)
+            for name, table in tables.items()
+            for column, note in table.columns.items()
+        ]
+        headings = ("sheet", "column", "unit", "source", "meaning")
+        columns: list[tuple[str, ColumnKind]] = [(heading, "text") for heading in headings]
+        book.write(added["about"], columns, [explained], above=_about(manifest, sheets))
+    return {sheet.name: sheet.rows for sheet in sheets}
+
+
+def _about(manifest: Manifest, sheets: Sequence[Sheet]) -> list[str]:
+    as_of = f", as of {_shown(manifest.as_of)}" if manifest.as_of else ""
+    cut = [f"{counted(sheet.cut, 'text')} of {sheet.name}" for sheet in sheets if sheet.cut]
+    cut_note = [f"Cut to fit a cell: {', '.join(cut)}. Parquet and CSV have the full text."]
+    at = _shown(manifest.exported_at)
+    rows = "; ".join(f"{sheet.name}: {counted(sheet.rows, 'row')}" for sheet in sheets)
+    return [
+        f"NFT holdings: {manifest.database}{as_of}",
+        f"Written by nftsync {manifest.nftsync}; all sheets show {at}. Times are UTC.",
+        "Numbers of more than 15 digits are text in shaded cells, which SUM leaves out.",
+        "Printed pages show the first columns, as many as fit.",
+        *(cut_note if cut else []),
+        *wrap(rows, _LINE),
+    ]
+
+
+def _shown(stored: str) -> str:
+    return f"{stored[:19].replace('T', ' ')} UTC"
