@@ -33,21 +33,22 @@ _MOST_NAME = 31
 _NOT_IN_NAME = str.maketrans("[]:*?/\\", "_______")
 #: Earlier dates would be off by a day: Excel's 1900 has a 29 February.
 _FIRST_DAY = datetime(1900, 3, 1)  # noqa: DTZ001 - cells have no zone
-_WIDTHS = {"time": 26, "duration": 14}
+_WIDTHS = {"time": 25, "duration": 14}
 _WIDEST = 48
 #: Characters of the widest number, which is never cut: half of it would be another number.
 _WIDEST_NUMBER = 100
 #: Formats of cells. `@` also keeps what users type there as text.
 _TEXT = {"num_format": "@", "align": "left"}
 _HEAD = {**_TEXT, "bold": True, "bg_color": "#E8EBF0", "bottom": 1}
-_TIME = {"num_format": "yyyy-mm-dd hh:mm:ss", "align": "left", "indent": 1}
+_RIGHT = {"align": "right", "indent": 1}
+_TIME = {"num_format": "yyyy-mm-dd hh:mm:ss", "align": "left"}
 _STYLES: dict[str, dict[str, Any]] = {
     "text": _TEXT,
     "head": _HEAD,
-    "number_head": {**_HEAD, "align": "right"},
+    "number_head": {**_HEAD, **_RIGHT},
     "title": {**_TEXT, "bold": True, "font_size": 14},
-    "digits": {"num_format": "@", "align": "right", "bg_color": "#FFF2CC"},
-    "integer": {"num_format": "#,##0"},
+    "digits": {**_RIGHT, "num_format": "@", "bg_color": "#FFF2CC"},
+    "integer": {**_RIGHT, "num_format": "#,##0"},
     "total": {"bold": True, "top": 1},
     "time": _TIME,
     "utc": {**_TIME, "num_format": 'yyyy-mm-dd hh:mm:ss" UTC"'},
@@ -59,7 +60,7 @@ _NUMBERS = {"amount", "integer"}
 _ROWS_FOR_WIDTH = 200
 #: Characters in a line of a printed page.
 _PRINTED_WIDTH = 170
-#: Comment on a column.
+#: Note that appears at a selected heading.
 _UNSUMMED = (
     "Shaded: {:,} of these numbers are text, because they have more than 15 digits or another form"
     " than a whole number. SUM leaves them out."
@@ -156,7 +157,9 @@ class Book:
         for place, width in enumerate(widths):
             sheet.set_column(place, place, width)
             if count := self._unsummed[place]:
-                sheet.write_comment(top, place, _UNSUMMED.format(count), {"x_scale": 2})
+                # A comment would have to be written before the rows.
+                note = {"validate": "any", "input_message": _UNSUMMED.format(count)}
+                sheet.data_validation(top, place, top, place, note)
         if columns:
             sheet.autofilter(top, 0, row - total, len(columns) - 1)
             if total:
@@ -241,7 +244,7 @@ def _widen(widths: list[int], kinds: Sequence[ColumnKind], rows: Rows, *, first:
     for place, column in enumerate(zip(*rows, strict=True)):
         if kinds[place] in _NUMBERS:
             digits = max((len(str(value)) for value in column if value is not None), default=0)
-            widths[place] = max(widths[place], min(digits * 4 // 3, _WIDEST_NUMBER) + 2)
+            widths[place] = max(widths[place], min(digits * 4 // 3, _WIDEST_NUMBER) + 3)
         elif first and kinds[place] == "text":
             texts = (len(str(value)) for value in column[:_ROWS_FOR_WIDTH] if value is not None)
             widths[place] = max(widths[place], min(max(texts, default=0), _WIDEST) + 1)

@@ -204,12 +204,19 @@ _FIRST = (
     *("amount", "old_amount", "new_amount", "kind", "held_since"),
 )
 #: Columns that come last, and the units of others: ids, addresses, and names that may be missing.
-_LAST = ("name", "label", "wallet_label", "from_label", "to_label", "contract", "contract_address")
+_LAST = (
+    *("name", "label", "wallet_label", "from_label", "to_label"),
+    *("contract", "contract_address", "blockchain_token_id"),
+)
 _LAST_UNITS = ("UUID", "URL", "JSON", "hex")
-#: Lines above the statement.
+#: Lines above the statement, and above the transfers.
 _STATEMENT = (
     "opening + initial + received - sent = closing, in holdings, and in amounts.",
     "A row `hidden`, if any, has the hidden tokens. All other sheets include them.",
+)
+_TRANSFERS = (
+    "A side is empty if it is unknown or ambiguous.",
+    "Changes to or from an amount that is not a whole number are only in balance_changes.",
 )
 #: Characters in a line above a table.
 _LINE = 120
@@ -241,7 +248,7 @@ def _sheets(
         "statement": _of_frame(
             "statement", statement.fillna({by: "none"}), "Statement", span, *_STATEMENT
         ),
-        "transfers": _of_frame("transfers", transfers, "Transfers", span),
+        "transfers": _of_frame("transfers", transfers, "Transfers", span, *_TRANSFERS),
         **tables,
     }
     return {name: _for_readers(table, names) for name, table in sheets.items()}
