@@ -34,8 +34,8 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
 
     An Excel workbook has one sheet, named after the file. Text is never a formula or link. Times
     are dates, shown with UTC if they have a time zone. Integers of more than 15 digits, which is
-    Excel's limit, are text; a note at the heading gives their number. Texts over 32,767 characters are cut with
-    a note.
+    Excel's limit, are text; a note at the heading gives their number. Texts over 32,767 characters
+    are cut with a note.
 
     Args:
         frame: any DataFrame.

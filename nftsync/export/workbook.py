@@ -56,7 +56,7 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 #: Kinds of exact numbers.
 _NUMBERS = {"amount", "integer"}
-#: Number of rows that determine the widths of columns of text.
+#: Number of rows of a chunk that determine the widths of columns of text.
 _ROWS_FOR_WIDTH = 200
 #: Characters in a line of a printed page.
 _PRINTED_WIDTH = 170
@@ -148,7 +148,7 @@ class Book:
         row = top
         for rows in chunks:
             check_fits(name, row + len(rows), len(columns))
-            _widen(widths, kinds, rows, first=row == top)
+            _widen(widths, kinds, rows)
             for values in rows:
                 row += 1
                 for place, value in enumerate(values):
@@ -239,12 +239,12 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo is None and moment >= _FIRST_DAY else None
 
 
-def _widen(widths: list[int], kinds: Sequence[ColumnKind], rows: Rows, *, first: bool) -> None:
+def _widen(widths: list[int], kinds: Sequence[ColumnKind], rows: Rows) -> None:
     """Widen columns for all numbers, with separators, and for the texts of the first rows."""
     for place, column in enumerate(zip(*rows, strict=True)):
         if kinds[place] in _NUMBERS:
             digits = max((len(str(value)) for value in column if value is not None), default=0)
             widths[place] = max(widths[place], min(digits * 4 // 3, _WIDEST_NUMBER) + 3)
-        elif first and kinds[place] == "text":
+        elif kinds[place] == "text":
             texts = (len(str(value)) for value in column[:_ROWS_FOR_WIDTH] if value is not None)
             widths[place] = max(widths[place], min(max(texts, default=0), _WIDEST) + 1)

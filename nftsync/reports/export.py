@@ -229,36 +229,32 @@ def _sheets(
     as_of, end = manifest.as_of, manifest.as_of or manifest.exported_at
     wallets, tokens = frames.wallets(connection), frames.tokens(connection, as_of)
     names = {
-        "nft": ("token_id", dict(zip(tokens["token_id"], tokens["nft"], strict=True))),
-        "wallet": ("wallet_id", dict(zip(wallets["wallet_id"], wallets["wallet"], strict=True))),
-        "collection": (
-            "contract",
-            dict(zip(tokens["contract"], tokens["collection"], strict=True)),
-        ),
+        "nft": ("token_id", tokens.set_index("token_id")["nft"].to_dict()),
+        "wallet": ("wallet_id", wallets.set_index("wallet_id")["wallet"].to_dict()),
+        "collection": ("contract", tokens.set_index("contract")["collection"].to_dict()),
     }
     runs = frames.runs(connection)
     first = runs.loc[runs["kind"] == "sync", "finished_at"].min()
     start = min(filter(pd.notna, (first, pd.Timestamp(end))))
     by = "wallet_group" if wallets["wallet_group"].nunique() else "collection"
-    statement = frames.statement(connection, start, as_of, by)
+    statement = frames.statement(connection, start, as_of, by).fillna({by: "none"})
     transfers = frames.transfers(connection, start, as_of, hidden=True)
-    span = f"From {_shown(statement.attrs['start'])}, the end of the first sync, to {_shown(end)}."
+    first = _shown(statement.attrs["start"])
+    span = f"From {first} to {_shown(end)}. The history begins at the end of the first sync."
     sheets = {
         "holdings": tables["holdings"],
-        "statement": _of_frame(
-            "statement", statement.fillna({by: "none"}), "Statement", span, *_STATEMENT
-        ),
-        "transfers": _of_frame("transfers", transfers, "Transfers", span, *_TRANSFERS),
+        "statement": _of_frame("statement", statement, span, *_STATEMENT),
+        "transfers": _of_frame("transfers", transfers, span, *_TRANSFERS),
         **tables,
     }
     return {name: _for_readers(table, names) for name, table in sheets.items()}
 
 
-def _of_frame(name: str, frame: pd.DataFrame, *above: str) -> _Table:
+def _of_frame(name: str, frame: pd.DataFrame, *lines: str) -> _Table:
     explained = _explained("holdings") | _explained(name)
     kinds = dict(kinds_of(frame))
     columns = {column: explained[column]._replace(kind=kind) for column, kind in kinds.items()}
-    return _Table(columns, chunks_of(frame), above)
+    return _Table(columns, chunks_of(frame), [name.capitalize(), *lines])
 
 
 def _explained(frame: str) -> dict[str, Column]:

@@ -34,8 +34,8 @@ from xlsxwriter.worksheet import Worksheet
 from nftsync import __version__, frames
 from nftsync.errors import InputError, NftsyncWarning, StoreError
 from nftsync.export import formats
-from nftsync.reports import export
 from nftsync.export.formats import neutralized, write_csv, write_rows
+from nftsync.reports import export
 from nftsync.reports.export import write_export
 from nftsync.store.catalog import TABLES
 from nftsync.times import format_time, now
@@ -390,7 +390,8 @@ def test_each_sheet_prints_one_page_wide_with_its_header_on_each_page(busy, tmp_
         assert sheet[int(header)][0].font.bold
 
 
-def test_a_file_is_one_workbook_whole_private_and_replaced(site, tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # XlsxWriter's, of what is abandoned
+def test_a_file_is_one_workbook_whole_private_and_replaced(site, tmp_path):
     path = tmp_path / "folder" / "Out.XLSX"
     write_export(site.database, path)
     first = path.read_bytes()
@@ -404,10 +405,15 @@ def test_a_file_is_one_workbook_whole_private_and_replaced(site, tmp_path, monke
         hashlib.sha256(path.read_bytes()).hexdigest()
     }
     second = path.read_bytes()
-    with monkeypatch.context() as patched:
-        patched.setattr(export, "rows_of", None)
-        with pytest.raises(TypeError):
-            write_export(site.database, path, as_of=now())
+    run(site.database, "DROP TABLE resources")  # and rows that fail when they are read
+    run(
+        site.database,
+        "CREATE VIEW resources AS SELECT abs(-9223372036854775807 - wallet_no) AS rowid,"
+        " '' AS resource_type, '' AS resource_id, '' AS body, '' AS fetched_at FROM wallets",
+    )
+    with pytest.raises(StoreError, match="integer overflow"):
+        write_export(site.database, path)
+    gc.collect()
     assert path.read_bytes() == second
     assert [*path.parent.iterdir()] == [path]
     with pytest.raises(InputError, match=r"Out.XLSX is the name of a workbook; name a directory"):
