@@ -47,9 +47,9 @@ def export(
     webhook bodies are base64, and nftsync puts a single quote before cells that a spreadsheet would
     run as a formula.
 
-    A workbook begins with the holdings, a statement, and the transfers since the first sync. Its
-    amounts are numbers, or text if they have more than 15 digits. If DIR ends in .xlsx, nftsync
-    writes the workbook to this file, without a manifest, or replaces the file.
+    A workbook begins with the holdings, a statement, and the transfers since the first sync.
+    Amounts are numbers, or text if they have more than 15 digits. FILE.xlsx as DIR writes only the
+    workbook, and replaces an existing file.
 
     \b
     Examples:

@@ -127,8 +127,7 @@ class Book:
     ) -> Sheet:
         """Fill an empty sheet with a table below the lines `above`, the first of them a title.
 
-        Whole numbers of up to 15 digits are numbers. Printed pages have the first columns, as many
-        as fit. With `total`, the last row stands out.
+        Printed pages have the first columns that fit. With `total`, the last row is bold.
 
         Raises:
             InputError: too many rows or columns.

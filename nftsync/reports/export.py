@@ -91,8 +91,8 @@ def write_export(
 
     Args:
         database: the source.
-        target: a missing or empty directory, or `FILE.xlsx`: one workbook without a manifest, which
-            replaces such a file.
+        target: a missing or empty directory, or `FILE.xlsx` to write or replace, without a
+            manifest.
         file_format: by default `parquet`, or `xlsx` for `FILE.xlsx`.
         as_of: a stored time. Balances, holdings and tokens are as known then, and logs end there.
             Wallets and counts of reads are current.
@@ -164,7 +164,7 @@ def write_export(
 
 
 def _query(name: str, as_of: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return a query for a table, and its parameters; with `as_of`, only logs end there."""
+    """Return a table's query and parameters; with `as_of`, logs end there."""
     until = () if as_of is None or TABLES[name].since is None else (as_of,)
     return TABLES[name].select(until=bool(until)), until
 
@@ -263,10 +263,7 @@ def _explained(frame: str) -> dict[str, Column]:
 
 
 def _for_readers(table: _Table, names: Mapping[str, tuple[str, Mapping[str, str]]]) -> _Table:
-    """Add the names of ids, and put names and amounts first, ids and addresses last.
-
-    `names` has, by column of names, a column of ids and the name of each id.
-    """
+    """Add columns of names (by column: the column of ids, and their names), and order columns."""
     columns, lookups = dict(table.columns), []
     for name, (id_column, name_of) in names.items():
         if id_column in table.columns and name not in table.columns:
@@ -288,7 +285,8 @@ def _for_readers(table: _Table, names: Mapping[str, tuple[str, Mapping[str, str]
 
 
 def _write_workbook(path: Path, tables: Mapping[str, _Table], manifest: Manifest) -> dict[str, int]:
-    """Write sheets, and `about` as the fourth; return their numbers of rows."""
+    """Write sheets, the fourth of them `about`; return the others' numbers of rows."""
+    path.touch(mode=0o600)
     with path.open("wb") as file, workbook(file, path.parent) as book:
         names = list(tables)
         added = {name: book.add(name) for name in (*names[:3], "about", *names[3:])}

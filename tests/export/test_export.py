@@ -210,6 +210,7 @@ def test_a_workbook_shows_what_each_table_says_holdings_first_and_names_before_i
     manifest = write_export(busy.database, tmp_path / "out", file_format="xlsx")
     path = tmp_path / "out" / "nftsync.xlsx"
     assert sorted(path.parent.iterdir()) == [path.parent / "manifest.json", path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert {(file.name, file.sha256) for file in manifest.files} == {(path.name, digest)}
     book = openpyxl.load_workbook(path)
