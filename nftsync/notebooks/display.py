@@ -68,7 +68,7 @@ def show_table(
 ) -> None:
     """Show the first rows of a frame as a table, and count the rest.
 
-    Keeps the order of columns, and leaves out ids, labels and own names beside the columns `wallet`,
+    Keeps the order of columns. Leaves out ids, labels and own names beside the columns `wallet`,
     `nft` and `collection`. The text `none` replaces an empty table; with `total`, the last row is a
     total.
     """

@@ -72,9 +72,9 @@ def _trust(notebooks: list[Path]) -> None:
     from nbformat import read
     from nbformat.sign import NotebookNotary
 
-    notary: Any = NotebookNotary()  # type: ignore[no-untyped-call]
+    notary: Any = NotebookNotary()
     for notebook in notebooks:
-        notary.sign(read(notebook, as_version=4))  # type: ignore[no-untyped-call]
+        notary.sign(read(notebook, as_version=4))
 
 
 @contextmanager
