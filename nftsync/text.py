@@ -114,8 +114,6 @@ def without_controls(text: str, instead: str = "") -> str:
 
 def cut_line(text: str, longest: int) -> str:
     """Return a text as one line of at most `longest` characters."""
-    if len(text) <= longest and _PLAIN.fullmatch(text):  # nearly always
-        return text
     # Cut first: the text may be very long.
     line = without_controls(text[: 16 * longest], " ")
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
@@ -123,7 +121,11 @@ def cut_line(text: str, longest: int) -> str:
 
 def seen_line(text: str | None, longest: int) -> str:
     """Return `cut_line`, or an empty text if a reader sees nothing of it."""
-    line = cut_line(text, longest) if text else ""
+    if not text:
+        return ""
+    if len(text) <= longest and _PLAIN.fullmatch(text):  # nearly always
+        return text
+    line = cut_line(text, longest)
     return line if _SEEN.search(line) else ""
 
 

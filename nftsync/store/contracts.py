@@ -101,9 +101,10 @@ def nft_name(
     """
     if own := seen_line(name, _LONGEST_NAME):
         return own
-    group, on_chain = (seen_line(x, _LONGEST_NAME) for x in (collection, blockchain_token_id))
-    number = f"#{short_id(on_chain)}" if on_chain else short_id(token_id)
-    return f"{group} {number}" if group else short_id(token_id)
+    if not (group := seen_line(collection, _LONGEST_NAME)):
+        return short_id(token_id)
+    on_chain = seen_line(blockchain_token_id, _LONGEST_NAME)
+    return f"{group} #{short_id(on_chain)}" if on_chain else f"{group} {short_id(token_id)}"
 
 
 def name_new_tokens(connection: sqlite3.Connection, after: int, until: int) -> None:
