@@ -12,10 +12,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 import nftsync
+from nftsync.errors import NftsyncWarning
 from nftsync.notebooks.gallery import Gallery
 from nftsync.text import short_id
 from tests.gallery.gallery_frames import CID, HOSTILE_TEXTS, RUN, frame, hostile, many, uuid
-from tests.kit.browser import PATIENCE, Record
+from tests.kit.browser import PATIENCE, Record, accessibility_problems
 from tests.kit.database import Builder
 from tests.kit.provider import Provider, reply
 
@@ -184,6 +185,8 @@ def test_images_load_or_say_why_not(saved, record, provider):
     page = saved(nftsync.gallery(frame(rows), base_url=provider.url))
     page.evaluate("document.querySelectorAll('img').forEach((image) => image.loading = 'eager')")
     expect(page.locator(".missing")).to_have_count(9)
+    for image in page.locator("img").all():
+        expect(image).to_have_js_property("complete", value=True)
     said = [" ".join(text.split()) for text in page.locator(".picture").all_inner_texts()]
     assert dict(zip(names(page), said, strict=True)) == {
         name: text for name, (_, text) in images.items()
@@ -204,7 +207,8 @@ def test_a_page_with_embedded_images_shows_them_and_requests_nothing(
     images = {"good.svg": "", "scripted.svg": "", "page.png": "not an image but text/html"}
     rows = [{"name": name, "image": f"{provider.url}/art/{name}"} for name in images]
     gallery = nftsync.gallery(frame(rows), base_url=provider.url)
-    path = gallery.save(tmp_path / "page.html", embed=True)
+    with pytest.warns(NftsyncWarning, match="1 of 3 images not embedded; the first: not an image"):
+        path = gallery.save(tmp_path / "page.html", embed=True)
     provider.seen.clear()
     page = context.new_page()
     page.goto(path.as_uri())
@@ -254,6 +258,24 @@ def collection() -> pd.DataFrame:
     ]
     held = pd.to_datetime(["2026-01-05", None, "2025-01-01", "2026-01-04", None], utc=True)
     return frame(rows).assign(held_since=held)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_gallery_is_accessible_also_with_filters_and_one_nft_open(
+    saved, collection, width, scheme
+):
+    page = saved(nftsync.gallery(collection))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    page.locator("#filter").wait_for()
+    if page.locator("#filters").is_hidden():
+        page.locator("#filter").click()
+    assert accessibility_problems(page) == []
+    page.locator("#done" if width == 390 else "#filter").click()
+    assert accessibility_problems(page) == []
+    details(page, 0)
+    assert accessibility_problems(page) == []
 
 
 def test_search_covers_names_creators_contracts_wallets_and_ids(saved, collection):

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -54,6 +55,12 @@ def open_chromium(*, proxy: str | None = None) -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def accessibility_problems(page: Page) -> list[str]:
+    """Violations of axe-core's rules: each with its first element."""
+    violations = Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in violations]
 
 
 class Record:
