@@ -199,9 +199,12 @@ def _first_reads(log: pd.DataFrame, times: Numbers, *, on_line: bool) -> list[di
     first = log[(log["first_seen"] > 0) & (log["tick"] >= times[0])]
     if first.empty:
         return []
-    drawn_at = times[np.searchsorted(times, first["tick"])]
-    marks = sampled_times(drawn_at, _MOST_MARKS)
-    counts = first.groupby(np.searchsorted(marks, drawn_at))["first_seen"].sum()
+    # A mark per period, at the last of its first reads: the later state has their holdings.
+    period = np.searchsorted(times[1:], first["tick"])
+    lasts = sampled_times(period, _MOST_MARKS)
+    groups = first.groupby(np.searchsorted(lasts, period))
+    counts, marks = groups["first_seen"].sum(), groups["tick"].max().to_numpy()
+    on = times[np.searchsorted(times, marks, side="right") - 1]
     shown = plotly_times(marks)
     hovers = [
         f"<b>{counted(count, 'initial holding')}</b><br>start date unknown"
@@ -214,7 +217,7 @@ def _first_reads(log: pd.DataFrame, times: Numbers, *, on_line: bool) -> list[di
             "scatter",
             "initial holdings (start date unknown)",
             shown,
-            (_holdings_at(log, marks) * on_line).tolist(),
+            (_holdings_at(log, on) * on_line).tolist(),
             hovers,
             mode="markers",
             cliponaxis=False,

@@ -81,10 +81,10 @@ def test_lines_end_at_the_last_read_and_start_at_since(path):
 
 
 def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(path):
-    changes = [(0, 1, 1, "1"), (0, 1, 2, "1"), (0, 2, 1, "1"), (50, 1, 3, "1"), (10, 3, 1, "4")]
+    changes = [(0, 1, 1, "1"), (0, 1, 2, "1"), (60, 2, 1, "1"), (50, 1, 3, "1"), (3_600, 3, 1, "4")]
     played(path, changes)
     marks = charts.holdings_over_time(path).data[1]
-    assert list(marks.x) == [at(0).rstrip("Z"), at(60).rstrip("Z")]
+    assert list(marks.x) == [at(60).rstrip("Z"), at(3_710).rstrip("Z")], "a mark per sync"
     assert list(marks.y) == [4, 5], "initial holdings count from the beginning"
     assert "3 initial holdings" in marks.hovertext[0]
     assert "1 initial holding<" in marks.hovertext[1]
