@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "Show values, as in `nftsync statement` (its help describes the CSV file).",
 )
 @options.flag(
-    "--embed", "Embed the pictures in the page, so that it loads nothing from the network."
+    "--embed", "Embed the pictures, so that the page loads nothing. A demo's report always does."
 )
 def report(settings: Settings, file: Path, **parameters: Any) -> None:
     """Write a report as a single HTML file, to mail or print.

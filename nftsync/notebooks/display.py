@@ -152,10 +152,10 @@ def _age(length: pd.Timedelta) -> str:
 def show_figures(
     figures: Mapping[str, Any], before: Mapping[str, Any] | None = None, *, none: str = "None."
 ) -> None:
-    """Show a few texts or numbers in large type, and their changes."""
+    """Show a few texts or numbers in large type, their changes, and what they count."""
     changes = {} if before is None else {name: figures[name] - before[name] for name in figures}
     texts = [
-        (name, _text(value), _change(changes[name]) if changes else "")
+        (name, _text(value), _change(changes[name]) if changes else "", _MEANINGS.get(name))
         for name, value in figures.items()
     ]
     if texts:
@@ -165,7 +165,17 @@ def show_figures(
 
 
 def _change(number: Any) -> str:
-    return f"{'+' * (number > 0)}{exact_text(number)}" if number else "±0"
+    return f"{'+' if number > 0 else '−'}{exact_text(abs(number))}" if number else "±0"
+
+
+#: What the main figures count.
+_MEANINGS = {
+    "NFTs": "distinct tokens held",
+    "collections": "contracts of these NFTs",
+    "holding wallets": "wallets that hold an NFT",
+    "holdings": "pairs of wallet and NFT",
+    "total amount": "sum of all amounts",
+}
 
 
 def holding_figures(holdings: pd.DataFrame) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -58,9 +57,7 @@ _TOO_MUCH = ImageAddress(None, "all pictures in metadata together are larger tha
 _MOST_TRAITS = 100
 
 
-def configured_images(
-    config: Path | None = None, database: str | os.PathLike[str] | None = None
-) -> Images:
+def configured_images(config: Path | None = None, database: str | Path | None = None) -> Images:
     """Return the configured sources; if they are unusable, warn and use the defaults.
 
     A demo's `database` has a provider of its own.

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 _WITHOUT = 12
 
 
-def picture_cards(holdings: pd.DataFrame, db: Path, most: int, *, embed: bool) -> str:
-    """Return a card for each NFT, the newest holdings with a picture first, and count the rest.
+def picture_cards(holdings: pd.DataFrame, db: Path, most: int, command: str, *, embed: bool) -> str:
+    """Return a card for each NFT, those with a picture first, and count the rest.
+
+    The newest holdings come first among both.
 
     Args:
         holdings: rows of `frames.holdings` without amounts of 0.
         db: the database, whose provider's pictures are allowed.
         most: the most NFTs.
+        command: lists all holdings.
         embed: download the pictures.
     """
     images = configured_images(database=db)
@@ -48,4 +51,4 @@ def picture_cards(holdings: pd.DataFrame, db: Path, most: int, *, embed: bool) -
         count = wallets[nft.token_id]
         card["holder"] = f"{card['label'] if count == 1 else counted(count, 'wallet')}{many}"
     more = counted(len(nfts) - len(cards), "more NFT") if len(nfts) > len(cards) else ""
-    return part("pictures", cards=cards, more=more)
+    return part("pictures", cards=cards, more=more, command=command)

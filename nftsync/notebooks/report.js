@@ -1,12 +1,33 @@
+/** The first and last values of a chart's lines; names are HTML, as plotly reads them. */
+function valuesOf(lines) {
+  const number = (value) => value.toLocaleString("en");
+  const time = (text) => text.replace("T", " ").slice(0, 16);
+  const values = lines.map(({ name, y }) => {
+    const text = new DOMParser().parseFromString(name, "text/html").body.textContent;
+    return `${text} from ${number(y[0])} to ${number(y.at(-1))}`;
+  });
+  return `From ${time(lines[0].x[0])} to ${time(lines[0].x.at(-1))}: ${values.join(", ")}.`;
+}
+
 for (const chart of document.querySelectorAll(".nftsync-chart")) {
   const { data, layout } = JSON.parse(chart.firstElementChild.textContent);
+  const lines = data.filter(({ mode }) => mode === "lines");
+  if (lines.length) chart.closest("figure").lastElementChild.textContent = valuesOf(lines);
   Plotly.newPlot(chart, data, layout, { responsive: true });
 }
 
-// Behind each picture, a text says that it did not load.
-for (const image of document.images) {
-  if (image.complete && !image.naturalWidth) image.remove();
-  else image.addEventListener("error", () => image.remove());
+/** Replace a picture that did not load by the reason. */
+function explain(image) {
+  const text = image.previousElementSibling;
+  const { host } = new URL(image.src);
+  text.textContent = host && navigator.onLine ? `No picture from ${host}` : "The picture did not load.";
+  text.removeAttribute("aria-hidden");
+  image.remove();
+}
+
+for (const image of [...document.images]) {
+  if (image.complete && !image.naturalWidth) explain(image);
+  else image.addEventListener("error", () => explain(image));
 }
 
 const root = document.documentElement;

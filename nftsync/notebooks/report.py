@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from decimal import localcontext
 from functools import cached_property
@@ -25,6 +26,7 @@ from nftsync.notebooks.display import (
 )
 from nftsync.notebooks.pages import part
 from nftsync.notebooks.picture_cards import picture_cards
+from nftsync.store.contracts import short_address
 from nftsync.text import counted, lasting
 from nftsync.times import parse_time
 from nftsync.version import __version__
@@ -37,7 +39,7 @@ _ENTRIES = ("opening", "initial", "received", "sent", "closing")
 #: By column of a statement: its heading, its column of names, and the text without a name.
 _GROUPS = {
     "wallet_group": ("group", "wallet_group", "no group"),
-    "wallet_id": ("wallet", "wallet_label", "no wallet"),
+    "wallet_id": ("wallet", "wallet", "no wallet"),
     "contract": ("collection", "collection", "no contract"),
 }
 #: Rows of a statement; further groups are one row.
@@ -108,7 +110,7 @@ class Report:
         if "group" in self.filters:
             about = f"Group {self.filters['group']}: {counted(len(self.wallets), 'wallet')}"
         elif "wallet" in self.filters:
-            (about,) = ("Wallet " + self.wallets["label"].fillna(self.wallets["wallet_id"])).head(1)
+            about = "Wallet {} ({})".format(*self.wallets[["wallet", "wallet_id"]].iloc[0])
         period = f"From {_moment(self.start)} to {_moment(min(self.end or self.now, self.now))}"
         display_html(part("title", title=title, text=f"{about}. {period}, in UTC."))
         show_lines(*self.notes)
@@ -175,14 +177,17 @@ class Report:
         return pd.concat([*parts, rows.iloc[-1:]], ignore_index=True)
 
     def statement_text(self) -> str:
-        """Return the total of the statement as a sentence, and explain initial holdings."""
+        """Return the total of the statement as a sentence, and explain its columns."""
         total = self._statement[1].iloc[-1]
         text = (
             f"{total['opening']:,} opening + {total['initial']:,} initial + {total['received']:,}"
             f" received − {total['sent']:,} sent = {counted(int(total['closing']), 'holding')}."
         )
         initial = " Initial: in a wallet's first read, held for an unknown time."
-        return text + initial * bool(total["initial"])
+        twice = " A transfer between two of these wallets counts as received and as sent."
+        sides = self.transfers[["from_wallet_id", "to_wallet_id"]]
+        between = sides.isin([*self.wallets["wallet_id"]]).all(axis="columns").any()
+        return text + initial * bool(total["initial"]) + twice * bool(between)
 
     @cached_property
     def collections(self) -> pd.DataFrame:
@@ -207,7 +212,13 @@ class Report:
             return ""
         name = frames.brief(largest[["collection", "contract"]]).iloc[0, 0]
         total = counted(int(self.collections["NFTs"].sum()), "NFT")
-        return f"{largest['NFTs'].item():,} of {total} are {name}."
+        return f"{largest['NFTs'].item():,} of {total} are {name}. Shares are of NFTs."
+
+    def show_naming(self) -> None:
+        """Show how to name collections, if the largest ones are addresses."""
+        names = self.collections.head(_MOST_GROUPS).dropna(subset="contract")
+        if len(names) and (names["collection"] == names["contract"].map(short_address)).all():
+            display_html(part("naming"))
 
     def growth(self) -> Figure:
         """Draw the holdings over time: by group, or of the group or wallet."""
@@ -225,7 +236,7 @@ class Report:
     # Further pages ----------------------------------------------------------------------------
 
     def show_pictures(self, most: int | None = None, *, embed: bool = False) -> None:
-        """Show NFTs with their pictures, the newest holdings first, and count the rest.
+        """Show NFTs: those with a picture first, each the newest first; and count the rest.
 
         Args:
             most: the most NFTs; None: 24, or 96 of a group or wallet.
@@ -233,19 +244,24 @@ class Report:
         """
         holdings = load_holdings(self.holdings, needs=("wallet_id", "token_id", "contract"))
         most = most or (96 if self.filters else 24)
-        display_html(picture_cards(holdings, self.db, most, embed=embed))
+        at = {"as-of": self.end.isoformat()} if self.end else {}
+        options = [f"--{name}={value}" for name, value in {**self.filters, **at}.items()]
+        command = shlex.join(["nftsync", "holdings", *options, "--limit=0"])
+        display_html(picture_cards(holdings, self.db, most, command, embed=embed))
 
     def transfers_text(self) -> str:
-        """Return the numbers of transfers by kind."""
+        """Return the numbers of transfers by kind, their order and their meaning."""
         counts = self.transfers["kind"].value_counts()
         texts = {"transfer": "between two wallets", "received": "received", "sent": "sent"}
         parts = [f"{counts[kind]:,} {text}" for kind, text in texts.items() if kind in counts]
-        newest = " The newest first." if parts else ""
-        return f"{', '.join(parts) or 'No transfers'}.{newest}"
+        text = (
+            f"{', '.join(parts)}; the newest first. Changes of an amount count as transfers, too."
+        )
+        return text if parts else "No transfers."
 
     def problems(self) -> pd.DataFrame:
         """Return wallets and webhooks with problems, by kind."""
-        fresh = frames.freshness(self.db)
+        fresh = frames.freshness(self.db, **self.filters)
         wrong = fresh["what"].str.contains("never|failed|incomplete|dead|unrouted|quarantined")
         return fresh.loc[wrong & (fresh["count"] > 0), ["what", "count"]]
 
@@ -254,16 +270,17 @@ class Report:
         frame = frames.quality(self.db, base_url=provider_address(self.db))
         frame = frame[frame["token_id"].isin(self.holdings["token_id"])]
         sizes = frame.groupby(["field", "reason"]).size().sort_values(ascending=False)
-        return sizes.reset_index(name="NFTs")
+        return sizes.reset_index(name="NFTs held")
 
     def freshness(self) -> pd.DataFrame:
-        """Return the last runs, and the oldest read of a wallet."""
-        fresh = frames.freshness(self.db)
+        """Return the last runs, with the wallets read, and the oldest read of a wallet."""
+        fresh = frames.freshness(self.db, **self.filters).rename(columns={"count": "wallets"})
         return fresh[fresh["at"].notna() & fresh["what"].str.startswith(("last", "oldest"))]
 
     def certainty(self) -> str:
         """Return the certainty of the balances at both ends."""
-        oldest = frames.freshness(self.db).set_index("what").loc["oldest wallet read", "age"]
+        fresh = frames.freshness(self.db, **self.filters).set_index("what")
+        oldest = fresh.loc["oldest wallet read", "age"]
         ends = [("opening", self.opening), ("closing", self.holdings)]
         parts = []
         for name, frame in ends:

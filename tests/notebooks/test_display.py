@@ -172,15 +172,17 @@ def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(empty)
             "held_since": pd.Timestamp("2026-01-31", tz="UTC"),
         }
     )
-    page = picture_cards(nfts, empty, 2, embed=False)
+    page = picture_cards(nfts, empty, 2, "nftsync holdings", embed=False)
     assert "<script" not in page
     assert page.count("<img") == 1, "the one with an allowed picture comes first"
     assert page.index(escape(HOSTILE)) < page.index("Second")
     assert "Not shown: http: is allowed only from the provider" in page
     assert f"1, amount {2**70:,}" in page
     assert "2 wallets" in page
-    assert "1 more NFT;" in page
-    assert picture_cards(nfts[:0], empty, 2, embed=False) == '<div class="nftsync-pictures"></div>'
+    assert "<p>1 more NFT. All holdings: <code>nftsync holdings</code></p>" in page
+    assert (
+        picture_cards(nfts[:0], empty, 2, "", embed=False) == '<div class="nftsync-pictures"></div>'
+    )
 
 
 def test_a_window_begins_at_the_end_of_a_day(empty):

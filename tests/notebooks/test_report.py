@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page
 from nftsync import frames
 from nftsync.cli import main
 from nftsync.notebooks.report import Report
-from tests.kit.browser import PATIENCE, Record, open_chromium
+from tests.kit.browser import PATIENCE, Record, accessibility_problems, open_chromium
 from tests.kit.database import Builder
 from tests.kit.provider import Provider, reply
 from tests.kit.waiting import wait_until
@@ -102,6 +102,28 @@ def test_the_statement_adds_up_and_equals_the_figures(page: Path, demo: Path) ->
     tidal = held.loc[held["collection"] == "Tidal Almanac", "amount"].sum()
     assert figures["value in EUR"] == f"{tidal * 241 / 2:,.2f}"
     assert figures["value in ETH"].startswith("0.000000000000000")
+
+
+def test_each_figure_says_what_it_counts_and_the_page_what_counts_twice(page: Path) -> None:
+    text = re.sub("<script.*?</script>", "", page.read_text(), flags=re.DOTALL)
+    for meaning in ("distinct tokens held", "pairs of wallet and NFT", "sum of all amounts"):
+        assert f">{meaning}</div>" in text
+    assert "A transfer between two of these wallets counts as received and as sent." in text
+    assert "All holdings: <code>nftsync holdings --limit=0</code>" in text
+    assert "nftsync collections label" not in text, "the demo's collections have names"
+
+
+def test_transfers_with_both_sides_are_listed_apart_each_the_newest_first(
+    page: Path, demo: Path
+) -> None:
+    between, others = (table for table in _tables(page) if "observed at" in table)
+    assert "–" not in between["from"] + between["to"] + others["wallet"]
+    assert set(others["kind"]) == {"received", "sent"}
+    assert (len(between["NFT"]), len(others["NFT"])) == (15, 10)
+    for table in (between, others):
+        assert table["observed at"] == sorted(table["observed at"], reverse=True)
+    newest = frames.transfers(demo).query("kind == 'transfer'").iloc[-1]
+    assert between["NFT"][0] == newest["nft"]
 
 
 def test_a_report_on_a_group_or_a_wallet_has_only_its_holdings(demo: Path) -> None:
@@ -221,12 +243,28 @@ def test_on_a_phone_pictures_are_there_and_wide_tables_scroll_in_their_boxes(vie
     assert view.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
     wide = "[...document.querySelectorAll('.nftsync-table')].some((x) => x.scrollWidth > 390)"
     assert view.evaluate(wide)
+    fits = "(tables) => tables.map((table) => table.scrollWidth <= table.clientWidth)"
+    statements = view.locator(".nftsync-total").evaluate_all(fits)[:2]
+    assert statements == [True, True], "the closing balance is visible"
+    by_keyboard = view.locator(".nftsync-table[tabindex='0'][role='region'][aria-label]")
+    assert by_keyboard.count() == view.locator(".nftsync-table").count()
 
 
-def test_each_scheme_has_readable_text(view: Page) -> None:
+def test_the_chart_s_values_are_text_too(view: Page, demo: Path) -> None:
+    assert view.get_by_role("figure", name="Chart: Holdings over time").count() == 1
+    closing = Report(str(demo)).statement().set_index("group")["closing"]
+    text = view.get_by_text(re.compile("^From 20.*customers from")).inner_text()
+    assert f"to {closing['customers']:,}, house from" in text
+    assert text.endswith(f"to {closing['house']:,}.")
+
+
+def test_each_scheme_is_accessible_at_each_width(view: Page) -> None:
     for scheme, brightest in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 19, 23)")):
         view.emulate_media(color_scheme=scheme)
         assert view.evaluate("getComputedStyle(document.body).backgroundColor") == brightest
+        for width in (1440, 390):
+            view.set_viewport_size({"width": width, "height": 900})
+            assert accessibility_problems(view) == []
 
 
 def test_on_paper_charts_fit_and_the_first_and_the_last_page_are_well_filled(view: Page) -> None:
@@ -237,6 +275,10 @@ def test_on_paper_charts_fit_and_the_first_and_the_last_page_are_well_filled(vie
     assert box is not None
     assert box["width"] <= _A4[0] - 121
     assert 330 <= box["height"] <= 480
+    caption, heading = (view.locator(name).first.bounding_box() for name in ("figcaption", "h2"))
+    assert caption is not None
+    assert heading is not None
+    assert caption["y"] + caption["height"] <= heading["y"]
     first, last = view.evaluate("fills()")
     assert first > 0.8
     assert last > 0.5
@@ -300,9 +342,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Itera
 def test_pictures_of_a_gateway_on_plain_http_and_of_metadata_are_shown(hostile: Page) -> None:
     wait_until(lambda: hostile.locator(".nftsync-pictures img").count() == 3)
     wait_until(lambda: hostile.evaluate("[...document.images].every((x) => x.naturalWidth > 0)"))
-    assert hostile.get_by_text("The picture did not load.").count() == 4  # behind pictures, too
+    assert hostile.get_by_text("The picture did not load.").count() == 3  # behind pictures
+    assert hostile.get_by_text(re.compile(r"^No picture from 127\.0\.0\.1:\d+$")).count() == 1
     policy = hostile.locator("meta[http-equiv]").get_attribute("content") or ""
     assert re.search(r"img-src https: data: http://127\.0\.0\.1:\d+;", policy)
+
+
+def test_a_report_of_nameless_collections_says_how_to_name_them(hostile: Page) -> None:
+    assert hostile.get_by_text("nftsync collections label ADDRESS NAME").is_visible()
 
 
 def test_a_report_runs_only_the_scripts_that_its_policy_names(hostile: Page) -> None:
