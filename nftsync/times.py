@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal, TypeAlias
@@ -19,6 +20,8 @@ _BARE_DATE = re.compile(r"[0-9]{4}(?:-[0-9]{2}-[0-9]{2}|[0-9]{4}|-?W[0-9]{2}-?[0
 _BARE_WEEK = re.compile(r"[0-9]{4}-?W[0-9]{2}")
 _DAYS_AGO = {"today": 0, "yesterday": 1}
 _START_OF_DAY, _END_OF_DAY = "T00:00:00.000000Z", "T23:59:59.999999Z"
+#: The difference between two successive stored times.
+MOMENT = timedelta(microseconds=1)
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _GREATEST_OFFSET = timedelta(hours=14)  # the largest offset from UTC on earth
 
@@ -92,6 +95,20 @@ def _parse_text(value: str) -> date | datetime:
             f"{value!r} is not a time; write 2026-01-31, 2026-01-31T12:00:00Z, today, yesterday or"
             " 7d (ago)"
         ) from error
+
+
+def days_of_month(value: str) -> tuple[str, str]:
+    """Return the first time of a month such as `2026-10`, and the last one until today.
+
+    Raises:
+        InputError: the text is not a month.
+    """
+    try:
+        first = date.fromisoformat(f"{value.strip()}-01")
+    except ValueError as error:
+        raise InputError(f"{value!r} is not a month; write 2026-10") from error
+    last = first.replace(day=monthrange(first.year, first.month)[1])
+    return parse_time(first), parse_time(min(last, datetime.now(UTC).date()), "end")
 
 
 def up_to_now(moment: str, latest: Callable[[], str | None]) -> str:

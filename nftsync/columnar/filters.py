@@ -17,7 +17,7 @@ from nftsync.columnar.columns import INTEGER
 from nftsync.columnar.source import IN_JSON, Numbers, Source
 from nftsync.errors import InputError
 from nftsync.store.filters import Filters, find_filters
-from nftsync.store.history import known_time, last_observed, whole_time
+from nftsync.store.history import known_time, last_observed, period_start, whole_time
 from nftsync.store.wallets import WalletIds, ids_in
 from nftsync.text import quoted
 from nftsync.times import Edge, now, parse_time
@@ -52,6 +52,19 @@ def state_time(source: Source, value: Moment) -> str:
 
 
 def states_between(source: Source, start: Moment, end: Moment | None) -> tuple[str, str | None]:
+    """Return the times of the states at both ends of a period, as `whole_states` does.
+
+    A start before the history moves to its begin, with a warning.
+
+    Raises:
+        InputError: the period ends before the history.
+        StoreError: there is no history.
+    """
+    first, last = whole_states(source, start, end)
+    return period_start(source.cursor, first, last), last
+
+
+def whole_states(source: Source, start: Moment, end: Moment | None) -> tuple[str, str | None]:
     """Return the times of the states at both ends of a span, as `state_time` does; None is now.
 
     Without an end, the last state is earlier than now if a run has stored only some of its changes.
@@ -71,6 +84,14 @@ def stored_span(
     if first is not None and last is not None and first > last:
         raise InputError(f"start ({first}) is after end ({last}); swap them")
     return first, last
+
+
+def only_one(**names: Moment | None) -> Moment | None:
+    """Return the one argument that is set of several with the same meaning, or None."""
+    values = [value for value in names.values() if value is not None]
+    if len(values) > 1:
+        raise InputError(f"{' and '.join(names)} are aliases; give only one")
+    return values[0] if values else None
 
 
 def shown(value: object) -> str:

@@ -21,6 +21,7 @@ from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
 from nftsync.store.contracts import contract_key
 from nftsync.store.filters import Filters
+from nftsync.store.history import FIRST_READ
 from nftsync.text import counted
 
 #: The keys in a frame's `attrs` with the time of the state that it shows, and its database's path.
@@ -111,16 +112,6 @@ def read_holdings(
     return marked(frame, hidden_holdings)
 
 
-_FIRST = """
-    SELECT min(at) FROM (
-        SELECT * FROM (SELECT observed_at AS at FROM wallet_state_rows {which}
-            ORDER BY state_id LIMIT 1)
-        UNION ALL
-        SELECT * FROM (SELECT observed_at FROM balance_change_rows {which}
-            ORDER BY change_id LIMIT 1))
-"""
-
-
 def explain_empty(source: Source, filters: Filters, as_of: str | None) -> str | None:
     """Return why a frame has no holdings; None if the data shows that there were none."""
     which, whose = "", ""
@@ -141,7 +132,7 @@ def explain_empty(source: Source, filters: Filters, as_of: str | None) -> str | 
                 f" or read another with `nftsync sync {one}`"
             )
         which = f"WHERE wallet_no IN (SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON})"
-    first = next(source.rows(_FIRST.format(which=which), parameters * 2))[0]
+    first = next(source.rows(FIRST_READ.format(which=which), parameters * 2))[0]
     if first is None:
         return f"no data{whose} yet: no read has been stored; run `nftsync sync`"
     if as_of is not None and as_of < first:

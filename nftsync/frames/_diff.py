@@ -12,12 +12,13 @@ import pyarrow as pa
 from nftsync.columnar.amounts import AmountKind, Amounts, amounts_as_sent
 from nftsync.columnar.balances import STEPS, change_log, change_span
 from nftsync.columnar.columns import TEXT, Rows, Times, frame_of, moments, text, times
-from nftsync.columnar.filters import Moment, filters_of, states_between, wallet_numbers
+from nftsync.columnar.filters import Moment, filters_of, wallet_numbers, whole_states
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.movements import read_movements
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import NAMING, read_tokens, wallet_columns
 from nftsync.errors import InputError
+from nftsync.store.history import from_history
 from nftsync.store.wallets import GroupNames, WalletIds
 
 
@@ -109,7 +110,9 @@ def diff(
     selects tokens of that contract at `end`.
 
     The rows are exactly the differences between `holdings(as_of=start)` and `holdings(as_of=end)`.
-    A balance of 0 equals a missing balance. Unusable amounts differ if their texts differ.
+    A balance of 0 equals a missing balance. Unusable amounts differ if their texts differ. So
+    movements that cancel out between the two times are in no row, and several changes of one
+    holding are one row; `statement` and `transfers` count each.
 
     Returns:
         A row per difference, by time of change, wallet and token:
@@ -124,6 +127,9 @@ def diff(
           of `transfers` explains the row
         - `changed_at`: the last change until `end`
 
+    Warns:
+        NftsyncWarning: `start` is before the history; earlier holdings are unknown.
+
     Raises:
         InputError: `start` is missing.
     """
@@ -132,7 +138,8 @@ def diff(
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
         # Both times mean states, so a date is the end of its day.
-        earlier, later = states_between(source, start, end)
+        earlier, later = whole_states(source, start, end)
+        from_history(source.cursor, earlier)
         changes = change_span(source, earlier, later, after=True)
         window = _read_window(source, changes)
         held_before, held_after = window.before.nonzero(), window.after.nonzero()

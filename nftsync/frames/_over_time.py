@@ -36,7 +36,7 @@ from nftsync.columnar.periods import Every, Period, period_edges, period_of
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import contract_columns, contract_groups, names_of_wallets
 from nftsync.store.filters import Filters
-from nftsync.store.history import last_observed
+from nftsync.store.history import from_history, last_observed
 from nftsync.store.wallets import GroupNames, WalletIds
 
 #: The table and column of each value of `by`.
@@ -118,8 +118,9 @@ def holdings_over_time(
     - `by` is the column to group by: `contract_address`, `contract`, `collection`, `creator_name`,
       `wallet_id` (or `wallet`), `wallet_label` or `wallet_group` (or `group`). None: all holdings
       together.
-    - `start` is the first time; the first rows show the state at that time. None is the first
-      change. `end` is at most the last read.
+    - `start` is the first time; the first rows show the state at that time. A start before the
+      history moves to its begin, with a warning. None is the first change. `end` is at most the
+      last read.
     - `every` (or `freq`) is the period of the rows in UTC: `1h`, `1d`, `7d` (from Monday), a
       timedelta, or a pandas alias (`D`, `W`, `ME`, `QE`, `YE`; also `W-WED`, `QE-MAR`, `2ME`). A
       row shows the end of its period. None: a row per change.
@@ -143,6 +144,7 @@ def holdings_over_time(
     period = period_of(every, freq)
     with reading(db) as source:
         begins, until = stored_span(source, start, end)
+        begins = begins and from_history(source.cursor, begins, ", so the rows begin there")
         filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
         wallets, tokens, steps = read_steps(source, until, filters)
         left_out = hidden_rows(source, tokens, include=hidden)

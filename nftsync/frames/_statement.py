@@ -15,7 +15,9 @@ from nftsync.columnar.columns import TEXT, frame_of, text
 from nftsync.columnar.filters import (
     Moment,
     filters_of,
+    only_one,
     states_between,
+    stored_time,
     ticks_of,
 )
 from nftsync.columnar.hidden import HIDDEN_ROW, hidden_rows
@@ -26,12 +28,12 @@ from nftsync.errors import InputError
 from nftsync.frames._over_time import Steps, grouping, groups_of_steps, read_steps
 from nftsync.frames._value import DIGITS, price_table, warn_unpriced
 from nftsync.store.wallets import GroupNames, WalletIds
-from nftsync.times import now
+from nftsync.times import MOMENT, now, shifted
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 #: The name of the last row.
 TOTAL = "total"
-#: The columns of a statement, in NFTs; the same names with `_amount` hold amounts.
+#: The columns of a statement, in holdings; the same names with `_amount` hold amounts.
 ENTRIES = ("opening", "initial", "received", "sent", "closing")
 
 
@@ -41,6 +43,8 @@ def statement(
     end: Moment | None = None,
     by: str = "wallet_group",
     *,
+    since: Moment | None = None,
+    until: Moment | None = None,
     wallet: WalletIds | None = None,
     group: GroupNames | None = None,
     contract: str | None = None,
@@ -51,22 +55,27 @@ def statement(
 ) -> pd.DataFrame:
     """Return the opening balance, the movements and the closing balance of each group.
 
-    Shared parameters: see `nftsync.frames`. A date is the end of that day, also in `start`:
-    `statement(db, "2026-09-30", "2026-10-31")` is the statement for October. `end=None` is now.
+    Shared parameters: see `nftsync.frames`. A date is the end of that day, also in `start`, but the
+    start of that day in `since`: `statement(db, "2026-09-30", "2026-10-31")` and
+    `statement(db, since="2026-10-01", until="2026-10-31")` are the statement for October. `end` and
+    `until` are the same; None is now.
+
     `by` is the column to group by: `wallet_group` (or `group`), `wallet_id` (or `wallet`),
     `wallet_label`, `contract`, `contract_address`, `collection` or `creator_name`. Groups and
     filters use today's labels and contracts.
 
-    In each row, `opening + initial + received − sent = closing`, in NFTs and in amounts. The rows
-    add up to the last row, the total. `opening` and `closing` are the holdings of
+    In each row, `opening + initial + received − sent = closing`, in holdings and in amounts. The
+    rows add up to the last row, the total. `opening` and `closing` are the holdings of
     `holdings(as_of=start)` and `holdings(as_of=end)`, so a closing balance is the next period's
-    opening balance.
+    opening balance. `frame.attrs` has `start` and `end`, the times of the states shown. A start
+    before the history moves to its first whole state, because earlier holdings are unknown.
 
     The row `hidden` before the total has the hidden tokens; with `hidden=True`, they count in their
     groups.
 
-    An NFT is one holding; changes of its amount count in the amounts only. A transfer counts as
-    sent and as received, also within a group.
+    A token is one holding in each wallet that holds it, so an NFT in two wallets counts twice.
+    `received` and `sent` count holdings that began or ended; changes of an amount count in the
+    amounts only. A transfer counts as sent and as received, also within a group.
 
     `prices` is a table or CSV file as for `frames.value`. Each balance has the latest prices up to
     its date, by today's contracts. A warning gives the number of holdings without a price.
@@ -76,7 +85,7 @@ def statement(
 
         - the column of `by` (and a contract's name or a wallet's names)
         - `opening`, `initial` (initial holdings, start date unknown), `received`, `sent` and
-          `closing` in NFTs
+          `closing` in holdings
         - the same columns with `_amount`, in exact amounts
         - `unknown_amounts`: closing holdings with an amount that is not a whole number; they count
           as 0 in the amounts
@@ -84,15 +93,22 @@ def statement(
           them (`Decimal`, exact), and `opening_unpriced` and `closing_unpriced`: holdings without a
           price
 
+    Warns:
+        NftsyncWarning: the start is before the history, or within a sync; or a price is missing.
+
     Raises:
-        InputError: `start` is missing, or a price is unusable.
+        InputError: the start is missing, the end is before the history, or a price is unusable.
+        StoreError: no wallet was read yet.
     """
     by = grouping(by)
-    if start is None:
-        raise InputError("a statement needs the time of its opening balance: statement(db, start)")
+    first, end = only_one(start=start, since=since), only_one(end=end, until=until)
+    if first is None:
+        raise InputError("a statement needs its start: start or since (--month, --from, --since)")
     with reading(db) as source, localcontext(prec=DIGITS):
         filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)
-        opening, closing = states_between(source, start, end)
+        if since is not None:
+            first = shifted(stored_time(source, since, "start"), -MOMENT)
+        opening, closing = states_between(source, first, end)
         wallets, tokens, steps = read_steps(source, closing, filters)
         numbers, names = groups_of_steps(source, by, {"wallet": wallets, "token": tokens})
         numbers[hidden_rows(source, tokens, include=hidden)] = len(names[by])

@@ -38,6 +38,7 @@ from nftsync.columnar.tokens import (
     wallet_columns,
 )
 from nftsync.errors import InputError, NftsyncWarning
+from nftsync.store.history import from_history
 from nftsync.store.names import Names
 from nftsync.store.wallets import GroupNames, WalletIds
 
@@ -119,12 +120,17 @@ def changes(
         of today, `old_amount`, `old_amount_text` (missing: not listed before), `new_amount`,
         `new_amount_text` (missing: no longer listed), `observed_at`, `baseline` (bool: found by the
         wallet's first read), `run_id`, `webhook_id`.
+
+    Warns:
+        NftsyncWarning: `since` is before the history, whose changes are unknown.
     """
     next_id = 0 if after is None else _next_change_id(after)
     with reading(db) as source:
         filters = filters_of(
             source, wallet=wallet, group=group, contract=contract, since=since, until=until
         )
+        if filters.since is not None:
+            from_history(source.cursor, filters.since)
         first, last = change_span(source, filters.since, filters.until)
         change, wallet_no, token_no, old, new, observed, baseline, run, webhook = change_log(
             source, first=max(first, next_id), last=last, filters=filters

@@ -6,17 +6,17 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind
 from nftsync.columnar.balances import change_span
-from nftsync.columnar.columns import INTEGER, moments
-from nftsync.columnar.filters import Moment, filters_of, stored_span, wallet_numbers
+from nftsync.columnar.columns import INTEGER
+from nftsync.columnar.filters import Moment, filters_of, only_one, stored_span, wallet_numbers
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.movements import Movements, Sides, read_movements, transfer_frame
 from nftsync.columnar.source import Numbers, Source, Store, reading
 from nftsync.columnar.tokens import NAMING, read_tokens
-from nftsync.errors import InputError, NftsyncWarning
+from nftsync.errors import NftsyncWarning
+from nftsync.store.history import from_history
 from nftsync.store.wallets import GroupNames, WalletIds
 from nftsync.text import counted
 
@@ -68,9 +68,10 @@ def transfers(
         - `webhook_id`: a webhook that led to the observation (missing: a sync)
 
     Warns:
-        NftsyncWarning: changes are left out because an amount is unusable; `changes` lists them.
+        NftsyncWarning: changes are left out because an amount is unusable (`changes` lists them),
+            or `start` is before the history, whose movements are unknown.
     """
-    start, end = _one_of(start=start, since=since), _one_of(end=end, until=until)
+    start, end = only_one(start=start, since=since), only_one(end=end, until=until)
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract)
         movements, rows = _within(source, start, end)
@@ -97,39 +98,25 @@ def transfers(
     return marked(frame, left_out)
 
 
-def _one_of(**names: Moment | None) -> Moment | None:
-    values = [value for value in names.values() if value is not None]
-    if len(values) > 1:
-        raise InputError(f"{' and '.join(names)} are aliases; give only one")
-    return values[0] if values else None
-
-
 def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[Movements, Numbers]:
     """Return the movements of the tokens in a span, and the positions of its rows in order.
 
     A transfer's row is the side observed first.
     """
     first, last = stored_span(source, start, end)
+    if first is not None:
+        from_history(source.cursor, first)
+    low, high = change_span(source, first, last)
     tokens = None
     if first is not None or last is not None:
         (changed,) = source.columns(
             "SELECT DISTINCT token_no FROM balance_change_rows"
             " WHERE change_id BETWEEN ? AND ? AND baseline = 0",
             [INTEGER],
-            change_span(source, first, last),
+            (low, high),
         )
         tokens = np.asarray(changed.to_numpy())
     movements = read_movements(source, tokens)
-    position = np.arange(len(movements.at))
-    paired = movements.partners >= 0
-    partner_at = movements.at[movements.partners]
-    second = paired & (
-        (partner_at < movements.at)
-        | ((partner_at == movements.at) & (movements.partners < position))
-    )
-    inside = ~second
-    if first is not None:
-        inside &= movements.at >= moments(pa.array([first]))[0]
-    if last is not None:
-        inside &= movements.at <= moments(pa.array([last]))[0]
-    return movements, np.flatnonzero(inside)
+    changes = movements.changes
+    is_second = (movements.partners >= 0) & (changes[movements.partners] < changes)
+    return movements, np.flatnonzero(~is_second & (changes >= low) & (changes <= high))

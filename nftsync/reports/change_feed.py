@@ -17,7 +17,7 @@ from nftsync.errors import InputError
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import explained, named_rows, over_keys
 from nftsync.store.filters import Filters, find_filters
-from nftsync.store.history import first_row, known_time
+from nftsync.store.history import first_row, from_history, known_time
 from nftsync.store.names import Names
 from nftsync.store.queues import INBOX, Queue
 from nftsync.store.schema import opened
@@ -103,6 +103,7 @@ class ChangeFeed(_Log):
             self._filters = find_filters(self._connection, since=since, until=until, **names)
             before, last = 0, self.newest()
             if since is not None:
+                from_history(self._connection, since)
                 before = first_row(self._connection, _LOG, since, later=False) - 1
             if until is not None:
                 last = first_row(self._connection, _LOG, until, later=True) - 1

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Literal, NamedTuple
 
-from nftsync.errors import NftsyncWarning
+from nftsync.errors import InputError, NftsyncWarning, StoreError
 from nftsync.records import CONTENT_COLUMNS, METADATA
 from nftsync.store.database import over_keys
-from nftsync.times import shifted, up_to_now
+from nftsync.store.wallets import Reader
+from nftsync.times import MOMENT, shifted, up_to_now
 
 #: The last time of each log; times never decrease.
 _OBSERVED = """
@@ -21,19 +22,17 @@ _OBSERVED = """
         (SELECT observed_at FROM token_change_rows ORDER BY change_id DESC LIMIT 1),
         (SELECT observed_at FROM wallet_state_rows ORDER BY state_id DESC LIMIT 1)
 """
-#: The difference between two successive stored times.
-_MOMENT = timedelta(microseconds=1)
 #: Other stored times, from small tables.
 _READ = "SELECT (SELECT max(finished_at) FROM sync_runs), (SELECT max(synced_at) FROM wallets)"
 
 
-def last_observed(database: sqlite3.Connection | sqlite3.Cursor) -> str | None:
+def last_observed(database: Reader) -> str | None:
     """Return the last time in the logs, or None if they are empty."""
     return max((time for time in database.execute(_OBSERVED).fetchone() if time), default=None)
 
 
 def first_row(
-    database: sqlite3.Connection | sqlite3.Cursor,
+    database: Reader,
     table: str,
     moment: str,
     *,
@@ -68,7 +67,7 @@ def first_row(
     return int(low)
 
 
-def known_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> str:
+def known_time(database: Reader, moment: str) -> str:
     """Refuse a time in the future, by our clock and by the stored times.
 
     Args:
@@ -101,7 +100,7 @@ def begin_span(
             whole, even if the clock was set back, and that time is also the present.
     """
     if not changed:
-        at = max(at, shifted(last_observed(connection) or at, _MOMENT))
+        at = max(at, shifted(last_observed(connection) or at, MOMENT))
     connection.execute(
         "INSERT INTO partial_spans (run_id, began_at) SELECT ?1, ?2 WHERE NOT EXISTS"
         " (SELECT 1 FROM partial_spans WHERE run_id = ?1 AND ended_at > '9999')",
@@ -138,7 +137,7 @@ def end_span(connection: sqlite3.Connection, run_id: int, *, made_up_for: bool =
     )
 
 
-def whole_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> str:
+def whole_time(database: Reader, moment: str) -> str:
     """Return the time of the last whole state up to a time; warn if that is earlier.
 
     Args:
@@ -151,7 +150,7 @@ def whole_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> st
         " WHERE ended_at > ?1 AND began_at <= ?1 ORDER BY began_at LIMIT 1"
     )
     while (span := database.execute(query, (whole,)).fetchone()) is not None:
-        whole, run = shifted(span[0], -_MOMENT), run or span[1]
+        whole, run = shifted(span[0], -MOMENT), run or span[1]
         unended = unended or bool(span[2])
     if run:
         advice = " If no sync is running, complete it: `nftsync sync --resume`" if unended else ""
@@ -164,11 +163,67 @@ def whole_time(database: sqlite3.Connection | sqlite3.Cursor, moment: str) -> st
     return whole
 
 
+#: The time of the first read, by a condition on rows.
+FIRST_READ = """
+    SELECT min(at) FROM (
+        SELECT * FROM (SELECT observed_at AS at FROM wallet_state_rows {which}
+            ORDER BY state_id LIMIT 1)
+        UNION ALL
+        SELECT * FROM (SELECT observed_at FROM balance_change_rows {which}
+            ORDER BY change_id LIMIT 1))
+"""
+#: The end of the spans around a time; a sync may have read empty wallets before its span.
+_SPANS_END = (
+    "SELECT max(ended_at) FROM partial_spans JOIN sync_runs USING (run_id) WHERE ended_at > ?1"
+    " AND iif(kind = 'sync', min(began_at, started_at), began_at) <= ?1"
+)
+#: Why a database has no history.
+_NO_HISTORY = (
+    "no balances are known yet; see `nftsync status`, and read the wallets: `nftsync sync`"
+)
+
+
+def history_begin(database: Reader) -> str | None:
+    """Return the time of the first whole state, or None if there is none yet."""
+    begin: str | None = None
+    (later,) = database.execute(FIRST_READ.format(which="")).fetchone()
+    while later is not None:
+        begin = later
+        (later,) = database.execute(_SPANS_END, (begin,)).fetchone()
+    return None if begin is None or begin > "9999" else begin
+
+
+def from_history(database: Reader, start: str, effect: str = "") -> str:
+    """Return a time, or the begin of the history if that is later, with a warning.
+
+    `effect` is the end of the warning.
+    """
+    begin = history_begin(database)
+    if begin is None or start < begin:
+        note = f"the history begins at {begin}; earlier holdings and movements are unknown{effect}"
+        warnings.warn(note if begin else _NO_HISTORY, NftsyncWarning, stacklevel=1)
+    return max(start, begin or start)
+
+
+def period_start(database: Reader, start: str, end: str | None) -> str:
+    """Return the start of a period, as `from_history` does.
+
+    Raises:
+        InputError: the period ends before the history.
+        StoreError: there is no history.
+    """
+    if (begin := history_begin(database)) is None:
+        raise StoreError(_NO_HISTORY)
+    if end is not None and end < begin:
+        raise InputError(f"the period ends before the history, which begins at {begin[:19]}Z")
+    return from_history(database, start, ", so the period begins there")
+
+
 #: Difference of clocks that causes no warning.
 _CLOCKS_APART = timedelta(minutes=5)
 
 
-def ahead_of(database: sqlite3.Connection | sqlite3.Cursor, clock: str) -> str | None:
+def ahead_of(database: Reader, clock: str) -> str | None:
     """Return a warning if stored times are minutes ahead of the clock, or None."""
     last = last_observed(database)
     if last is None or last <= shifted(clock, _CLOCKS_APART):

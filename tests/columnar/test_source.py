@@ -16,6 +16,9 @@ from nftsync.errors import InputError, NewerDatabase, StoreError
 from tests.kit.database import Builder, small
 from tests.kit.readers import READERS
 
+#: Spans begin before the first read, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
+
 AGELESS = READERS | {"freshness": lambda db: frames.freshness(db).drop(columns="age")}
 every_reader = pytest.mark.parametrize("read", AGELESS.values(), ids=AGELESS)
 

@@ -17,6 +17,9 @@ from nftsync.errors import InputError
 from nftsync.exact_sum import exact
 from tests.kit.database import Builder, at, wallet_id
 
+#: Spans begin before the first read, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
+
 GREATEST = 2**63 - 1
 
 #: How each frame is read of a database, by the function's name, and its exact columns.

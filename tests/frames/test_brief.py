@@ -19,6 +19,9 @@ from nftsync.errors import InputError
 from nftsync.frames._brief import PREFERRED
 from tests.kit.database import at, wallet_id
 
+#: Spans begin before the first read, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
+
 TREASURY = "8d1cc10a-7fbf-42e7-b58d-5110899866aa"
 ADDRESS = "0x8f4f" + "0" * 32 + "8e63"
 

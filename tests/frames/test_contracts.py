@@ -18,6 +18,9 @@ from tests.kit.database import Builder, at, rows_of
 from tests.kit.held_frames import CONTRACTS, called, folded
 from tests.kit.readers import READERS
 
+#: Spans begin before the first read, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
+
 MIXED = ["0x" + digits * 20 for digits in ("ab", "AB", "aB", "Ab")]
 TWO = "0x" + "cd" * 20
 

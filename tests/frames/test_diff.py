@@ -18,6 +18,11 @@ from nftsync.times import format_time
 from tests.kit.database import START, Builder, at, rows_of, token_id, wallet_id
 from tests.kit.histories import READS, Change, Histories, Read, moment, size
 
+#: Spans begin before the first read, on purpose.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(the history begins|no balances are known):nftsync.NftsyncWarning"
+)
+
 
 def defined(
     log: list[Change], differences: dict[tuple[str, str], Any], start: str, end: str

@@ -53,7 +53,8 @@ def test_frames_leave_out_exactly_the_rows_of_hidden_tokens_and_count_them(
     histories: Histories, reads: list[Read], entries: set[Hidden], times: tuple[int, int]
 ) -> None:
     histories.play(reads)
-    db, (start, end) = histories.path, map(moment, sorted(times))
+    db, begin = histories.path, histories.begin()
+    start, end = (max(moment(time), begin) for time in sorted(times))
     whole = {name: read(db, start, end) for name, read in BY_TOKEN.items()}
     statement = frames.statement(db, start, end, "wallet_id", **EXACT)
     tokens = frames.tokens(db)

@@ -13,6 +13,9 @@ from nftsync import charts, frames
 from nftsync.errors import InputError
 from tests.kit.database import Builder, at, wallet_id
 
+#: Spans begin before the first read, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
+
 TAKEN: dict[str, Callable[[Any, Any], pd.DataFrame]] = {
     "holdings": lambda db, who: frames.holdings(db, wallet=who),
     "holdings as of": lambda db, who: frames.holdings(db, wallet=who, as_of=at(100)),

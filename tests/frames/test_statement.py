@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError, NftsyncWarning
+from nftsync.times import MOMENT, shifted
 from tests.kit.database import Builder, at, token_id, wallet_id
 from tests.kit.histories import READS, Histories, Read, moment
 
@@ -52,17 +54,44 @@ def test_consecutive_statements_add_up_and_meet_the_holdings_at_each_time(
 ) -> None:
     histories.play(reads)
     histories.label(LABELS)
-    held = {time: balances(histories.held(moment(time)), by) for time in times}
-    for start, end in pairwise(times):
-        frame = frames.statement(histories.path, moment(start), moment(end), by, amounts="exact")
+    begin = histories.begin()
+    for start, end in pairwise(map(moment, times)):
+        if end < begin:
+            with pytest.raises(InputError, match="the period ends before the history"):
+                frames.statement(histories.path, start, end, by)
+            continue
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            frame = frames.statement(histories.path, start, end, by, amounts="exact")
+        assert [f"the history begins at {begin}" in str(x.message) for x in notes] == [True] * (
+            start < begin
+        )
+        assert frame.attrs == {"start": max(start, begin), "end": end}
         assert_adds_up(frame)
         rows = frame[:-1]
         keys = [None if pd.isna(key) else key for key in rows[by]]
 
-        for name, time in (("opening", start), ("closing", end)):
+        for name, time in (("opening", "start"), ("closing", "end")):
             pairs = zip(rows[name], rows[f"{name}_amount"], strict=True)
             found = {key: pair for key, pair in zip(keys, pairs, strict=True) if pair[0]}
-            assert found == held[time]
+            assert found == balances(histories.held(frame.attrs[time]), by)
+
+
+@settings(max_examples=20)
+@given(reads=READS, times=st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted))
+def test_a_start_by_its_changes_or_by_the_state_before_them_is_the_same_period(
+    histories: Histories, reads: list[Read], times: list[int]
+) -> None:
+    histories.play(reads)
+    start, until = (max(moment(time), histories.begin()) for time in times)
+    db = histories.path
+    before = shifted(start, -MOMENT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NftsyncWarning)
+        by_state = frames.statement(db, before, until, "wallet_id", amounts="exact")
+        by_change = frames.statement(db, by="wallet_id", since=start, until=until, amounts="exact")
+    pd.testing.assert_frame_equal(by_state, by_change)
+    assert by_state.attrs == by_change.attrs
 
 
 @pytest.fixture
@@ -101,7 +130,7 @@ def test_a_statement_by_group_shows_initial_holdings_and_both_sides_of_transfers
     assert list(of_house["closing"]) == [1, 1, 2]
     without = frames.statement(month, at(10), at(50), exclude=["W2"])
     assert without.set_index("wallet_group").loc["total", "closing"] == 1
-    nothing = frames.statement(month, at(-2), at(-1))
+    nothing = frames.statement(month, at(10), at(50), wallet=wallet_id(4))
     assert nothing[["wallet_group", "closing"]].to_numpy().tolist() == [["total", 0]]
 
 
@@ -126,14 +155,20 @@ def test_prices_value_both_balances_and_an_unknown_name_is_told(month: Path) -> 
     with pytest.warns(NftsyncWarning, match="3 of 3 holdings have no price at"):
         none = frames.statement(month, at(10), at(50), prices=prices[::2].assign(date="2999-01-01"))
     assert none["closing_unpriced"].tolist() == [2, 1, 3]
-    nothing = frames.statement(month, at(-2), at(-1), prices=prices[:1])
+    nothing = frames.statement(month, at(10), at(50), prices=prices[:1], wallet=wallet_id(4))
     assert nothing["closing_value_EUR"].map(type).tolist() == [Decimal]
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({}, "needs the time of its opening balance"),
+        ({}, "needs its start"),
+        ({"start": at(5), "since": at(5)}, "start and since are aliases"),
+        ({"start": at(5), "end": at(6), "until": at(6)}, "end and until are aliases"),
+        (
+            {"start": at(-2), "end": at(-1)},
+            "before the history, which begins at 2026-03-01T00:00:00Z",
+        ),
         ({"start": at(5), "by": "wallet_grup"}, "did you mean 'wallet_group'"),
         ({"start": at(5), "end": at(1)}, "is after end"),
     ],

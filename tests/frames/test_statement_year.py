@@ -21,10 +21,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 
 
 def month_ends() -> list[date]:
-    """The last thirteen ends of months, oldest first."""
+    """The ends of the last twelve months and today, oldest first; the demo's year begins later."""
     first = datetime.now(UTC).date().replace(day=1)
-    ends: list[date] = []
-    for _ in range(13):
+    ends: list[date] = [datetime.now(UTC).date()]
+    for _ in range(12):
         ends.append(first - timedelta(days=1))
         first = ends[-1].replace(day=1)
     return ends[::-1]
@@ -76,7 +76,7 @@ def test_twelve_monthly_statements_meet_each_other_and_the_holdings_and_their_va
     table = list(csv.DictReader(prices.read_text(encoding="utf-8").splitlines()))
 
     @cache
-    def expected(day: date) -> dict[str, dict[str, Fraction | int]]:
+    def expected(day: date | str) -> dict[str, dict[str, Fraction | int]]:
         """Holdings, amount, values and unpriced holdings of each group, from `holdings`."""
         sums: dict[str, dict[str, Fraction | int]] = {}
         for row in frames.holdings(demo, as_of=day, amounts="exact").to_dict("records"):
@@ -102,7 +102,7 @@ def test_twelve_monthly_statements_meet_each_other_and_the_holdings_and_their_va
                 column = frame[f"{side}_{name}"]
                 assert sum(map(Fraction, column[:-1])) == Fraction(column.iloc[-1])
         rows = {row[by]: row for row in frame.to_dict("records")}
-        for side, day in (("opening", start), ("closing", end)):
+        for side, day in (("opening", frame.attrs["start"]), ("closing", end)):
             for group, row in rows.items():
                 sums = expected(day).get(group, {})
                 assert [Fraction(row[side + unit]) for unit in units] == [

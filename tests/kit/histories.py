@@ -135,6 +135,15 @@ class Histories:
             ):
                 yield Change(*row[:5], bool(row[5]))
 
+    def begin(self) -> str:
+        """The time of the first read."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            (first,) = connection.execute(
+                "SELECT min(observed_at) FROM (SELECT observed_at FROM wallet_state_rows"
+                " UNION ALL SELECT observed_at FROM balance_change_rows)"
+            ).fetchone()
+        return str(first)
+
     def held(self, until: str) -> dict[tuple[str, str], int | str]:
         """What is held at a time, by wallet and token; an amount as `size` gives it."""
         held = {

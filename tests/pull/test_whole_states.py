@@ -171,7 +171,7 @@ def test_each_output_of_a_past_state_shows_the_state_before_a_running_sync(
             (2, 2)
         }
         assert {x["end"] for x in done.json} == {state}
-        command("statement", *spans).says(f"to {second}", note)
+        command("statement", *spans).says(f"to {second[:19]} (UTC), in holdings", note)
     with pytest.warns(nftsync.NftsyncWarning):
         assert frames.diff(stage.database, stage.before, within).empty
     with pytest.warns(nftsync.NftsyncWarning):
@@ -183,7 +183,9 @@ def test_each_output_of_a_past_state_shows_the_state_before_a_running_sync(
     assert report.end == pd.Timestamp(state)
     assert [state in note for note in report.notes] == [True]
 
-    command("statement", "--from", stage.before, *db).says("in NFTs", "last whole state before it")
+    command("statement", "--from", stage.before, *db).says(
+        "in holdings", "last whole state before it"
+    )
     with pytest.warns(nftsync.NftsyncWarning):
         assert frames.diff(stage.database, stage.before).empty
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+import pytest
+
 from nftsync import frames
 from nftsync.reports.change_feed import ChangeFeed
 from nftsync.store.catalog import TABLES
@@ -35,6 +37,7 @@ def log_of(site: Site) -> list[dict[str, object]]:
     return [dict(zip(CHANGE_COLUMNS, row, strict=True)) for row in rows]
 
 
+@pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
 def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_times(tmp_path):
     """Many changes share a time, and ids have gaps; each bound finds the first at or after it."""
     path = tmp_path / "made.db"
