@@ -206,7 +206,8 @@ def changes(
     if follow and filters["until"] is not None:
         raise click.UsageError("--follow waits for new changes; it cannot be used with --until")
     with ChangeFeed.open(settings.database, live=follow) as feed:
-        before, last = feed.filter_by(**filters)
+        with frame_warnings():
+            before, last = feed.filter_by(**filters)
         start = max(after or 0, before)
         if follow:
             from_now_on = after is None and filters["since"] is None

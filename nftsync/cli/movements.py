@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,11 @@ from nftsync.cli.output import (
     say_hidden,
     say_truncated,
     utc_times,
+    wrapped,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
+from nftsync.text import counted
+from nftsync.times import MOMENT, shifted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +38,10 @@ TRANSFER = (
     TableColumn("amount", "amount", "number"),
     TableColumn("kind", "kind", "state", optional=True),
 )
+#: What results count.
+_COUNTS = "{} (one change, or two that match): {:,} between two wallets, {:,} received, {:,} sent."
+_NOTE = "Received and sent count holdings begun or ended; a transfer within a row counts in both."
+_NO_GROUP = " No wallet has a group: set groups in the wallets file, or use --by wallet."
 _ENTRIES = ("opening", "initial", "received", "sent", "closing")
 #: By value of `--by`: the column that names the groups, and the column of the table.
 _GROUPS = {
@@ -45,28 +53,32 @@ _GROUPS = {
 
 @click.command()
 @options.with_settings("database")
-@options.time("--since", "start", "Only transfers observed since this time:")
-@options.time("--until", "end", "Only transfers observed until this time:")
+@options.period
 @filter_options
 @hidden_option
 @view_options("Print all transfers as JSON.", "Number of newest rows; 0 shows all.")
-def transfers(settings: Settings, *, view: View, **filters: Any) -> None:
+def transfers(
+    settings: Settings, *, start: str | None, since: str | None, view: View, **filters: Any
+) -> None:
     """List transfers with sender and receiver, oldest first.
 
-    nftsync infers transfers from the change feed. A sender or receiver is empty if it is unknown or
-    ambiguous. The holdings that a wallet's first read found are not transfers. In the JSON, each
+    nftsync infers transfers from the change feed. Each row is a movement: one change of a balance,
+    or a decrease and the increase that matches it. A sender or receiver is empty if it is unknown
+    or ambiguous. The holdings that a wallet's first read found are not transfers. In the JSON, each
     transfer happened between the times `observed_after` and `observed_at`.
 
     \b
     Examples:
-      nftsync transfers --since 2026-10-01 --until 2026-10-31
+      nftsync transfers --month 2026-10
+      nftsync transfers --since 2026-10-01 --until 2026-10-15
       nftsync transfers --since 30d --wallet Treasury
       nftsync transfers --contract "Salt Harbours" --json
     """
     from nftsync import frames
 
+    since = since if start is None else shifted(start, MOMENT)
     with frame_warnings():
-        frame = frames.transfers(settings.database, **filters)
+        frame = frames.transfers(settings.database, since=since, **filters)
     if view.as_json:
         _print_json(frame)
     elif frame.empty:
@@ -75,13 +87,14 @@ def transfers(settings: Settings, *, view: View, **filters: Any) -> None:
         newest = frame[-view.limit :] if view.limit else frame
         print_table(amount_pages(newest), TRANSFER, wide=view.wide)
         say_truncated(view.limit, len(frame), "transfers", newest=True)
+        kinds = frame["kind"].value_counts().reindex(["transfer", "received", "sent"], fill_value=0)
+        say(wrapped(_COUNTS.format(counted(len(frame), "movement"), *kinds), sys.stderr))
     say_hidden(frame, "transfer")
 
 
 @click.command()
 @options.with_settings("database")
-@options.time("--from", "end", "Time of the opening balance:", required=True)
-@options.time("--to", "end", "Time of the closing balance (default: now):")
+@options.period
 @options.shown(
     "--by", click.Choice(list(_GROUPS)), "group", "One row per group, wallet or collection."
 )
@@ -98,34 +111,36 @@ def transfers(settings: Settings, *, view: View, **filters: Any) -> None:
 def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
     """Print opening balance, movements and closing balance.
 
-    `initial` counts holdings that a wallet's first read found; their start date is unknown. In each
-    row, opening + initial + received - sent = closing. The rows add up to the total.
+    Rows count holdings: a token counts once per wallet that holds it. `initial` counts holdings
+    that a wallet's first read found; their start date is unknown. In each row, opening + initial +
+    received − sent = closing. The rows add up to the total. If amounts differ from these counts, a
+    second table shows the amounts.
 
-    Rows count tokens, not amounts: a token counts once per wallet that holds it. If amounts
-    differ from these counts, a second table shows the amounts.
+    A start before the first complete read moves to it, because earlier holdings are unknown.
 
     \b
     Examples:
-      nftsync statement --from 2026-09-30 --to 2026-10-31             for October
-      nftsync statement --from 2026-09-30 --to 2026-10-31 --by wallet --group house
-      nftsync statement --from 2026-09-30 --to 2026-10-31 --prices prices.csv
+      nftsync statement --month 2026-10
+      nftsync statement --from 2026-09-30 --to 2026-10-31             the same
+      nftsync statement --month 2026-10 --by wallet --group house
+      nftsync statement --month 2026-10 --prices prices.csv
       nftsync statement --from 2025-12-31 --by collection --json
     """
     from nftsync import frames
     from nftsync.columnar.hidden import HIDDEN_ROW
 
-    start, end = arguments.pop("from"), arguments.pop("to")
     column, heading = _GROUPS[by]
     with frame_warnings():
-        frame = frames.statement(settings.database, start, end, column, **arguments)
+        frame = frames.statement(settings.database, by=column, **arguments)
     if view.as_json:
         _print_json(frame.assign(**frame.attrs))
         return
-    start, end = frame.attrs["start"], frame.attrs["end"]
+    span = utc_times(f"{frame.attrs['start']} to {frame.attrs['end'] or 'now'}").replace(" UTC", "")
     rows = len(frame) - (2 if HIDDEN_ROW in frame[column].tolist()[-2:] else 1)
     limit = min(view.limit or rows, rows)
     shown = _with_texts(frame).drop(index=range(limit, rows))
-    tables: dict[str, Sequence[str]] = {f"From {start} to {end or 'now'}, in NFTs:": _ENTRIES}
+    shown[column] = shown[column].fillna(f"no {by}")
+    tables: dict[str, Sequence[str]] = {f"From {span} (UTC), in holdings:": _ENTRIES}
     amounts = [f"{name}_amount" for name in _ENTRIES]
     if (frame[[*_ENTRIES]].to_numpy() != frame[amounts].to_numpy()).any():
         tables["In amounts:"] = amounts
@@ -135,10 +150,12 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
     for place, (title, names) in enumerate(tables.items()):
         if place:
             click.echo()
-        click.echo(f"{utc_times(title)}\n")
+        click.echo(f"{title}\n")
         columns = [TableColumn(_heading(name), name, "number") for name in names]
         print_table(amount_pages(shown), [heading, *columns], wide=view.wide)
     say_truncated(view.limit, rows, "rows")
+    without_groups = by == "group" and rows == 1 and bool(frame[column].isna()[0])
+    say(wrapped(_NOTE + _NO_GROUP * without_groups, sys.stderr))
 
 
 def _heading(name: str) -> str:

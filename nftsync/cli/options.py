@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from nftsync.cli.output import one_line, say, typed_settings
 from nftsync.errors import DamagedDatabase, NftsyncError, NoDatabase
-from nftsync.times import Edge, parse_duration, parse_time
+from nftsync.times import Edge, days_of_month, parse_duration, parse_time
 
 #: Adds options to a command.
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -147,12 +147,37 @@ def duration(name: str, text: str, **more: Any) -> Decorator:
 
 
 def time(name: str, day: Edge, text: str, **more: Any) -> Decorator:
-    """Return an option whose value the command gets as a stored time; a date becomes its `day`."""
-    text += (
-        " ISO 8601 (UTC by default), today, yesterday or 7d (7 days ago)."
-        f" A date alone means the {day} of that day."
-    )
+    """Return an option whose value the command gets as a stored time; a date becomes its `day`.
+
+    The forms of a time follow a text that is not a sentence.
+    """
+    if not text.endswith("."):
+        text += " ISO 8601 (UTC by default), today, yesterday or 7d (7 days ago)."
+    text += f" A date alone means the {day} of that day."
     return _parsed(name, "TIME", lambda typed: parse_time(typed, day), text, more)
+
+
+def period(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command a period, as `start` (the time of a state) or `since`, and `until`."""
+
+    @functools.wraps(command)
+    def call(*args: Any, month: tuple[str, str] | None, **values: Any) -> Any:
+        typed = [f"--{name}" for name in ("from", "since", "until") if values[name] is not None]
+        values["start"] = values.pop("from")
+        if month is not None and typed:
+            raise click.UsageError(f"--month is a whole period; drop {' and '.join(typed)}")
+        if typed[:2] == ["--from", "--since"]:
+            raise click.UsageError("--from and --since both start the period; drop one of them")
+        if month is not None:
+            values["since"], values["until"] = month
+        return command(*args, **values)
+
+    return combined(
+        time("--from", "end", "Start of the period:"),
+        time("--since", "start", "Start of the period, instead of --from."),
+        time("--until --to", "end", "End of the period. Default: now."),
+        _parsed("--month", "YYYY-MM", days_of_month, "The whole month, such as 2026-10.", {}),
+    )(call)
 
 
 def _parsed(
@@ -162,7 +187,7 @@ def _parsed(
         return None if typed is None else parse(typed)
 
     more |= {"metavar": metavar, "help": text, "show_default": True}
-    return click.option(name, callback=callback, **more)
+    return click.option(*name.split(), callback=callback, **more)
 
 
 #: Options of a command that syncs.

@@ -66,7 +66,8 @@ def one_line(text: str) -> str:
 
 
 def utc_times(text: str) -> str:
-    """Show the stored times in a text as `2026-01-31 12:00:00 UTC`."""
+    """Show the stored times in a text as `2026-01-31 12:00:00 UTC`, or as the end of a day."""
+    text = re.sub(r"(\d{4}-\d\d-\d\d)T23:59:59\.999999Z", r"the end of \1 UTC", text)
     return re.sub(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z", r"\1 \2 UTC", text)
 
 
@@ -89,7 +90,7 @@ def frame_warnings() -> Iterator[list[str]]:
             if type(warning.message) is NftsyncWarning:
                 line = utc_times(one_line(str(warning.message)))
                 lines.append(line[:1].upper() + line[1:])
-                say(lines[-1])
+                say(wrapped(lines[-1], sys.stderr))
             else:
                 warnings.showwarning(
                     warning.message, warning.category, warning.filename, warning.lineno

@@ -75,7 +75,7 @@ def test_that_nothing_was_held_and_that_nobody_knows_are_told_apart(site, comman
         ),
         (
             ("--as-of", "2000-01-01", "--wallet", "Treasury"),
-            "wallet Treasury at 2000-01-01 23:59:59 UTC",
+            "wallet Treasury at the end of 2000-01-01 UTC",
         ),
         (("--wallet", STRANGER), f"or read another with `nftsync sync {STRANGER}`"),
         (("--contract", f"0x{0:040}"), "list the known contracts with `nftsync collections`"),
