@@ -226,6 +226,8 @@ def _first_reads(log: pd.DataFrame, times: Numbers, *, on_line: bool) -> list[di
     ]
 
 
+#: What arrivals and departures are, by a column of the frame; by default, of a database.
+_COUNTED = {"observed_at": "known sides of movements", "changed_at": "rows that rose or fell"}
 _ARRIVALS_TITLE = "Arrivals and departures"
 _MOST_BARS_CHOSEN, _BARS_PER_TIME = 60, 4
 
@@ -272,6 +274,10 @@ def arrivals_and_departures(
     period = chosen or fitting_period(first, last, most)
     edges = period_edges(period, first, last, _style.MAX_POINTS)
     name, first_seen = period_name(period), int(log["first_seen"].sum())
+    columns = db.columns if isinstance(db, pd.DataFrame) else ()
+    counts = next(
+        (_COUNTED[name] for name in columns if name in _COUNTED), "holdings begun or ended"
+    )
     excluded = f"; {counted(first_seen, 'initial holding')} left out"
     arrived, left = moves["arrived"].to_numpy(), moves["left"].to_numpy()
     arrivals = _bars("arrived", _style.BLUE, edges, at, arrived, 1)
@@ -281,7 +287,7 @@ def arrivals_and_departures(
         [arrivals, departures],
         _ARRIVALS_TITLE,
         subtitle=_style.with_hidden(
-            f"{counted(arrived.sum(), 'arrival')} and {counted(left.sum(), 'departure')}"
+            f"{counted(arrived.sum(), 'arrival')} and {counted(left.sum(), 'departure')} ({counts})"
             + (excluded if first_seen else ""),
             *((db, "movement") if isinstance(db, pd.DataFrame) else (log,)),
         ),

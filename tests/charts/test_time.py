@@ -15,6 +15,11 @@ from nftsync.errors import InputError
 from tests.charts.world import World, holdings_at, log_of, played
 from tests.kit.database import at, wallet_id
 
+#: Spans begin before the first read, on purpose.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(the history begins|no balances are known):nftsync.NftsyncWarning"
+)
+
 DAY = 86_400
 
 #: Seconds since the last change, wallet, token, amount afterwards.
