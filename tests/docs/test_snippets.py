@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 import httpx
+import pytest
 
 from nftsync import frames
 from tests.docs.pages import PAGES, ROOT, blocks
@@ -30,6 +31,7 @@ def test_only_what_other_programs_read_is_not_run():
     assert [reason for reason in reasons if not NOT_RUN.fullmatch(reason)] == []
 
 
+@pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
 def test_readme_and_the_first_page_of_the_users_group(one_day, runner):
     """From an empty folder, from top to bottom."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
@@ -63,6 +65,7 @@ def test_settings(runner):
         runner.run(block)
 
 
+@pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
 def test_data(runner, history):
     """The three ways to what was held at a time lead to the same."""
     runner.replace = {END_OF_DAY: history.between, DAY: history.between}
