@@ -23,7 +23,7 @@ from nftsync.export.formats import Rows, write_csv, write_rows
 from nftsync.export.frame_files import chunks_of, kinds_of
 from nftsync.export.workbook import Sheet, check_fits, workbook
 from nftsync.store.catalog import TABLES, Column, ColumnKind, columns_of
-from nftsync.store.history import known_time, whole_time
+from nftsync.store.history import history_begin, known_time, whole_time
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
 from nftsync.text import counted
@@ -225,7 +225,7 @@ _LINE = 120
 def _sheets(
     connection: sqlite3.Connection, tables: Mapping[str, _Table], manifest: Manifest
 ) -> dict[str, _Table]:
-    """Return the sheets of a workbook: the tables, a statement, and the transfers."""
+    """Return the sheets of a workbook: tables, and with a history, statement and transfers."""
     as_of, end = manifest.as_of, manifest.as_of or manifest.exported_at
     wallets, tokens = frames.wallets(connection), frames.tokens(connection, as_of)
     names = {
@@ -233,21 +233,17 @@ def _sheets(
         "wallet": ("wallet_id", wallets.set_index("wallet_id")["wallet"].to_dict()),
         "collection": ("contract", tokens.set_index("contract")["collection"].to_dict()),
     }
-    runs = frames.runs(connection)
-    first = runs.loc[runs["kind"] == "sync", "finished_at"].min()
-    start = min(filter(pd.notna, (first, pd.Timestamp(end))))
-    by = "wallet_group" if wallets["wallet_group"].nunique() else "collection"
-    statement = frames.statement(connection, start, as_of, by).fillna({by: "none"})
-    transfers = frames.transfers(connection, start, as_of, hidden=True)
-    first = _shown(statement.attrs["start"])
-    span = f"From {first} to {_shown(end)}. The history begins at the end of the first sync."
-    sheets = {
-        "holdings": tables["holdings"],
-        "statement": _of_frame("statement", statement, span, *_STATEMENT),
-        "transfers": _of_frame("transfers", transfers, span, *_TRANSFERS),
-        **tables,
-    }
-    return {name: _for_readers(table, names) for name, table in sheets.items()}
+    sheets: dict[str, _Table] = {"holdings": tables["holdings"]}
+    start = history_begin(connection)
+    if start is not None and start <= end:
+        by = "wallet_group" if wallets["wallet_group"].nunique() else "collection"
+        statement = frames.statement(connection, start, as_of, by).fillna({by: "none"})
+        transfers = frames.transfers(connection, start, as_of, hidden=True)
+        first = _shown(statement.attrs["start"])
+        span = f"From {first} to {_shown(end)}. The history begins at the end of the first sync."
+        sheets["statement"] = _of_frame("statement", statement, span, *_STATEMENT)
+        sheets["transfers"] = _of_frame("transfers", transfers, span, *_TRANSFERS)
+    return {name: _for_readers(table, names) for name, table in {**sheets, **tables}.items()}
 
 
 def _of_frame(name: str, frame: pd.DataFrame, *lines: str) -> _Table:

@@ -614,7 +614,7 @@ def test_the_command_writes_files_and_says_so(site, tmp_path, command):
     assert (tmp_path / "out" / "holdings.csv").is_file()
     early = command("export", "early", "--as-of", "2000-01-01")
     assert early.code == 0
-    assert re.search("^no data at 2000-01-01.*$", early.err, re.M | re.I)
+    assert re.search("^no data at the end of 2000-01-01.*$", early.err, re.M | re.I)
     command("export", "out").says("is not empty", code=2)
     command("export", "out2", "--format", "xlsx").says("nftsync.xlsx with")
     command("export", "out4.xlsx").says("Wrote out4.xlsx with")

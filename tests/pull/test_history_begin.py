@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import openpyxl
 import pandas as pd
 import pytest
 
@@ -109,3 +110,15 @@ def test_no_balance_is_known_before_the_first_sync_has_ended(
         go.set()
     with pytest.warns(nftsync.NftsyncWarning, match="begins there"):
         assert frames.statement(path, "30d").iloc[-1]["opening"] == 4
+
+
+def test_a_workbook_without_a_history_has_no_statement(
+    database: Path, lying: Provider, tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    lying.always(reply(status=401))
+    refused = tmp_path / "refused.db"
+    sync(lying, refused)
+    for path, sheets in ((refused, {"holdings"}), (database, {"holdings", "statement"})):
+        command("export", path.with_suffix(".xlsx"), "-d", path).says("Wrote")
+        names = openpyxl.load_workbook(path.with_suffix(".xlsx")).sheetnames
+        assert {"holdings", "statement"}.intersection(names) == sheets
