@@ -215,7 +215,7 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
             f"{name} was made by an earlier version of nftsync{without}; to upgrade it: `nftsync"
             " migrate`. Until then, nftsync reads an upgraded temporary copy",
             EarlierDatabase,
-            stacklevel=1,  # Python shows a warning once per line and text, so once per database
+            stacklevel=1,
         )
         yield copy
 
