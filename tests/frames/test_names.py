@@ -11,6 +11,9 @@ from nftsync import frames
 from tests.kit.database import Builder, at, wallet_id
 from tests.kit.readers import READERS
 
+# The differences begin before the first read.
+pytestmark = pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
+
 ADDRESS = "0x" + "cd" * 20
 #: Frames with a row per wallet, per NFT, or both.
 WITH_WALLETS = ["holdings", "holdings_as_of", "changes", "diff", "holding_ages", "wallets"]

@@ -17,6 +17,11 @@ from nftsync.errors import InputError
 from tests.kit.database import Builder, at, rows_of, wallet_id
 from tests.kit.histories import READS, Histories, Read, moment, size
 
+# Spans begin at any time, also before the first read.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(the history begins|no balances are known):nftsync.NftsyncWarning"
+)
+
 LABELS = {wallet_id(1): "Vault", wallet_id(2): "Vault", wallet_id(3): "Desk"}
 
 

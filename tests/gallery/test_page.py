@@ -272,9 +272,10 @@ def test_saving_writes_the_whole_page_or_says_why_not_and_leaves_the_older(tmp_p
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert target.read_text() == "older"
-    for name in ("", "gallery.html/gallery.html"):
-        with pytest.raises(StoreError, match="cannot write"):
-            gallery.save(tmp_path / name)
+    with pytest.raises(InputError, match="is a directory; name a file"):
+        gallery.save(tmp_path)
+    with pytest.raises(StoreError, match="cannot write"):
+        gallery.save(target / "gallery.html")
     assert gallery.save(str(target)) == target
     assert target.read_text(encoding="utf-8") == gallery.html
     assert stat.S_IMODE(target.stat().st_mode) == 0o600

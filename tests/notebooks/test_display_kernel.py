@@ -68,7 +68,7 @@ def test_a_kernel_shows_progress_results_and_errors_of_one_line(sync, monkeypatc
 
 def see_errors(missing: list[Any], unset: list[Any], other: list[Any]) -> None:
     for (error,), words in (
-        (missing, ["StoreError", "there is no database at", "missing.db", "nftsync sync"]),
+        (missing, ["NoDatabase", "there is no database at", "missing.db", "nftsync sync"]),
         (unset, ["SettingsError", "base_url", "NFTSYNC_BASE_URL"]),
     ):
         assert error.output_type == "error"
