@@ -45,9 +45,9 @@ def test_slow_clients_do_not_keep_a_good_one_waiting(receiver: Running) -> None:
 def test_ports_and_hosts_that_cannot_be_used_are_named() -> None:
     with (
         HttpServer(hello) as server,
-        pytest.raises(InputError, match=rf"port {server.port} .* taken by .*; use another --web-port"),
+        pytest.raises(InputError, match=rf"port {server.port} .* taken by .*; use --web-port"),
     ):
-        Listener(port=server.port, advice="use another --web-port")
+        Listener(port=server.port, advice="use --web-port")
     for host, port in (("127.0.0.1", 70_000), ("no.such.host.invalid", 0), ("192.0.2.1", 0)):
         with pytest.raises(InputError, match="cannot listen"):
             Listener(host, port)
