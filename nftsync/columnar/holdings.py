@@ -57,7 +57,8 @@ def read_holdings(
         holders, columns_of_wallets = source.numbered("wallet", _WALLET_COLUMNS, some)
         about = dict(zip(_WALLET_COLUMNS, columns_of_wallets, strict=True))
         if "wallet" in needs:
-            about["wallet"] = names_of_wallets(source, about["wallet_id"])
+            labels = about["label"] if some is None else None
+            about["wallet"] = names_of_wallets(source, about["wallet_id"], labels)
         balances = read_balances(source, filters, as_of)
         confirmations = None
         if as_of is not None:

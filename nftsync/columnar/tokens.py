@@ -33,6 +33,7 @@ from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.contracts import contract_key, nft_name, short_address
 from nftsync.store.history import first_row
 from nftsync.store.names import Names
+from nftsync.store.wallets import wallet_names
 
 #: Columns of tokens that no table has, and the content from which `read_tokens` makes them.
 _MADE_FROM = {
@@ -123,8 +124,10 @@ def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str
     }
 
 
-def names_of_wallets(source: Source, ids: pa.Array) -> pa.Array:
-    """Return the names of known wallets by id."""
+def names_of_wallets(source: Source, ids: pa.Array, labels: pa.Array | None = None) -> pa.Array:
+    """Return the names of known wallets by id; `labels` are those of all wallets, to save time."""
+    if labels is not None:
+        return pa.array(wallet_names(zip(ids.to_pylist(), labels.to_pylist(), strict=True)), TEXT)
     return pa.array(Names(source.cursor).of_wallets(ids.to_pylist()).values(), TEXT)
 
 
