@@ -65,9 +65,6 @@ def pairs(movements: Sequence[Movement[Moment]]) -> list[tuple[int, int]]:
     Initial holdings are not movements, because their start date is unknown. Leaving them out causes
     no wrong pair.
 
-    Args:
-        movements: the movements of one token, in any order.
-
     Returns:
         Positions of the loss and the gain of each pair, in order of the losses.
     """
@@ -212,10 +209,8 @@ def explain_losses(movements: Sequence[Movement[Moment]]) -> list[Flow]:
     """Find gains of other wallets that can explain losses, using each amount once.
 
     Unlike `pairs`, this measures how much of the losses can be transfers at all. The result is the
-    maximum, except in rare cases in which a wallet both gains and loses the token.
-
-    Args:
-        movements: the movements of one token, in any order; none of unknown size.
+    maximum, except in rare cases in which a wallet both gains and loses the token. No movement has
+    an unknown size.
     """
     left = [abs(movement.amount or 0) for movement in movements]
     # Losses (False) and gains (True) that may have amounts left, ordered by end; and the number of

@@ -20,11 +20,9 @@ def start_thread(
 ) -> threading.Thread:
     """Start a daemon thread.
 
-    Args:
-        name: the thread's name in debuggers, without `nftsync-`.
-        work: the function to run.
-        on_failure: called in that thread with the exception that ends `work`. It must release all
-            waiting threads, and must not fail. If None, the failure is only logged.
+    Debuggers show its name after `nftsync-`. `on_failure` is called in that thread with the
+    exception that ends `work`. It must release all waiting threads, and must not fail. If None, the
+    failure is only logged.
 
     Raises:
         RuntimeError: the system does not allow another thread.

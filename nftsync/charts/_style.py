@@ -1,10 +1,9 @@
 """Style of all charts: a white card with dark text, without internet access.
 
-A figure cannot know its page's theme, and no color of text has a contrast of 4.5:1 to both white
-and JupyterLab's dark `#111111` (the maximum is 4.3:1). So charts bring their own background. All
-text has at least 4.5:1 to it. Bars and lines have at least 3:1 to white and to `#111111`, for dark
-templates of plotly, in the hues of Okabe and Ito. Lines also differ by their dashes. Colors and
-sizes of text, axes and legends are in `template.json`, a layout of plotly.
+No color of text has a contrast of 4.5:1 to both white and JupyterLab's dark `#111111`, so charts
+bring a background to which all text has it. Bars and lines have at least 3:1 to both, in the hues
+of Okabe and Ito, and lines differ by their dashes. `template.json`, a layout of plotly, has the
+colors and sizes of text, axes and legends.
 """
 
 from __future__ import annotations

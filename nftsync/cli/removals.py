@@ -14,7 +14,7 @@ from nftsync.cli.holdings import TOKEN, WALLET
 from nftsync.cli.output import one_line, open_existing, print_json, say, utc_times, wrapped
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.store.contracts import contract_key
-from nftsync.text import counted, short_id
+from nftsync.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,12 +83,12 @@ def _summary(review: Review) -> Iterator[str]:
     reads = len({(x["wallet_id"] or x["token_id"], x["run_id"], x["webhook_id"]) for x in rows})
     origin = f"Seen by {counted(reads, 'read')} since {utc_times(str(counts.since))}."
     yield wrapped(f"{review.summary}: {counts}. {origin}")
-    wallets = Counter((x["wallet_id"], x["wallet_label"]) for x in rows if x["wallet_id"])
+    wallets = Counter((x["wallet_id"], x["wallet"]) for x in rows if x["wallet_id"])
     contracts = Counter((contract_key(x["contract_address"] or ""), x["collection"]) for x in rows)
     for noun, parts in (("wallet", wallets), ("collection", contracts)):
         named = (
-            f"{one_line(name or short_id(key) or 'none')} ({count:,})"
-            for (key, name), count in parts.most_common(_LARGEST)
+            f"{one_line(name or 'none')} ({count:,})"
+            for (_, name), count in parts.most_common(_LARGEST)
         )
         more = len(parts) - _LARGEST
         others = f", and {counted(more, 'other')}" if more > 0 else ""

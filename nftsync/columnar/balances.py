@@ -22,7 +22,8 @@ from nftsync.columnar.columns import (
     text,
     times,
 )
-from nftsync.columnar.source import IN_JSON, Numbers, Source, Store, as_json, positions, reading
+from nftsync.columnar.source import IN_JSON, Numbers, Source, Store, positions, reading
+from nftsync.store.database import as_json
 from nftsync.store.filters import Filters
 from nftsync.store.history import first_row
 
@@ -213,7 +214,7 @@ def read_confirmations(
     Wallet numbers ascend; `everything` says that they are all wallets.
     """
     bound = first_row(source.cursor, "wallet_state_rows", moment, later=True, key="state_id")
-    some = () if everything else (as_json(wallets),)
+    some = () if everything else (as_json(wallets.tolist()),)
     where = "" if everything else f"WHERE w.wallet_no {IN_JSON}"
     numbers, first, last, following = source.columns(
         f"{_AROUND} {where} ORDER BY w.wallet_no",

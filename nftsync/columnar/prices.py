@@ -90,9 +90,7 @@ def with_contracts(table: pd.DataFrame, names: Iterable[tuple[Any, Any]]) -> pd.
 
     A name never stands for an address or a token's id, because anyone can choose a name.
 
-    Args:
-        table: rows of `read_prices`.
-        names: the contract and the name (or none) of each known collection.
+    `names` has the contract and the name (or none) of each known collection.
 
     Raises:
         InputError: several collections have the name, or a collection has two prices at a date.
@@ -118,11 +116,6 @@ def with_contracts(table: pd.DataFrame, names: Iterable[tuple[Any, Any]]) -> pd.
 
 def latest_prices(rows: pd.DataFrame, table: pd.DataFrame, day: date) -> pd.DataFrame:
     """Return the latest price of each row up to a date; a token's own price precedes.
-
-    Args:
-        rows: rows with `token_id` and `contract`.
-        table: rows of `with_contracts`.
-        day: the last date that counts.
 
     Returns:
         The columns of `read_prices` without `key`; None for a row without a price.

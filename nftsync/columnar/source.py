@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
-from nftsync.store.database import explained
+from nftsync.store.database import as_json, explained
 from nftsync.store.schema import reading as reading_file
 from nftsync.store.schema import upgraded
 
@@ -93,12 +93,7 @@ class Source:
         greatest = self.cursor.execute(f"SELECT max({kind}_no) FROM {kind}s").fetchone()[0]
         if len(wanted) * 3 > (greatest or 0):
             return "true", ()
-        return f"{kind}_no {IN_JSON}", (as_json(wanted),)
-
-
-def as_json(numbers: Numbers) -> str:
-    """Return numbers as a JSON array for SQLite's `json_each`."""
-    return f"[{','.join(map(str, numbers.tolist()))}]"
+        return f"{kind}_no {IN_JSON}", (as_json(wanted.tolist()),)
 
 
 def positions(numbers: Numbers, wanted: Numbers) -> Numbers:

@@ -176,11 +176,9 @@ def read_tokens(
 ) -> Tokens:
     """Read tokens: content, and the time of its last change.
 
-    Args:
-        source: the database.
-        names: columns of content or of `MADE_COLUMNS`; contract names are today's.
-        wanted: distinct token numbers; None is all. The result may have others.
-        as_of: a time for which to restore the content; None is now.
+    `names` are columns of content or of `MADE_COLUMNS`; contract names are today's. `wanted` are
+    distinct token numbers; the result may have others. `as_of` is a time for which to restore the
+    content.
     """
     # A token without a change by then counts as changed at its first read.
     updated_column = "updated_at" if as_of is None else "first_seen_at"

@@ -36,13 +36,8 @@ def write_snapshot(
     The copy is one file, readable only by its owner. In it, running webhooks are pending, and
     running syncs are interrupted. A database of an earlier version is not upgraded.
 
-    Args:
-        database: the source.
-        file: the copy; missing folders are created.
-        check: may raise an error to discard the finished copy.
-
-    Returns:
-        The copy's size in bytes.
+    Creates missing folders, and returns the copy's size in bytes. `check` may raise an error to
+    discard the finished copy.
 
     Raises:
         InputError: `file` exists.
@@ -91,10 +86,8 @@ def write_backup(database: Path, directory: Path, *, keep: int) -> Backup:
 
     Other files stay, also backups of other databases. If the copy fails, nothing is pruned.
 
-    Args:
-        database: the source.
-        directory: created for its owner if missing.
-        keep: number of copies of this database to keep, including the new one.
+    Creates a missing directory for its owner. `keep` counts copies of this database, including the
+    new one.
 
     Raises:
         InputError: `directory` is not a directory.

@@ -37,12 +37,8 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
     Excel's limit, are text; a note at the heading gives their number. Texts over 32,767 characters
     are cut with a note.
 
-    Args:
-        frame: any DataFrame.
-        path: ends in `.parquet`, `.csv` or `.xlsx`; missing folders are created.
-
-    Returns:
-        The file's absolute path.
+    The path ends in `.parquet`, `.csv` or `.xlsx`; missing folders are created. Returns it as an
+    absolute path.
 
     Raises:
         InputError: the path or frame is unusable for this format.
@@ -68,13 +64,10 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
 
 
 def load(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a Parquet file of `save`, `nftsync export` or another program.
+    """Read a `.parquet` file of `save`, `nftsync export` or another program.
 
     Frames from `save` come back unchanged. An export's amounts become frame columns: exact
     `amount`, `amount_text` as sent, and `amount_float`. Pandas reads everything else.
-
-    Args:
-        path: ends in `.parquet`.
 
     Raises:
         InputError: the file is missing, not Parquet, or does not match its metadata.

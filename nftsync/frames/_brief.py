@@ -53,13 +53,7 @@ def brief(
     and blank values are `–`. Wallets, collections and NFTs come first. Columns without any value,
     and columns that repeat another (`amount_text`, if every `amount` is known), are left out.
 
-    Args:
-        frame: any DataFrame.
-        width: the maximum length of a text, from 8 to 1,000 characters.
-        all: keep all columns.
-
-    Raises:
-        InputError: `frame` is not a DataFrame, or `width` is out of range.
+    `width` is the maximum length of a text, from 8 to 1,000 characters; `all` keeps all columns.
     """
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"brief() needs a DataFrame, not {shown(frame)}")

@@ -105,9 +105,8 @@ def diff(
 ) -> pd.DataFrame:
     """Compare the states at two times: a row per wallet and token whose amount differs.
 
-    Shared parameters: see `nftsync.frames`. A date is the end of that day, also in `start`:
-    `diff(db, "2026-01-31", "2026-02-28")` compares two month ends. `end=None` is now. `contract`
-    selects tokens of that contract at `end`.
+    Shared parameters: see `nftsync.frames`. `diff(db, "2026-01-31", "2026-02-28")` compares two
+    month ends; `end=None` is now. `contract` selects tokens of that contract at `end`.
 
     The rows are exactly the differences between `holdings(as_of=start)` and `holdings(as_of=end)`.
     A balance of 0 equals a missing balance. Unusable amounts differ if their texts differ. So

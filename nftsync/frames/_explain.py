@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.columns import TEXT, Readable, text
-from nftsync.columnar.filters import shown
-from nftsync.errors import InputError
+from nftsync.columnar.filters import one_of
 from nftsync.store.catalog import BALANCE, METADATA, MIRROR, RECORD, Column, ColumnKind, columns_of
 
 _STR, _TIME, _EXACT = "str", "datetime64[us, UTC]", "Int64 or object"
@@ -336,24 +334,11 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
         provider's document, or how nftsync derived the value). The grouping column of
         `concentration` (first) and `holdings_over_time` (second) depends on `by`. Without a name, a
         row per frame: `name` and `columns` (their number).
-
-    Raises:
-        InputError: no frame has this name; the message lists similar names.
     """
     if name is None:
         counts = [len(_notes(frame)) for frame in _FRAMES]
         return Readable({"name": text(pa.array(_FRAMES, TEXT)), "columns": counts}, copy=False)
-    name = getattr(name, "__name__", name)
-    if not isinstance(name, str):
-        raise InputError(
-            f"{shown(name)} is not a frame's name; give the name of a frame function, such as"
-            " frames.explain('holdings')"
-        )
-    if name not in _FRAMES:
-        similar = get_close_matches(name, _FRAMES, n=2)
-        instead = f"; similar names: {', '.join(map(repr, similar))}" if similar else ""
-        raise InputError(f"unknown frame {shown(name)}{instead}; frames.explain() lists all frames")
-    notes = _notes(name)
+    notes = _notes(one_of(getattr(name, "__name__", name), "name", _FRAMES))
     values = zip(*((name, *note) for name, note in notes.items()), strict=True)
     cells = zip(("column", *Note._fields), values, strict=True)
     return Readable({name: text(pa.array(column, TEXT)) for name, column in cells}, copy=False)

@@ -69,18 +69,13 @@ class _Match(NamedTuple):
 
 
 def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
-    """Find tokens, collections and wallets by name, the best matches first.
+    """Find tokens, collections and wallets by name, at most `limit`, the best matches first.
 
-    A token matches if all words appear in its name, creator or description; the last word may be
-    incomplete. If no token matches, the text may appear anywhere in a name. Wallets match by label
-    or group, and collections by name. Case does not matter; accents do not matter for tokens. An id
-    or address also matches by its first six characters or more, or by its two ends as `brief` shows
-    them.
-
-    Args:
-        db: see `nftsync.frames`.
-        text: the search text, without operators.
-        limit: the maximum number of rows.
+    The text has no operators. A token matches if all words appear in its name, creator or
+    description; the last word may be incomplete. If no token matches, the text may appear anywhere
+    in a name. Wallets match by label or group, and collections by name. Case does not matter;
+    accents do not matter for tokens. An id or address also matches by its first six characters or
+    more, or by its two ends as `brief` shows them.
 
     Returns:
         Exact matches, names that begin with the text, and others; in each rank, wallets,
@@ -96,9 +91,6 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
 
     Warns:
         NftsyncWarning: nothing matches; the warning lists similar names.
-
-    Raises:
-        InputError: the text is blank, or `limit` is out of range.
     """
     phrase = without_controls(text)[:_LONGEST].strip() if isinstance(text, str) else ""
     if not phrase:

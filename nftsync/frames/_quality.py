@@ -167,13 +167,9 @@ def quality(
 ) -> pd.DataFrame:
     """Return missing and broken metadata: a row per token and field, in the order of tokens.
 
-    Args:
-        db: see `nftsync.frames`.
-        required: the fields that every token should have.
-        base_url: the provider's address; images on it are valid, even with `http:`.
-        held_only: only tokens that a wallet holds.
-        contract: see `nftsync.frames`.
-        hidden: see `nftsync.frames`.
+    Shared parameters: see `nftsync.frames`. `required` names the fields that every token should
+    have. Images on the provider's address `base_url` are valid, even with `http:`. `held_only`
+    selects tokens that a wallet holds.
 
     Returns:
         - `token_id` to `nft`
@@ -196,9 +192,6 @@ def quality(
           - `not 1 to 100 digits`: an amount in a wallet; `value` is the first one
 
         Source: provider's document, sections Token and TokenMetadata, which specify types only.
-
-    Raises:
-        InputError: a required field does not exist, or `base_url` is not a URL.
     """
     names = (required,) if isinstance(required, str) else required
     needed = {one_of(name, "required", _FIELDS) for name in names}

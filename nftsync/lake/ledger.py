@@ -132,8 +132,8 @@ class Ledger:
             buckets: number for a new lake; None: the default, or an existing lake's number.
             timeout: the takeover timeout in seconds.
             kind: `sync`, `approval` or `compact`.
-            wallets: the number of wallets to read; None: unknown.
-            provider: the provider's normalized address.
+            wallets: their number; None: unknown.
+            provider: its normalized address.
             resume: resume an interrupted run with the same plan; its `attempt` is then above 0.
             interrupted: ends the wait for another driver.
 

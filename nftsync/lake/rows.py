@@ -48,7 +48,6 @@ class Table(NamedTuple):
 
     Attributes:
         columns: Arrow types by column, without the bucket.
-        select: a query for these columns in a mirror.
         insert: a statement that inserts a row into a mirror, with its first columns as parameters.
         key: the column of the wallet's or token's id, which selects the bucket; empty: bucket 0.
         log: runs only add rows.

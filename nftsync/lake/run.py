@@ -37,11 +37,8 @@ _FEW_WALLETS = 500
 class ClusterOptions:
     """Options of the Dask cluster and the lake.
 
-    Attributes:
-        scheduler: the address of a Dask scheduler; None: start workers on this machine.
-        workers: the number of workers to start; None: one for few wallets, or else one per
-            processor.
-        buckets: the number of buckets of a new lake; None: by the number of wallets.
+    Without the address of a `scheduler`, workers start on this machine: by default, one for few
+    wallets, or one per processor. The number of wallets decides the default of `buckets`.
     """
 
     scheduler: str | None = None
@@ -61,13 +58,7 @@ def sync_lake(
 ) -> SyncResult:
     """Sync the wallets of the wallets file, or all wallets that the lake tracks.
 
-    Args:
-        settings: how to read the provider, and which wallets.
-        lake: its folder or address.
-        options: see `ClusterOptions`.
-        resume: resume the newest run if it was interrupted.
-        allow_removals: approve all removals.
-        progress: show progress bars.
+    `resume` resumes the newest run if it was interrupted; `allow_removals` approves all removals.
 
     Raises:
         InputError: no wallets to read, another number of buckets, or another provider.

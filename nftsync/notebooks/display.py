@@ -214,11 +214,8 @@ def window_start(
 ) -> pd.Timestamp:
     """Return the start of a period.
 
-    Args:
-        db: the database.
-        start: a time; a date means its end. None: 30 days before the end, or the end of the first
-            sync if later.
-        end: the end of the period; None is now.
+    `start` is a time; a date means its end. None: 30 days before the end (None: now), or the end of
+    the first sync if later.
     """
     if start is not None:
         return pd.Timestamp(parse_time(start, "end"))

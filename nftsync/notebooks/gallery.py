@@ -113,12 +113,9 @@ class Gallery:
     def save(self, path: str | os.PathLike[str], *, embed: bool = False) -> Path:
         """Write the page to a file that only its owner can read, and return its absolute path.
 
-        Replaces a file, and creates a missing folder.
-
-        Args:
-            path: the file.
-            embed: download the images into the page, which then makes no requests. Cards name the
-                reason if an image is not embedded, and a warning gives their number.
+        Replaces a file, and creates a missing folder. With `embed`, downloads the images into the
+        page, which then makes no requests. Cards name the reason if an image is not embedded, and a
+        warning gives their number.
 
         Raises:
             StoreError: the file cannot be written.

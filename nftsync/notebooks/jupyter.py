@@ -127,11 +127,8 @@ def run_jupyter(
 
     JupyterLab prints its address, with the random token that protects it.
 
-    Args:
-        directory: the folder that it shows.
-        environment: the whole environment of JupyterLab and its kernels.
-        port: the only port to try; None: 8888, or one of the next if it is taken.
-        browser: whether to open a browser.
+    `environment` is the whole environment of JupyterLab and its kernels, and `port` the only port
+    to try; None: 8888, or one of the next if it is taken.
 
     Raises:
         InputError: the port is taken or not allowed.

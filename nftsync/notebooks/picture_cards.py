@@ -29,12 +29,8 @@ def picture_cards(holdings: pd.DataFrame, db: Path, most: int, command: str, *, 
 
     The newest holdings come first among both.
 
-    Args:
-        holdings: rows of `frames.holdings` without amounts of 0.
-        db: the database, whose provider's pictures are allowed.
-        most: the most NFTs.
-        command: lists all holdings.
-        embed: download the pictures.
+    No amount is 0. The pictures of the database's provider are allowed; `embed` downloads them.
+    `command` lists all holdings.
     """
     images = configured_images(database=db)
     newest = holdings.sort_values("held_since", ascending=False, kind="stable")

@@ -303,14 +303,8 @@ class Client(AbstractContextManager["Client"]):
         Yields the rest of the wait before each retry. If the caller throws `Stopped` into the
         generator, the read fails with the error of the last attempt.
 
-        Args:
-            method: the HTTP method.
-            path: path and query.
-            effort: counts the requests.
-            read: converts a response into the result.
-            etag: sent as `If-None-Match`; `read` then also gets 304 responses.
-            body: a JSON body.
-            is_first: whether this request sets the read's sequence number; False for further pages.
+        With `etag`, sent as `If-None-Match`, `read` also gets 304 responses. `is_first`: this
+        request sets the read's sequence number; False for further pages.
         """
         sending = effort.sending if is_first else lambda: None
 

@@ -66,11 +66,8 @@ def download_images(
 ) -> dict[str, ImageAddress]:
     """Return for each URL a data URL, or the reason why there is none; a terminal shows progress.
 
-    Args:
-        urls: URLs that `images` has checked, the most important first.
-        images: the allowed sources, which redirects must also keep to.
-        config: gives the proxy and the trusted certificates.
-        limits: bounds; None: the defaults.
+    The most important URLs, which `images` has checked, come first; redirects are checked, too.
+    `config` gives the proxy and the trusted certificates.
 
     Raises:
         SettingsError: the proxy or the certificates cannot be used.

@@ -130,10 +130,8 @@ class Images(NamedTuple):
     def of_token(self, image: str, number: str, extra: str) -> ImageAddress:
         """Check a token's image and, if it is unusable, other fields of its metadata.
 
-        Args:
-            image: the address.
-            number: the on-chain token id, which replaces `{id}` (ERC-1155).
-            extra: other fields, as JSON; blank: none.
+        `number` is the on-chain token id, which replaces `{id}` (ERC-1155). `extra` has other
+        fields as JSON.
         """
         digits = "{id}"
         if _TOKEN_NUMBER.fullmatch(number):

@@ -152,11 +152,8 @@ def decode_wallet(
 ) -> WalletList:
     """Decode one page of a wallet's balances.
 
-    Args:
-        body: the response's body.
-        known_fields: harmless extra top-level fields.
-        cursor_field: the top-level field with the cursor.
-        most: a body with more entries is not decoded, to save memory.
+    `known_fields` are harmless extra top-level fields. A body with more than `most` entries is not
+    decoded, to save memory.
     """
     if most is not None and body.count(_AMOUNT) > most:
         raise UnusableResponse(f"$.{_LIST_FIELD}: more than {most:,} entries")

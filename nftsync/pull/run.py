@@ -220,14 +220,8 @@ def sync_wallets(
 ) -> SyncResult:
     """Read wallets into the database; see `nftsync.sync`.
 
-    Args:
-        database: created or migrated if necessary.
-        config: how to read the provider.
-        request: options of the sync.
-        concurrency: limit of concurrent requests.
-        progress: None: on a terminal and in a notebook.
-        access: rate limit and credentials shared within this process, which then makes the reads.
-        stopped: set it from any thread to end the run as `interrupted`; fetched data is saved.
+    Creates or migrates the database. `access` is shared within this process, which then makes the
+    reads. Set `stopped` from any thread to end the run as `interrupted`; fetched data is saved.
 
     Raises:
         NoWallets: no wallets to read.

@@ -73,12 +73,9 @@ class _Waiting:
 class Committer:
     """The only writer of new webhooks in a process.
 
-    Args:
-        database: created and migrated if needed.
-        on_stored: called after each commit with webhooks for replay.
-        observe_commit: called with the duration of each commit in seconds.
-        on_broken: called with an unexpected exception.
-        rows: row changes between two checkpoints.
+    Creates or migrates the database. Calls `on_stored` after each commit with webhooks for replay,
+    `observe_commit` with the duration of each commit in seconds, and `on_broken` with an unexpected
+    exception.
 
     Raises:
         StoreError: the database cannot be opened, or is not nftsync's.

@@ -419,13 +419,9 @@ def replay_continuously(
 ) -> None:
     """Process webhooks as they arrive, until stopped.
 
-    Args:
-        database: created or migrated if needed.
-        config: the configuration.
-        stopped: set it, and then `wake`, to stop; unprocessed webhooks are released.
-        wake: set when webhooks were stored in this process.
-        on_progress: called with the increase of the counts.
-        on_damaged: called with SQLite's report of damage, perhaps repeatedly.
+    Creates or migrates the database. Set `stopped`, and then `wake`, to stop; unprocessed webhooks
+    are released. Set `wake` when webhooks were stored in this process. Calls `on_progress` with the
+    increase of the counts, and `on_damaged` with SQLite's report, perhaps repeatedly.
     """
     timing = config.timing
     files = FilesInUse(database)

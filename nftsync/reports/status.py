@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -24,6 +24,7 @@ from nftsync.store.catalog import TABLES
 from nftsync.store.cursors import rule_problems
 from nftsync.store.database import (
     BUSY_SECONDS,
+    connect_existing,
     connect_reader,
     damage,
     explained,
@@ -218,10 +219,7 @@ def _inspect_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
     if report is not None:
         problem = f"{path} is damaged ({report}); restore a backup, or name another --database"
         return "FAILED", problem
-    address = f"file:{quote(str(path.absolute()))}?mode=rw"
-    with closing(
-        sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None)
-    ) as connection:
+    with closing(connect_existing(path, "rw", busy_seconds)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
     running = "; a sync is running, so another cannot start (exit code 75)"

@@ -267,9 +267,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
 
     Args:
         world: the world, or a function that builds it for a base URL; unused if `state` has one.
-        host: address to listen on.
-        port: 0: any free port.
-        advice: see `Listener`.
+        host, port, advice: see `Listener`.
         state: a file for the world, the configuration and undelivered webhooks; None: no file.
         seed: seed for faults and retries.
         time_scale: factor for the waits between attempts.

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from prometheus_client import make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.registry import Collector
 
 from nftsync.alerts import Forward, WatchRule
@@ -52,10 +53,7 @@ _CHANGES = """
 class Freshness(Collector):
     """Metrics of the mirror, read at each collection; if it is unreadable, only its log's size.
 
-    Args:
-        database: the database.
-        every: time between the starts of full syncs; None: no schedule.
-        rules: rules and forwards.
+    `every` is the time between the starts of full syncs; None: no schedule.
     """
 
     def __init__(
@@ -74,8 +72,8 @@ class Freshness(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics, all as of one moment."""
-        metrics = [
-            _gauge("nftsync_log_bytes", "Size of the write-ahead log.", log_bytes(self._database))
+        metrics: list[Metric] = [
+            Gauge("nftsync_log_bytes", "Size of the write-ahead log.", log_bytes(self._database))
         ]
         with suppress(NftsyncError, sqlite3.Error), closing(connect_reader(self._database)) as db:
             db.execute("PRAGMA busy_timeout = 1000")
@@ -84,12 +82,12 @@ class Freshness(Collector):
             metrics += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db)]
             removals = held(db)
             metrics += [
-                _gauge(
+                Gauge(
                     "nftsync_removals_held",
                     "Removals held for review, because they exceed the limit for 24 hours.",
                     removals.balances + removals.emptied,
                 ),
-                _gauge(
+                Gauge(
                     "nftsync_last_webhook_age_seconds",
                     "Age of the last new webhook.",
                     _age(db, _WEBHOOK.format("DESC"), moment),
@@ -135,12 +133,9 @@ def serve_metrics(
 
 
 def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
-    wallets = GaugeMetricFamily("nftsync_wallets", "Tracked wallets, by status.", labels=["status"])
-    counts = dict(connection.execute(_WALLETS).fetchall())
-    for status in WALLET_STATUSES:
-        wallets.add_metric([status], counts.get(status, 0))
-    yield wallets
-    yield _gauge(
+    counts = dict.fromkeys(WALLET_STATUSES, 0.0) | dict(connection.execute(_WALLETS).fetchall())
+    yield _by("status", "nftsync_wallets", "Tracked wallets, by status.", counts)
+    yield Gauge(
         "nftsync_stalest_wallet_age_seconds",
         "Longest time since a tracked wallet was read.",
         _age(connection, _STALEST, moment),
@@ -148,18 +143,15 @@ def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
 
 
 def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
-    status = GaugeMetricFamily(
-        "nftsync_last_sync_status", "1 for the status of the last full sync.", labels=["status"]
-    )
     row = connection.execute(_LAST_SYNC).fetchone()
     _, ended, last, seconds = row or (None, None, None, None)
-    for name in _END_STATUSES:
-        status.add_metric([name], name == last)
-    yield status
-    yield _gauge("nftsync_last_sync_seconds", "Duration of the last full sync.", seconds)
-    yield _gauge("nftsync_last_sync_timestamp_seconds", "End of the last full sync.", _unix(ended))
+    statuses = {name: float(name == last) for name in _END_STATUSES}
+    text = "1 for the status of the last full sync."
+    yield _by("status", "nftsync_last_sync_status", text, statuses)
+    yield Gauge("nftsync_last_sync_seconds", "Duration of the last full sync.", seconds)
+    yield Gauge("nftsync_last_sync_timestamp_seconds", "End of the last full sync.", _unix(ended))
     good = connection.execute(_GOOD_SYNC).fetchone()
-    yield _gauge(
+    yield Gauge(
         "nftsync_last_good_sync_timestamp_seconds",
         "End of the last full sync without failed wallets.",
         _unix(good and good[1]),
@@ -184,7 +176,7 @@ _SENT = f"""
 
 def _outbox(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     label = "destination"
-    unsent = GaugeMetricFamily(
+    unsent = Gauge(
         "nftsync_outbox_messages", "Messages that are not done, by state.", labels=[label, "state"]
     )
     ages: dict[str, float] = {}
@@ -220,22 +212,15 @@ def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> M
     else:
         started, ended = row[:2]
         due = max(shifted(started, every), ended)  # or at the end of a sync that took longer
-    return _gauge(
+    return Gauge(
         "nftsync_sync_overdue_seconds",
         "How long a full sync has been overdue; 0 if none is.",
         age_seconds(due, moment),
     )
 
 
-def _gauge(name: str, text: str, value: float | None) -> Metric:
-    family = GaugeMetricFamily(name, text)
-    if value is not None:
-        family.add_metric([], value)
-    return family
-
-
 def _by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=[label])
+    family = Gauge(name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
     return family

@@ -77,11 +77,8 @@ def sync_periodically(
 
     A sync does not count if it failed, was interrupted, or read only some tracked wallets.
 
-    Args:
-        database: the database.
-        every: time between the starts of syncs.
-        run_sync: runs a full sync, or resumes an interrupted one.
-        stopped: set it to stop and to interrupt a running sync.
+    `run_sync` runs a full sync, or resumes an interrupted one. Set `stopped` to stop and to
+    interrupt a running sync.
     """
     files = FilesInUse(database)
     failures = 0  # in a row

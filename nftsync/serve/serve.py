@@ -86,9 +86,7 @@ class Service:
 def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
     """Serve until Ctrl-C or SIGTERM, then finish requests; main thread only.
 
-    Args:
-        config: the configuration.
-        ready: called with the URL for webhooks.
+    Calls `ready` with the URL for webhooks.
 
     Raises:
         NftsyncError: the service cannot start, or a part failed.

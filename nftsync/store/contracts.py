@@ -108,12 +108,7 @@ def nft_name(
 
 
 def name_new_tokens(connection: sqlite3.Connection, after: int, until: int) -> None:
-    """Add the contracts of new tokens, and guess their names.
-
-    Args:
-        after: the number of the last token that was added before.
-        until: the number of the last token to add.
-    """
+    """Add the contracts of new tokens, numbered above `after`, and guess their names."""
     rows = connection.execute(
         "SELECT token_no, contract_address FROM tokens WHERE token_no > ? AND token_no <= ?"
         " ORDER BY token_no",
@@ -127,8 +122,7 @@ def name_contracts(
 ) -> None:
     """Guess the names of contracts whose first tokens include new or changed ones.
 
-    Args:
-        tokens: the number of each token, and its present or former contract's address.
+    A token has its number, and its present or former contract's address.
     """
     by_address: dict[str, list[int]] = {}
     for number, address in tokens:
@@ -221,9 +215,7 @@ def unknown_contract(connection: sqlite3.Connection, address: str) -> InputError
 def near_contracts(rows: Iterable[tuple[str, str, str | None]], wanted: str) -> str:
     """Return similar contracts for an error about an unknown address or name.
 
-    Args:
-        rows: the contract, address and name of each contract in the database.
-        wanted: the unknown address or name.
+    Rows are the contract, address and name of each contract in the database.
     """
     shown: dict[str, str] = {}
     for contract, address, name in rows:

@@ -185,14 +185,8 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
             )
         # A reader in WAL mode creates a missing log, and only a connection with write access can
         # delete it. An existing log belongs to a writer, or to a killed one.
-        mode = "ro" if log_of(path).exists() else "rw"
-        connection = sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?mode={mode}",
-            uri=True,
-            timeout=BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-        )
+        mode: Literal["ro", "rw"] = "ro" if log_of(path).exists() else "rw"
+        connection = connect_existing(path, mode)
         try:
             connection.execute("PRAGMA query_only = 1")
             connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
@@ -205,6 +199,16 @@ def connect_reader(path: Path | str) -> sqlite3.Connection:
                 ) from error
             raise
     return connection
+
+
+def connect_existing(
+    path: Path, mode: Literal["ro", "rw"], busy_seconds: float = BUSY_SECONDS
+) -> sqlite3.Connection:
+    """Open a file, but never create it; the caller controls transactions."""
+    address = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    return sqlite3.connect(
+        address, uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+    )
 
 
 #: SQLite's checks of a file; the quick one does not compare tables with their indexes.
@@ -222,10 +226,7 @@ def damage(
         sqlite3.OperationalError: the database cannot be opened, or stayed locked.
     """
     # In mode=ro, SQLite's check ignores broken constraints.
-    address = f"file:{quote(str(path.absolute()))}?mode=rw"
-    with closing(
-        sqlite3.connect(address, uri=True, timeout=busy_seconds, isolation_level=None)
-    ) as connection:
+    with closing(connect_existing(path, "rw", busy_seconds)) as connection:
         try:
             (report,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
         except sqlite3.OperationalError:
@@ -287,11 +288,18 @@ def _sync_lock_of(database: Path) -> Path:
     return database.with_name(database.name + ".sync-lock")
 
 
-def over_keys(
-    connection: sqlite3.Connection, query: str, keys: Iterable[Any], *more: Any
-) -> sqlite3.Cursor:
+#: A connection or cursor whose rows are tuples.
+Reader: TypeAlias = sqlite3.Connection | sqlite3.Cursor
+
+
+def as_json(value: Any) -> str:
+    """Return JSON text, such as a list for `json_each`."""
+    return msgspec.json.encode(value).decode()
+
+
+def over_keys(database: Reader, query: str, keys: Iterable[Any], *more: Any) -> sqlite3.Cursor:
     """Run a statement that reads keys from `json_each(?1)`, and `more` from `?2` on."""
-    return connection.execute(query, (msgspec.json.encode(list(keys)).decode(), *more))
+    return database.execute(query, (as_json(list(keys)), *more))
 
 
 def named_rows(cursor: sqlite3.Cursor) -> list[dict[str, Any]]:
@@ -341,9 +349,6 @@ class FilesInUse:
     remedy: both would share the log and the shared memory, which go by name
     (https://sqlite.org/howtocorrupt.html, section 2.5). So writing stops until the file is back at
     its path or the process restarts.
-
-    Args:
-        path: an existing database.
     """
 
     def __init__(self, path: Path) -> None:
@@ -420,8 +425,6 @@ class Checkpoints:
     the writer moves the rest between two transactions.
 
     Args:
-        writer: the writing connection.
-        rows: changed rows between two checkpoints.
         long_log: bytes in the log, blocked by readers of an old state, that cause a warning.
     """
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
 from nftsync.errors import InputError
 from nftsync.records import look_alike
 from nftsync.store.contracts import contract_key, is_hex_address, near_contracts
-from nftsync.store.wallets import GroupNames, Reader, WalletIds, ids_in, ids_in_groups
+from nftsync.store.database import Reader, as_json
+from nftsync.store.wallets import GroupNames, WalletIds, ids_in, ids_in_groups
 from nftsync.text import matching, quoted
 
 
@@ -18,11 +17,7 @@ from nftsync.text import matching, quoted
 class Filters:
     """The rows to read; an attribute of None applies no condition.
 
-    Attributes:
-        wallet_ids: only rows of these wallets, which may be unknown.
-        contract: only rows of tokens with this contract address.
-        since: only rows of this time or later, in the stored form.
-        until: only rows of this time or earlier, in the stored form.
+    `since` and `until` are the first and last time, in the stored form; wallets may be unknown.
     """
 
     wallet_ids: list[str] | None = None
@@ -47,7 +42,7 @@ class Filters:
             conditions.append(
                 f"{wallet} IN (SELECT {wallet} FROM wallets WHERE wallet_id IN ({of_wallets}))"
             )
-            values.append(msgspec.json.encode(self.wallet_ids).decode())
+            values.append(as_json(self.wallet_ids))
         if self.contract is not None:
             # A wallet has few rows; the plus stops SQLite from searching by token instead.
             plus = "+" if conditions else ""
@@ -73,12 +68,7 @@ def find_filters(
 ) -> Filters:
     """Build filters from the names of wallets, groups and a contract.
 
-    Args:
-        wallet: one wallet or several, by id or label; None is all.
-        group: one group of wallets or several; None is all. With `wallet`, only wallets in both.
-        contract: an address, or the name of a collection; None is all.
-        since: a time in the stored form, or None.
-        until: a time in the stored form, or None.
+    `wallet`, `group` and `contract` are as in `nftsync.frames`, and times in the stored form.
 
     Raises:
         InputError: a label, group or contract is unknown or ambiguous, or `since` is after `until`.

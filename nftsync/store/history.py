@@ -12,8 +12,7 @@ from typing import Literal, NamedTuple
 
 from nftsync.errors import InputError, NftsyncWarning, StoreError
 from nftsync.records import CONTENT_COLUMNS, METADATA
-from nftsync.store.database import over_keys
-from nftsync.store.wallets import Reader
+from nftsync.store.database import Reader, over_keys
 from nftsync.times import MOMENT, shifted, up_to_now
 
 #: The last time of each log; times never decrease.
@@ -42,9 +41,7 @@ def first_row(
     """Find the first row of a log from a time on, by bisection.
 
     Args:
-        table: the log, of changes or of states.
         later: start after the time instead of at the time.
-        key: the column that numbers the rows.
 
     Returns:
         The lowest key of rows from that time on; above all keys if there are none.
@@ -68,16 +65,10 @@ def first_row(
 
 
 def known_time(database: Reader, moment: str) -> str:
-    """Refuse a time in the future, by our clock and by the stored times.
-
-    Args:
-        moment: the result of `parse_time`.
+    """Return a time, or raise InputError if our clock and the stored times have not reached it.
 
     Returns:
         The time; for the end of the current day, the present.
-
-    Raises:
-        InputError: the time is in the future.
     """
 
     def latest() -> str | None:
@@ -138,11 +129,7 @@ def end_span(connection: sqlite3.Connection, run_id: int, *, made_up_for: bool =
 
 
 def whole_time(database: Reader, moment: str) -> str:
-    """Return the time of the last whole state up to a time; warn if that is earlier.
-
-    Args:
-        moment: the result of `known_time`.
-    """
+    """Return the time of the last whole state up to a time; warn if that is earlier."""
     whole, run, unended = moment, "", False
     query = (
         "SELECT began_at, kind || ' ' || run_id, kind = 'sync' AND ended_at > '9999'"

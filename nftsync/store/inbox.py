@@ -51,12 +51,7 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     has a stored id and another body, is quarantined. Its new id, made from the body, leaves the
     sent id free.
 
-    Args:
-        deliveries: the webhooks, in the order of arrival.
-        at: the time of storage.
-
-    Returns:
-        The result for each delivery, in order.
+    Deliveries and results are in the order of arrival.
     """
     digests = [hashlib.sha256(body).hexdigest() for body, _ in deliveries]
     webhooks = [x.webhook if isinstance(x, Unusable) else x for _, x in deliveries]
@@ -182,8 +177,6 @@ def due_objects(
     """Return objects with due webhooks and no running ones, the longest due first.
 
     Args:
-        due: webhooks due by this time.
-        count: maximum number of objects.
         late: include webhooks with a due time from a wrong clock; this also reads all webhooks that
             are not due.
     """
@@ -235,11 +228,9 @@ def claim(
 
     Args:
         lease_no: a lease that was renewed in this transaction.
-        due: webhooks due by this time.
         organization_id: webhooks that name another organization, stored before this was set, are
             quarantined.
         going_on: continue a claim of an earlier transaction under this lease.
-        most: maximum number of webhooks.
     """
     rows = over_keys(
         connection,
@@ -336,7 +327,6 @@ def acknowledge(
     Args:
         lease_no: a lease that was renewed in this transaction.
         settlements: the outcomes; at most one per object, not counting rechecks.
-        most: maximum number of webhooks, and of settlements.
 
     Returns:
         The number of webhooks by new state, and the remaining settlements. Pass only these to the

@@ -112,10 +112,7 @@ class Transaction:
     ) -> list[Applied]:
         """Apply reads, and return their results in the order of their sequence numbers.
 
-        Args:
-            reads: the reads, in any order; several may be of the same object.
-            run_id: the run that made the reads.
-            removals: how to treat reads with removals.
+        Reads may be in any order, and several of the same object.
         """
         applied: list[Applied] = []
         for group in _each_object_once(sorted(reads, key=lambda read: read.sequence)):
@@ -150,11 +147,8 @@ class Transaction:
 class Mirror:
     """A database open for writing, by one thread at a time.
 
-    Attributes:
-        connection: the writing connection.
-        files: the identities of the opened files.
-        numbers: the source of sequence numbers for reads.
-        lock_seconds: the time that the last transaction held the write lock.
+    `numbers` is the source of sequence numbers for reads, and `lock_seconds` the time that the last
+    transaction held the write lock.
     """
 
     def __init__(
@@ -170,7 +164,6 @@ class Mirror:
 
         Args:
             write_gap: seconds between two transactions, for other writers.
-            busy_seconds: maximum wait for other writers.
             searchable: maintain the full-text index and the table of contracts.
             at: the time of all stored changes; None: of each transaction.
         """

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from nftsync.store.contracts import nft_name
-from nftsync.store.wallets import Reader, wallet_names
+from nftsync.store.database import Reader, over_keys
+from nftsync.store.wallets import wallet_names
 
 _NFTS = """
     SELECT t.name, coalesce(c.collection, t.contract_short), blockchain_token_id, token_id
@@ -35,8 +34,7 @@ class Names:
 
     def of_nfts(self, token_ids: Iterable[str]) -> dict[str, str]:
         """Map known ids to names."""
-        ids = msgspec.json.encode(list(token_ids)).decode()
-        rows = self._database.execute(_NFTS, (ids,)).fetchall()
+        rows = over_keys(self._database, _NFTS, token_ids).fetchall()
         return {row[-1]: nft_name(*row) for row in rows}
 
     def add_to(self, rows: Sequence[dict[str, Any]]) -> None:

@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
-import msgspec
-
-from nftsync.store.database import over_keys
+from nftsync.store.database import as_json, over_keys
 from nftsync.times import shifted
 
 #: `refused`: uses up an attempt. `down`: the destination is unreachable; uses up none.
@@ -68,7 +66,7 @@ def add(connection: sqlite3.Connection, messages: Sequence[Message], at: str) ->
     return connection.executemany(
         "INSERT OR IGNORE INTO messages (message_id, rule, destination, body, keys, created_at,"
         " next_attempt_at, scheduled_at, state) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, 'pending')",
-        [(*message[:4], msgspec.json.encode(message.keys).decode(), at) for message in messages],
+        [(*message[:4], as_json(message.keys), at) for message in messages],
     ).rowcount
 
 
@@ -87,7 +85,7 @@ def due_messages(
 ) -> list[int]:
     """Return due messages, by number, without unsent earlier messages that share a key."""
     waits = [shifted(at, timedelta(seconds=seconds * _LONGEST_SPREAD)) for seconds in (0, *RETRIES)]
-    values = (destination, at, msgspec.json.encode(waits).decode(), shifted(at, _LONGEST_WAIT))
+    values = (destination, at, as_json(waits), shifted(at, _LONGEST_WAIT))
     chosen: dict[int, None] = {}
     for is_due in _IS_DUE:
         rows = connection.execute(

@@ -26,7 +26,7 @@ from nftsync.records import (
     TokenRead,
     WalletRead,
 )
-from nftsync.store.database import named_rows, over_keys, write_rows
+from nftsync.store.database import as_json, named_rows, over_keys, write_rows
 from nftsync.store.names import Names
 from nftsync.text import counted
 
@@ -55,11 +55,8 @@ def summed(
 ) -> Removals | None:
     """Return the removals and gains of a read, or None without removals.
 
-    Args:
-        wallet: its id and group; a blank id for a token that was read by its id.
-        gone: the removals, by token number.
-        ids: the ids of these tokens.
-        gained: the old and new amounts of tokens whose amount rose.
+    `wallet` is its id and group; the id is blank for a token that was read by its id. `gained` has
+    the old and new amounts of tokens whose amount rose.
     """
     if not gone:
         return None
@@ -112,12 +109,7 @@ class HeldRemovals:
     ) -> None:
         """Add a read's held removals, and clear removals that it contradicts or applies.
 
-        Args:
-            wallet_no: the wallet's number, or 0.
-            read: the original read.
-            gone: its removals, by token number.
-            hold: whether the removals are held instead of applied.
-            token_no: the token, for a read of one token.
+        `gone` has its removals, by token number; `token_no` is for a read of one token.
         """
         to_hold = gone if hold else {}
         digest = read.digest if isinstance(read, WalletRead) else None
@@ -211,7 +203,7 @@ _HELD = (
 
 
 def _encoded(wallet_ids: Sequence[str] | None) -> tuple[str]:
-    return (msgspec.json.encode(wallet_ids).decode(),)
+    return (as_json(wallet_ids),)
 
 
 def held_rows(
@@ -292,10 +284,7 @@ def reads_of_held(
 ) -> Iterator[tuple[int | None, WalletRead | TokenRead]]:
     """Yield reads that apply a wallet's held removals, each with the run that read them.
 
-    Args:
-        connection: in the write transaction that applies the reads.
-        numbers: the source of sequence numbers.
-        wallet_no: the wallet; 0 for tokens that were read by their id.
+    `wallet_no` 0 is for tokens that were read by their id.
     """
     columns = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
     rows = connection.execute(

@@ -235,10 +235,7 @@ def prune(
 ) -> Iterator[Pruned]:
     """Delete the bodies of rows, in short transactions, and keep the rest.
 
-    Args:
-        rows: the result of `prunable`.
-        before: the argument of `prunable`; rows that changed their state since are skipped.
-        state: the argument of `prunable`.
+    The arguments are those of `prunable`, and its result. Rows that left the state are skipped.
     """
     size = BatchSize()
     for step in _steps(rows, size):

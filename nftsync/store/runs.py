@@ -89,10 +89,8 @@ def start_run(
     """Insert a new run.
 
     Args:
-        first_sequence: see `Run`.
         started_at: a time before the plan was made.
         plan: see `Run`; None for a replay, which has no plan.
-        with_tokens: see `Run`.
         reads_all: the plan has all tracked wallets.
     """
     stored = None if plan is None else plan.tobytes()

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-import msgspec
-
 from nftsync.errors import InputError
 from nftsync.records import is_uuid, look_alike
 from nftsync.store.catalog import TABLES
-from nftsync.store.database import named_rows, over_keys
+from nftsync.store.database import Reader, named_rows, over_keys
 from nftsync.store.schema import reading
 from nftsync.text import counted, matching, quoted, short_id
 from nftsync.times import now
@@ -57,9 +55,7 @@ class KnownWallet(NamedTuple):
     Attributes:
         etag: the ETag of the stored response; None before the first read of each day, so that an
             ETag that never changes cannot freeze a wallet.
-        digest: the digest of the stored response.
         sequence: the sequence number of the last applied read.
-        status: the result of the last read.
     """
 
     wallet_id: str
@@ -246,9 +242,6 @@ def holders_of(connection: sqlite3.Connection, token_ids: Iterable[str]) -> dict
 
 # Wallets by label or group ----------------------------------------------------------------
 
-#: A connection or cursor whose rows are tuples.
-Reader: TypeAlias = sqlite3.Connection | sqlite3.Cursor
-
 #: One wallet or several, by id or label.
 WalletIds: TypeAlias = "str | UUID | Iterable[str | UUID]"
 
@@ -302,7 +295,6 @@ def ids_named(names: Sequence[str], labelled: Callable[[], Labelled]) -> list[st
     match, in any case.
 
     Args:
-        names: the result of `given_wallets`.
         labelled: returns the wallets with labels; called only if a name is not an id.
 
     Raises:
@@ -370,10 +362,11 @@ def ids_in_groups(database: Reader, group: GroupNames) -> list[str]:
             wallets = database.execute("SELECT count(*) FROM wallets").fetchone()[0]
             raise InputError(_no_group(name, wallets, groups))
         chosen |= same
-    rows = database.execute(
+    rows = over_keys(
+        database,
         "SELECT wallet_id FROM wallets"
         " WHERE wallet_group IN (SELECT value FROM json_each(?)) ORDER BY wallet_no",
-        (msgspec.json.encode(sorted(chosen)).decode(),),
+        chosen,
     )
     return [row[0] for row in rows.fetchall()]
 

@@ -20,6 +20,7 @@ from nftsync.columnar.movements import (
 from nftsync.columnar.source import IN_JSON, Numbers, Source
 from nftsync.exact_sum import exact
 from nftsync.store.contracts import contract_key
+from nftsync.store.database import as_json
 from nftsync.store.filters import contract_named, find_filters
 from nftsync.store.hidden import HIDDEN_TOKENS
 from nftsync.store.names import Names
@@ -56,13 +57,13 @@ class Scope(NamedTuple):
         if self.contracts is not None:
             token = f"t.token_no = c.token_no AND t.contract {IN_JSON}"
             conditions.append(f"EXISTS (SELECT 1 FROM tokens t WHERE {token})")
-            values.append(_json(self.contracts))
+            values.append(as_json(self.contracts))
         if not rule.hidden:
             token = f"SELECT 1 FROM {HIDDEN_TOKENS} t WHERE t.token_no = c.token_no"
             conditions.append(f"NOT EXISTS ({token})")
         if self.wallets is not None and wallets is not None:
             conditions.append(wallets)
-            values.append(_json(self.wallets))
+            values.append(as_json(self.wallets))
         return " AND ".join(conditions), tuple(values)
 
 
@@ -251,7 +252,3 @@ def _metadata(source: Source, rule: WatchRule, scope: Scope, span: Span) -> Iter
         data |= {"before": msgspec.json.decode(before), "after": msgspec.json.decode(after)}
         data |= {"observed_at": at, "webhook_id": webhook}
         yield Event("token.metadata", at, f"metadata {change} {token} {at}", (token_id,), data)
-
-
-def _json(values: list[Any]) -> str:
-    return msgspec.json.encode(values).decode()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from nftsync.alerts import WatchRule
-from nftsync.store.database import named_rows
+from nftsync.store.database import as_json, named_rows
 from nftsync.store.history import ahead_of
 from nftsync.times import shifted
 from nftsync.watch.events import Event
@@ -72,7 +72,7 @@ def states_now(
 ) -> States:
     """Return the current states of a rule, with their data."""
     values = {
-        "wallets": None if scope.wallets is None else msgspec.json.encode(scope.wallets).decode(),
+        "wallets": None if scope.wallets is None else as_json(scope.wallets),
         "stale": shifted(at, -rule.max_age),
         "pending": shifted(at, -_LONGEST_PENDING),
     }
@@ -107,10 +107,7 @@ def store_states(connection: sqlite3.Connection, rule: str, changes: StateChange
     connection.executemany(
         "INSERT OR IGNORE INTO watch_states (rule, kind, subject, data, began_at)"
         " VALUES (?, ?, ?, ?, ?)",
-        [
-            (rule, *key, msgspec.json.encode(data).decode(), at)
-            for key, data in changes.began.items()
-        ],
+        [(rule, *key, as_json(data), at) for key, data in changes.began.items()],
     )
     connection.executemany(
         "UPDATE watch_states SET ended_at = ?"
