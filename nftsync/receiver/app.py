@@ -113,30 +113,29 @@ class Backlog(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges, without values while the database is unreadable."""
-        waiting = GaugeMetricFamily(
-            "nftsync_inbox_webhooks", "Unfinished webhooks, by state.", labels=["state"]
-        )
-        oldest = GaugeMetricFamily(
-            "nftsync_inbox_oldest_seconds",
-            "Age of the oldest webhook in each state; 0 without one.",
-            labels=["state"],
-        )
-        age = GaugeMetricFamily(
-            "nftsync_inbox_oldest_pending_seconds",
-            "Age of the oldest pending webhook; 0 without one.",
-        )
+        counts, ages = {}, {}
         with suppress(NftsyncError, sqlite3.Error):
             with closing(connect_reader(self._database)) as connection:
                 connection.execute("PRAGMA busy_timeout = 1000")
                 webhooks = count_by_state(connection, INBOX, INBOX.unfinished)
             at = now()
             for state in INBOX.unfinished:
-                count, since = webhooks.get(state, (0, at))
-                waiting.add_metric([state], count)
-                oldest.add_metric([state], age_seconds(since, at))
-                if state == "pending":
-                    age.add_metric([], age_seconds(since, at))
-        yield from (waiting, oldest, age)
+                counts[state], since = webhooks.get(state, (0, at))
+                ages[state] = age_seconds(since, at)
+        text = "Age of the oldest webhook in each state; 0 without one."
+        yield gauges("state", "nftsync_inbox_webhooks", "Unfinished webhooks, by state.", counts)
+        yield gauges("state", "nftsync_inbox_oldest_seconds", text, ages)
+        text = "Age of the oldest pending webhook; 0 without one."
+        name = "nftsync_inbox_oldest_pending_seconds"
+        yield GaugeMetricFamily(name, text, ages.get("pending"))
+
+
+def gauges(label: str, name: str, text: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    """Return a gauge for each value of a label."""
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
 
 
 def create_app(

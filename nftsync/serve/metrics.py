@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from nftsync.alerts import Forward, WatchRule
 from nftsync.errors import NftsyncError
-from nftsync.receiver.app import Metrics
+from nftsync.receiver.app import Metrics, gauges
 from nftsync.store import WALLET_STATUSES
 from nftsync.store.cursors import paused_rules, waits
 from nftsync.store.database import connect_reader, log_bytes
@@ -134,7 +134,7 @@ def serve_metrics(
 
 def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     counts = dict.fromkeys(WALLET_STATUSES, 0.0) | dict(connection.execute(_WALLETS).fetchall())
-    yield _by("status", "nftsync_wallets", "Tracked wallets, by status.", counts)
+    yield gauges("status", "nftsync_wallets", "Tracked wallets, by status.", counts)
     yield Gauge(
         "nftsync_stalest_wallet_age_seconds",
         "Longest time since a tracked wallet was read.",
@@ -147,7 +147,7 @@ def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
     _, ended, last, seconds = row or (None, None, None, None)
     statuses = {name: float(name == last) for name in _END_STATUSES}
     text = "1 for the status of the last full sync."
-    yield _by("status", "nftsync_last_sync_status", text, statuses)
+    yield gauges("status", "nftsync_last_sync_status", text, statuses)
     yield Gauge("nftsync_last_sync_seconds", "Duration of the last full sync.", seconds)
     yield Gauge("nftsync_last_sync_timestamp_seconds", "End of the last full sync.", _unix(ended))
     good = connection.execute(_GOOD_SYNC).fetchone()
@@ -187,11 +187,11 @@ def _outbox(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     yield unsent
     sent = {name: _unix(at) or 0.0 for name, at in connection.execute(_SENT).fetchall()}
     stopped = dict.fromkeys(stopped_destinations(connection), 1.0)
-    yield _by(label, "nftsync_outbox_oldest_seconds", "Age of the oldest unsent message.", ages)
-    yield _by(
+    yield gauges(label, "nftsync_outbox_oldest_seconds", "Age of the oldest unsent message.", ages)
+    yield gauges(
         label, "nftsync_outbox_last_sent_timestamp_seconds", "Time of the last delivery.", sent
     )
-    yield _by(
+    yield gauges(
         label, "nftsync_destination_stopped", "1 for destinations that answered 410.", stopped
     )
 
@@ -200,9 +200,9 @@ def _of_rules(
     connection: sqlite3.Connection, moment: str, rules: Sequence[WatchRule | Forward]
 ) -> Iterator[Metric]:
     text = "How long changes have waited for a rule, without its own digest and quiet hours."
-    yield _by("rule", "nftsync_rule_late_seconds", text, waits(connection, rules, moment))
+    yield gauges("rule", "nftsync_rule_late_seconds", text, waits(connection, rules, moment))
     paused = dict.fromkeys(paused_rules(connection, rules), 1.0)
-    yield _by("rule", "nftsync_rule_paused", "1 for rules with an unknown name.", paused)
+    yield gauges("rule", "nftsync_rule_paused", "1 for rules with an unknown name.", paused)
 
 
 def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> Metric:
@@ -217,13 +217,6 @@ def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> M
         "How long a full sync has been overdue; 0 if none is.",
         age_seconds(due, moment),
     )
-
-
-def _by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
-    family = Gauge(name, text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
 
 
 def _time(connection: sqlite3.Connection, query: str) -> str | None:
