@@ -42,8 +42,8 @@ def _is_notebook() -> bool:
 
 
 @contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Set an event at the first Ctrl-C or SIGTERM; the next one raises KeyboardInterrupt.
+def interruptible(*more: int) -> Iterator[threading.Event]:
+    """Set an event at the first Ctrl-C, SIGTERM or other signal; the next raises KeyboardInterrupt.
 
     Outside the main thread, signals do not set it.
     """
@@ -51,7 +51,7 @@ def interruptible() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, *more)}
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         if interrupted.is_set():

@@ -82,9 +82,16 @@ def create_private(path: Path) -> None:
 
 def sync_to_disk(path: Path) -> None:
     """Make a file's content, or a directory's names, survive a power cut."""
+    with descriptor_of(path) as descriptor:
+        os.fsync(descriptor)
+
+
+@contextmanager
+def descriptor_of(path: Path) -> Iterator[int]:
+    """Yield the descriptor of a file or directory, to lock or sync it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -111,12 +118,9 @@ def _folder_beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with descriptor_of(folder) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _put_in_place(partial: Path, path: Path) -> None:

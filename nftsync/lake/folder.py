@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nftsync.whole_files import sync_to_disk
+from nftsync.whole_files import descriptor_of, sync_to_disk
 
 _log = logging.getLogger(__name__)
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -52,13 +52,10 @@ def private_files() -> Iterator[None]:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder for a block; a killed process leaves no lock."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with descriptor_of(folder) as descriptor:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 class TableLog:

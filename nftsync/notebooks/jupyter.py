@@ -150,7 +150,8 @@ def run_jupyter(
         command.append("--ServerApp.allow_root=True")
     folders = [str(_CONFIG), *filter(None, [environment.get("JUPYTER_CONFIG_PATH")])]
     environment = {**environment, "JUPYTER_CONFIG_PATH": os.pathsep.join(folders)}
-    with interruptible() as stopped, _stop_on_hang_up():
+    # When its terminal closes, which it would not notice, JupyterLab stops, too.
+    with interruptible(signal.SIGHUP) as stopped:
         # Its own session, so that Ctrl-C does not reach JupyterLab, which would ask to confirm.
         process = subprocess.Popen(  # noqa: S603 - our own interpreter
             command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
@@ -168,13 +169,3 @@ def run_jupyter(
         raise NftsyncError(
             f"JupyterLab failed with exit code {process.returncode}; see its output above"
         )
-
-
-@contextmanager
-def _stop_on_hang_up() -> Iterator[None]:
-    """Stop JupyterLab when its terminal closes, which it would not notice."""
-    before = signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)

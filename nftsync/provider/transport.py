@@ -17,7 +17,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.request import getproxies, proxy_bypass
@@ -385,10 +385,8 @@ class _Link:
             sending()
             response = self._http.handle_request(request)
             self._shared.answered = True
-            try:
+            with closing(response):
                 body = self._read(response)
-            finally:
-                response.close()
         except (httpx.TransportError, UnicodeError) as error:
             # httpcore keeps a tunnel whose TLS failed, and would wait forever for it.
             self._reconnect()

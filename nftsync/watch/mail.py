@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from email.message import EmailMessage
 from typing import Any, TypeAlias
 
@@ -79,8 +79,7 @@ class Mailer:
         host = str(self._destination.server)
         if self._destination.security == "tls":
             connected = self._tls.wrap_socket(connected, server_hostname=host)
-        session = _Session(connected, host)
-        try:
+        with closing(_Session(connected, host)) as session:
             if self._destination.security == "starttls":
                 session.starttls(context=self._tls)
             if self._destination.username is not None:
@@ -88,8 +87,6 @@ class Mailer:
             refusals = session.send_message(message)
             with suppress(smtplib.SMTPException):  # the server has accepted the email
                 session.quit()
-        finally:
-            session.close()
         return refusals
 
 

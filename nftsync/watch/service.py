@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -177,11 +177,8 @@ def _sender(mirror: Mirror, config: WatchConfig, name: str) -> Iterator[MessageS
         return {HEADER: sign(config.webhook_secret, body)}
 
     delivery = open_delivery(config.destinations[name], config.network)
-    sender = MessageSender(mirror, name, delivery, others, headers)
-    try:
+    with closing(MessageSender(mirror, name, delivery, others, headers)) as sender:
         yield sender
-    finally:
-        sender.close()
 
 
 # Once --------------------------------------------------------------------------------------------
@@ -219,12 +216,9 @@ def watch_once(
 def send_test(database: Path, config: WatchConfig, name: str) -> Outcome:
     """Send a test message without the outbox; on success, restart a stopped destination."""
     body: Body = {"type": "test", "timestamp": now(), "data": {"destination": name}}
-    delivery = open_delivery(config.destinations[name], config.network)
-    try:
-        identity = message_id("", "test", name, body["timestamp"])
+    identity = message_id("", "test", name, body["timestamp"])
+    with closing(open_delivery(config.destinations[name], config.network)) as delivery:
         outcome = delivery.send(outgoing(identity, msgspec.json.encode(body), {}))
-    finally:
-        delivery.close()
     if outcome.result == "sent" and database.exists():
         with Mirror(database) as mirror, mirror.transaction() as transaction:
             restart_destination(transaction.connection, name)
