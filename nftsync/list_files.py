@@ -62,9 +62,7 @@ class ListFile(NamedTuple):
         The separator is a comma, semicolon or tab. Skips blank lines, empty columns, and lines that
         begin with `#`.
 
-        Args:
-            columns: the columns with their other names.
-            **rules: see `named_columns`.
+        For `rules`, see `named_columns`.
 
         Returns:
             The rows, or None if the first line names no column.
@@ -129,7 +127,7 @@ def named_columns(
 
     Args:
         header: the headings.
-        columns: the columns with their other names.
+        columns: with their other names.
         subject: the beginning of a message, such as `the prices have`.
         keys: the table needs one of this number of first columns.
         needs: further columns that the table needs.

@@ -190,9 +190,8 @@ class Removals(NamedTuple):
         wallet_id: blank for a read of a single token.
         balances: tokens missing from the list, or whose amount fell below half.
         before: the previous amount of each of `balances`.
-        after: the remaining amount, if any, by token.
+        after: the remaining amounts.
         gained: old and new amount of tokens whose amount rose.
-        emptied: tokens whose metadata becomes empty.
         renamed: contract, old name and new name by token.
     """
 

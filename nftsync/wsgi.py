@@ -137,7 +137,6 @@ class HttpServer(AbstractContextManager["HttpServer"]):
     """Threaded server for a WSGI app; a context manager that stops it.
 
     Args:
-        app: the app.
         listener: the port, closed with the server; by default, any of 127.0.0.1.
         threads: concurrent requests.
         connections: concurrent clients. Reduced, with a warning, if the process may not open twice
@@ -145,7 +144,6 @@ class HttpServer(AbstractContextManager["HttpServer"]):
         idle_seconds: how long a client may send nothing within a request.
         largest_body: largest body to accept, in bytes. A larger one gets 413; a client that is
             still sending may miss it.
-        ident: the `Server` header.
         on_broken: called once, in the server's thread, if that ends unexpectedly.
 
     Raises:

@@ -10,8 +10,7 @@ show text from data literally. Without data, a figure says how to get some.
 `names` maps addresses, ids or values to names; without it, charts use collections and labels.
 
 Plotly comes with the extra `notebook` and loads with the first chart; without it, functions raise
-an NftsyncError. Unusable options and frames raise an InputError. A database that is missing,
-unreadable or not nftsync's raises a StoreError.
+an NftsyncError. Other errors are those of `nftsync.frames`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,5 @@
 
 Functions read through a `Source`. `Filters` restrict the wallets and the contract. Wallets and
 tokens are identified by their number within the database. Times passed as text are in the stored
-form; in columns they are datetimes in UTC. Unusable arguments and frames raise an InputError, and
-a database that is missing, unreadable or not nftsync's raises a StoreError.
+form; in columns they are datetimes in UTC. Errors are those of `nftsync.frames`.
 """

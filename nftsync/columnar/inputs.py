@@ -47,8 +47,8 @@ def load_holdings(
     zeros. A holding with any other missing amount has an unknown amount.
 
     Args:
-        holdings: a frame with the needed columns of `frames.holdings`, or a database.
-        exclude: wallets to leave out, by id, or by label if the frame has `wallet_label`.
+        holdings: a frame with the needed columns, or a database.
+        exclude: wallets by id, or by label if the frame has `wallet_label`.
         needs: required columns, besides `wallet_id` and `amount`.
         wants: columns to use if present.
         hidden: include hidden tokens, for a database only.

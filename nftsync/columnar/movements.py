@@ -42,7 +42,6 @@ class Movements:
         gains: the holding began or grew.
         losses: the holding ended or shrank; a change of unknown size may be neither.
         after: start of the last complete read before the change; NaT: unknown.
-        at: time of storage.
         partners: position of the transfer's other side; -1: unknown.
     """
 

@@ -41,9 +41,6 @@ _LISTED: Final = 5
 def read_prices(prices: Prices) -> pd.DataFrame:
     """Return prices with exact decimals and dates.
 
-    Args:
-        prices: a frame or the path of a CSV file, as for `frames.value`.
-
     Returns:
         A row per price: `key` (a token's id or a contract's key), `price` (`Decimal`), `currency`,
         `price_date` and `price_source` (None: not given). No key has two prices at a date.

@@ -110,10 +110,7 @@ def run_demo(
 ) -> DemoResult:
     """Generate a year, sync a sandbox provider, and process its webhooks during live changes.
 
-    Args:
-        database: must not exist.
-        report: receives progress as lines of text.
-        progress: as in `nftsync.sync`.
+    The database must not exist; `report` receives progress as lines of text.
 
     Raises:
         NftsyncError: the database cannot be written, or a server cannot start.

@@ -43,10 +43,6 @@ def value(holdings: FrameOrDb, prices: Prices, at: Moment | None = None) -> pd.D
         The rows and columns of `holdings`, and `price` and `value` (`price` times `amount`), both
         `Decimal`, `currency`, `price_date` and `price_source`. They are missing (None) without a
         price. `value` is also missing if the amount is unusable.
-
-    Raises:
-        InputError: a column is missing, a price is unusable or contradicts another, or `at` is
-            not a date.
     """
     frame = holdings
     if not isinstance(frame, pd.DataFrame):

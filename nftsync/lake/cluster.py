@@ -145,10 +145,7 @@ def connected(
 ) -> Iterator[Client]:
     """Connect to a scheduler, or start workers on this machine, for a block.
 
-    Args:
-        scheduler: its address (`tcp://host:port`); None: start workers here.
-        workers: the number of workers to start; None: one per processor.
-        interrupted: set by Ctrl-C and SIGTERM.
+    Without the scheduler's address, starts `workers` here; None: one per processor.
 
     Raises:
         StoreError: the scheduler cannot be reached.

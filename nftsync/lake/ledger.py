@@ -1,7 +1,7 @@
 """Ledger of a lake: its runs, their drivers, and the versions that they pinned.
 
-The ledger is a small Delta table, and every change rewrites it. Delta refuses one of two
-simultaneous changes; its driver repeats it on the new rows.
+The ledger is a small Delta table, and every change rewrites it. Of two simultaneous changes, Delta
+refuses one, which its driver repeats.
 
 A driver sends heartbeats, which change its run's row. Another driver takes over if it sees the row
 unchanged for the takeover timeout. So machines never compare clocks.
@@ -129,8 +129,8 @@ class Ledger:
 
         Args:
             plan: the digest of the request.
-            buckets: number for a new lake; None: the default, or an existing lake's number.
-            timeout: the takeover timeout in seconds.
+            buckets: for a new lake; None: the default, or an existing lake's number.
+            timeout: the takeover timeout.
             kind: `sync`, `approval` or `compact`.
             wallets: their number; None: unknown.
             provider: its normalized address.

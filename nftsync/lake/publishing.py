@@ -41,7 +41,6 @@ class PublishReport(msgspec.Struct, kw_only=True):
         files: the data files; rows of a table without a file are unchanged.
         changed: the number of successfully read wallets whose balances changed.
         showed: bucket and sequence number of the reads that changed only tokens.
-        held_wallets: wallets with removals held for review.
         shown: the tokens that the reads showed, by the part that merges them.
         rows: their number, by part.
     """

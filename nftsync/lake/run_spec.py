@@ -29,9 +29,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         planned: read only the named wallets.
         start: the version of each table that the run starts from.
         greatest_…: the greatest numbers before the run.
-        not_before: the time of the previous run's changes.
         config: how to read the provider, without secrets.
-        concurrency: simultaneous requests per task.
         limits: removal limits; None: all removals are approved.
         decision: the removals to hold for review.
         approved_at: when earlier removals were approved; empty: never.

@@ -61,7 +61,6 @@ class SyncReport(msgspec.Struct, kw_only=True):
 
     Attributes:
         file: the staged mirror; empty: nothing to publish.
-        failures: wallets with failed or incomplete reads.
         reason: why the run must stop, or None.
         changes, states: upper bounds on the number of changes and new states.
         entries: an upper bound on the number of tokens to merge.

@@ -17,7 +17,6 @@ class Tally(msgspec.Struct):
     Attributes:
         changed: successfully read wallets whose balances changed.
         showed: sequence numbers of the reads that changed only tokens, by wallet.
-        held_wallets: wallets with removals held for review.
         complete: wallets with complete lists, which confirm all their tokens.
         partial: the newest sequence number of all other lists, by token that they showed.
     """

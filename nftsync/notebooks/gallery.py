@@ -177,7 +177,6 @@ def gallery(
 
     Raises:
         InputError: an argument or the frame cannot be used.
-        StoreError: the database is missing, is not nftsync's or cannot be read.
         SettingsError: no usable database is configured, and none was given.
     """
     import pandas as pd

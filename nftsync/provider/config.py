@@ -26,24 +26,19 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Options for reading a provider; can be sent to other processes. The repr shows no secret.
 
     Attributes:
-        base_url: the provider's base address.
         api_token: sent as `Authorization: Bearer ...`.
         token_command: a command line that prints the token.
-        headers: extra request headers.
         proxy: the proxy's URL; None: from the environment; blank: no proxy.
         proxy_source: where `proxy` was configured, for messages.
         ca_file: the only trusted certificates; None: the system's.
-        client_certificate: the client's certificate.
         client_key: its private key, if in another file.
         rate_limit: requests per second, or None.
-        timeout: limit per attempt.
         attempts: attempts per request, including the first.
         first_wait: wait before the first retry; later waits grow.
         max_bytes: limit per body, and for all pages of a wallet.
         max_entries: limit per wallet, which bounds memory.
         large_bytes: few responses above this size are in memory at once.
         ignore_fields: harmless extra fields of a balances response.
-        volatile_fields: fields of tokens to store without history.
         paging: None if the provider does not page.
     """
 

@@ -1,12 +1,12 @@
 """Image addresses in token metadata: which ones may be shown, and as which URL.
 
-Metadata comes from strangers. An address is shown in four cases:
+Metadata comes from strangers. These addresses are shown:
 
-- It is `https:`, and its host is not plainly on this machine or a private network.
-- It is content on IPFS or Arweave, loaded through a gateway.
-- It is on the provider's own origin, which may be plain `http:` in a trial.
-- It is a picture itself (`data:` or the text of an SVG), of a bounded size. In `<img>`, an SVG runs
-  no script and requests nothing.
+- `https:`, unless the host is plainly on this machine or a private network
+- content on IPFS or Arweave, through a gateway
+- the provider's own origin, which may be plain `http:` in a trial
+- a picture itself (`data:` or the text of an SVG), of a bounded size; in `<img>`, an SVG runs no
+  script and requests nothing
 
 Returned URLs are assembled from checked parts, so browsers cannot interpret them differently.
 

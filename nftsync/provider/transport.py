@@ -1,8 +1,7 @@
 """HTTP connections to the provider: address, proxy, certificates, requests, and responses in time.
 
-httpx limits only single waits, so a peer that sends a byte now and then could delay a request
-forever. A thread therefore watches the deadlines and shuts down late connections. Redirects are not
-followed, and no cookie is kept.
+httpx limits only single waits, so a thread watches the deadlines and shuts down late connections.
+Redirects are not followed, and no cookie is kept.
 """
 
 from __future__ import annotations

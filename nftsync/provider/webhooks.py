@@ -1,10 +1,9 @@
 """Webhooks: signatures, fields of the body, and routes to follow-up reads.
 
-A signed body may still contain anything, so each field is checked before it is stored or shown.
-Only the type and the id of the object must be usable, because the read needs nothing else.
+A signed body may contain anything, so each field is checked before it is stored or shown. Only the
+object's type and id must be usable, because the read needs nothing else.
 
-A route defines the read for a webhook type. The provider's document shows no such path, so routes
-are settings; only the document's two reads are built in.
+A route defines the read for a webhook type. Only the document's two reads are built in.
 
 Source: provider's document, section Webhook (notification body), Follow-up read of a webhook's
 object.

@@ -1,9 +1,8 @@
 """Decoding of responses into tokens and amounts; errors name the field.
 
 One strict pass reads responses with only the documented fields and types. All others are decoded
-field by field, which keeps unknown fields, values of a wrong type, and every digit. Metadata come
-from strangers: if a response cannot be read even so, its unreadable fields are repaired and named,
-and the rest is decoded as before.
+field by field, which keeps unknown fields, values of a wrong type, and every digit. Unreadable
+fields of metadata, which come from strangers, are repaired and named.
 
 Source: provider's document, sections NFT token balance, Token, TokenMetadata and the two reads
 under Endpoints.
@@ -129,7 +128,6 @@ class WalletList(NamedTuple):
     Attributes:
         entries: in the order sent, with lower-case ids.
         doubt: the field or header that suggests more pages, as a message names it.
-        cursor: the value of the cursor field, or None.
         digest: SHA-256 of the body or of all pages; empty for a single page.
         etag: the response's validator.
         unchanged: the response is the stored one; entries are left out.

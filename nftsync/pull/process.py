@@ -1,12 +1,11 @@
 """Reads in a child process.
 
-HTTP and SQLite each keep an interpreter busy, so a second process halves a large sync's time.
-One child is enough to keep the writer busy, and its threads share the rate limit and the pause
-after a 429.
+HTTP and SQLite each keep an interpreter busy, so a second process halves a large sync's time. The
+threads of one child share the rate limit and the pause after a 429.
 
-The processes exchange msgpack frames over two pipes, so secrets are never arguments, and other
-output does no harm. The child ends when its task pipe closes, also if the parent is killed. It is
-replaced if it dies, sends an unreadable frame or sends nothing.
+The processes exchange msgpack frames over two pipes, so secrets are never arguments. The child ends
+when its task pipe closes, also if the parent is killed. It is replaced if it dies, sends an
+unreadable frame or sends nothing.
 """
 
 from __future__ import annotations

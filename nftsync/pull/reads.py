@@ -93,8 +93,6 @@ def read(
 
     Raises:
         InputError: the path of an object cannot be sent.
-        SettingsError: the token command failed.
-        Stopped: the client was stopped.
     """
     effort = NumberedEffort(numbers=numbers)
     fields: dict[str, Any] = {"outcome": "ok"}

@@ -152,12 +152,12 @@ def create_app(
     """Return the receiver; its writer starts at once, so call this in the serving process.
 
     Args:
-        database: created and migrated if needed.
+        database: created or migrated.
         secrets: the webhook secret, and during a rotation the previous one.
         organization_id: webhooks for others are quarantined; None accepts all.
         path: URL path for webhooks.
         on_stored: called after webhooks for replay were stored; must be quick and not fail.
-        metrics: counters; new ones by default.
+        metrics: the counters.
         on_broken: called once, in the writer's thread, if that ends unexpectedly; webhooks are then
             answered 503.
         healthy: returns whether the rest of the process works.

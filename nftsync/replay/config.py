@@ -34,7 +34,6 @@ class Timing:
         read_timeout: longest wait for a read before other work.
         renew: interval between renewals of the lease.
         quiet: idle time that ends a run.
-        restart: pause after a database error.
         recheck: delay before a recheck, because the first response may predate the webhook.
         first_pause: first pause while the provider is down; doubled up to `longest_pause`.
         first_deferral: first delay of a refused object; doubled up to `longest_deferral`.
@@ -42,7 +41,6 @@ class Timing:
         busy_sync: delay before a retry of a sync that another sync blocked.
         failed_sync: delay before a retry of a failed sync.
         sync_check: longest delay of webhooks that wait for a route's `at_most_every`.
-        busy: longest wait for the database's lock.
         decide: longest wait of reads with removals for a joint decision.
     """
 

@@ -499,10 +499,7 @@ class CircuitBreaker:
     ) -> Literal["opened", "closed"] | None:
         """Update the breaker from finished reads, and return the change, if any.
 
-        Args:
-            reads: all finished reads.
-            refused: the reads among them that count as refusals.
-            others: other objects are in work and may still succeed.
+        Some reads count as refused. `others`: other objects are in work and may still succeed.
         """
         answered = [read.sequence for read in reads if not read.provider_down]
         self._answered = max([self._answered, *answered])

@@ -42,7 +42,6 @@ class Faults:
         fail_rate: share of requests that get a 500 or 503, from 0 to 1.
         rate_limit: requests per second, with a burst of one second; more get a 429. None or 0:
             unlimited.
-        seed: seed for failing requests.
 
     Attributes:
         requests: counts of requests by kind: `balances`, `token`, `webhook_config`, `other`.
@@ -272,7 +271,6 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
         seed: seed for faults and retries.
         time_scale: factor for the waits between attempts.
         on_broken: called from another thread with an error that ends the server or the deliveries.
-        faults: see `Faults`.
 
     Raises:
         InputError: the port or state file is unavailable, a number is not finite, or the world is

@@ -1,9 +1,9 @@
 """The sandbox's webhooks.
 
 A webhook is created only if the configuration is enabled, has a URL and allows its type (provider's
-document, Events 2 and 3). Each attempt uses the current URL and secret, so retries meet rotated
-secrets. Without an enabled configuration or a secret, webhooks wait and use no attempts. Removing a
-type stops only new webhooks.
+document, Events 2 and 3). Each attempt uses the current URL and secret. Without an enabled
+configuration or a secret, webhooks wait and use no attempts. Removing a type stops only new
+webhooks.
 """
 
 from __future__ import annotations

@@ -345,10 +345,9 @@ _MOST_PAGES = 64_000
 class FilesInUse:
     """The identities of an open database's files, to detect that a file was moved or replaced.
 
-    SQLite would continue to write to the moved file. Opening the new file in the same process is no
-    remedy: both would share the log and the shared memory, which go by name
-    (https://sqlite.org/howtocorrupt.html, section 2.5). So writing stops until the file is back at
-    its path or the process restarts.
+    SQLite would write to the moved file. A new file in the same process would share its log, which
+    goes by name (https://sqlite.org/howtocorrupt.html, section 2.5). So writing stops until the
+    file is back at its path or the process restarts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -420,9 +419,8 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 class Checkpoints:
     """Checkpoints of a busy writer's log, mostly in a thread.
 
-    A commit that starts SQLite's own checkpoint waits for it and for the disk. SQLite restarts a
-    log only after moving all of it, and the writer keeps adding. So a thread moves most pages, and
-    the writer moves the rest between two transactions.
+    SQLite's own checkpoint delays a commit, and restarts a log only after moving all of it. So a
+    thread moves most pages, and the writer the rest, between two transactions.
 
     Args:
         long_log: bytes in the log, blocked by readers of an old state, that cause a warning.

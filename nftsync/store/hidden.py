@@ -51,9 +51,7 @@ def hide(
 def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path | None) -> bool:
     """Remove an entry, in a write transaction.
 
-    Args:
-        named: how the caller names the entry.
-        file: the hidden file; None removes its entries, too.
+    Without `file`, the hidden file, removes its entries, too.
 
     Returns:
         Whether its contract still hides the token.

@@ -324,9 +324,8 @@ def acknowledge(
 ) -> tuple[dict[WebhookState, int], list[Settlement]]:
     """Settle the webhooks of claims, up to the limit of a transaction.
 
-    Args:
-        lease_no: a lease that was renewed in this transaction.
-        settlements: the outcomes; at most one per object, not counting rechecks.
+    The lease was renewed in this transaction. An object has at most one outcome, not counting
+    rechecks.
 
     Returns:
         The number of webhooks by new state, and the remaining settlements. Pass only these to the

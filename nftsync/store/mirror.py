@@ -52,9 +52,7 @@ class BatchSize:
     def learn(self, entries_written: int, seconds: float) -> None:
         """Adapt the size to a transaction, unless that was much smaller.
 
-        Args:
-            entries_written: list entries written; a token or object counts as one.
-            seconds: the time that the transaction held the write lock.
+        A token or object counts as one list entry. `seconds` is the time of the write lock.
         """
         if entries_written > self.entries // 2:
             factor = min(2.0, max(0.5, _TARGET_SECONDS / max(seconds, 0.001)))

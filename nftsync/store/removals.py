@@ -163,11 +163,8 @@ HELD_BACK = "removals held for review, as too many came within 24 hours"
 class Held(msgspec.Struct, frozen=True):
     """Counts of removals held for review.
 
-    Attributes:
-        wallets: wallets with held removals.
-        balances: missing balances, and lowered amounts.
-        emptied: tokens with emptied metadata or a replaced name.
-        since: time of the first such read, or None.
+    `balances` counts missing balances and lowered amounts, and `emptied` tokens with emptied
+    metadata or a replaced name. `since` is the time of the first such read.
     """
 
     wallets: int

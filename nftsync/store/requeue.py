@@ -112,10 +112,6 @@ def prunable(
 ) -> list[tuple[int, int]]:
     """Return the rows that have a body and were settled before a time, oldest first.
 
-    Args:
-        before: the time, in the stored form.
-        state: `done` or `quarantined`.
-
     Returns:
         Pairs of a row's number and the body's size in bytes.
     """

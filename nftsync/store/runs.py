@@ -175,10 +175,7 @@ def finish_run(
 ) -> None:
     """End a run.
 
-    Args:
-        error: why the run ended early, or None.
-        resumable: keep the plan, so that the run can be resumed.
-        at: the time of the end; None means now.
+    `error` is why it ended early. `resumable` keeps the plan, so that the run can be resumed.
     """
     save_counts(connection, run.run_id, run.counts)
     connection.execute(

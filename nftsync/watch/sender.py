@@ -54,9 +54,8 @@ class Attempt(NamedTuple):
 class MessageSender:
     """Sender of the messages to one destination.
 
-    Args:
-        others: returns messages to other destinations, given a problem's kind and reason.
-        headers: returns extra headers, given a rule and a body.
+    `others` returns messages to other destinations, given a problem's kind and reason; `headers`
+    returns extra headers, given a rule and a body.
     """
 
     def __init__(
