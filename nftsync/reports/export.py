@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from textwrap import wrap
 from typing import Literal, NamedTuple, TypeAlias
@@ -122,23 +122,25 @@ def write_export(
         if file_format == "xlsx" and as_of is None:
             for name, count in counts.items():
                 check_fits(name, count)
-        rows_of_table = dict.fromkeys(TABLES, 0)
+        rows_of_table: Counter[str] = Counter()
         with closing(progress_bar("Exporting", sum(counts.values()), unit="rows")) as bar:
 
-            def chunks(name: str) -> Iterator[Rows]:
-                for rows in _chunks(connection, name, as_of):
+            def followed(name: str, chunks: Iterable[Rows]) -> Iterator[Rows]:
+                for rows in chunks:
                     yield rows
                     rows_of_table[name] += len(rows)
-                    bar.update(len(rows))
+                    if name in counts:
+                        bar.update(len(rows))
 
-            tables = {
-                name: _Table(columns_of(name, as_of=as_of is not None), chunks(name))
-                for name in TABLES
-            }
+            tables = _sheets(connection, manifest) if file_format == "xlsx" else {}
+            for name in TABLES:
+                columns = columns_of(name, as_of=as_of is not None)
+                tables.setdefault(name, _Table(columns, _chunks(connection, name, as_of)))
+            for name, table in tables.items():
+                tables[name] = table._replace(rows=followed(name, table.rows))
             if file_format == "xlsx":
-                tables = _sheets(connection, tables, manifest)
                 book = partial if is_file else partial / _WORKBOOK
-                rows_of_table |= _write_workbook(book, tables, manifest)
+                _write_workbook(book, tables, manifest)
             else:
                 for name, table in tables.items():
                     _write_table(partial / f"{name}.{file_format}", table)
@@ -197,18 +199,14 @@ def _write_table(path: Path, table: _Table) -> None:
 # The workbook ------------------------------------------------------------------------------------
 
 _WORKBOOK = "nftsync.xlsx"
-#: Columns that come first in a sheet, in this order.
-_FIRST = (
-    *("observed_at", "nft", "wallet", "from_wallet", "to_wallet"),
-    *("wallet_group", "from_group", "to_group", "collection"),
-    *("amount", "old_amount", "new_amount", "kind", "held_since"),
-)
-#: Columns that come last, and the units of others: ids, addresses, and names that may be missing.
-_LAST = (
-    *("name", "label", "wallet_label", "from_label", "to_label"),
-    *("contract", "contract_address", "blockchain_token_id"),
-)
-_LAST_UNITS = ("UUID", "URL", "JSON", "hex")
+#: Columns that come first in a sheet from a frame: names before ids.
+_FIRST = {
+    "holdings": ("nft", "wallet", "wallet_group", "collection", "amount", "held_since"),
+    "transfers": (
+        *("observed_at", "nft", "from_wallet", "to_wallet", "from_group", "to_group"),
+        *("collection", "amount", "kind"),
+    ),
+}
 #: Lines above the statement, and above the transfers.
 _STATEMENT = (
     "opening + initial + received - sent = closing, in holdings, and in amounts.",
@@ -222,20 +220,17 @@ _TRANSFERS = (
 _LINE = 120
 
 
-def _sheets(
-    connection: sqlite3.Connection, tables: Mapping[str, _Table], manifest: Manifest
-) -> dict[str, _Table]:
-    """Return the sheets of a workbook: tables, and with a history, statement and transfers."""
+def _sheets(connection: sqlite3.Connection, manifest: Manifest) -> dict[str, _Table]:
+    """Return the holdings, and with a history, a statement and the transfers."""
     as_of, end = manifest.as_of, manifest.as_of or manifest.exported_at
-    wallets, tokens = frames.wallets(connection), frames.tokens(connection, as_of)
-    names = {
-        "nft": ("token_id", tokens.set_index("token_id")["nft"].to_dict()),
-        "wallet": ("wallet_id", wallets.set_index("wallet_id")["wallet"].to_dict()),
-        "collection": ("contract", tokens.set_index("contract")["collection"].to_dict()),
-    }
-    sheets: dict[str, _Table] = {"holdings": tables["holdings"]}
+    holdings = frames.holdings(connection, as_of=as_of, hidden=True)
+    holdings["amount"] = holdings.pop("amount_text")
+    holdings = holdings.drop(columns="amount_float")
+    as_sent = columns_of("holdings", as_of=as_of is not None)
+    sheets = {"holdings": _of_frame("holdings", holdings, columns=as_sent)}
     start = history_begin(connection)
     if start is not None and start <= end:
+        wallets = frames.wallets(connection)
         by = "wallet_group" if wallets["wallet_group"].nunique() else "collection"
         statement = frames.statement(connection, start, as_of, by).fillna({by: "none"})
         transfers = frames.transfers(connection, start, as_of, hidden=True)
@@ -243,14 +238,19 @@ def _sheets(
         span = f"From {first} to {_shown(end)}. The history begins at the end of the first sync."
         sheets["statement"] = _of_frame("statement", statement, span, *_STATEMENT)
         sheets["transfers"] = _of_frame("transfers", transfers, span, *_TRANSFERS)
-    return {name: _for_readers(table, names) for name, table in {**sheets, **tables}.items()}
+    return sheets
 
 
-def _of_frame(name: str, frame: pd.DataFrame, *lines: str) -> _Table:
+def _of_frame(
+    name: str, frame: pd.DataFrame, *lines: str, columns: Mapping[str, Column] | None = None
+) -> _Table:
+    """Return a sheet of a frame; `columns` has those that differ from the frame's notes."""
+    first = _FIRST.get(name, ())
+    frame = frame[[*first, *(column for column in frame if column not in first)]]
     explained = _explained("holdings") | _explained(name)
-    kinds = dict(kinds_of(frame))
-    columns = {column: explained[column]._replace(kind=kind) for column, kind in kinds.items()}
-    return _Table(columns, chunks_of(frame), [name.capitalize(), *lines])
+    noted = {column: explained[column]._replace(kind=kind) for column, kind in kinds_of(frame)}
+    above = [name.capitalize(), *lines] if lines else []
+    return _Table(noted | dict(columns or {}), chunks_of(frame), above)
 
 
 def _explained(frame: str) -> dict[str, Column]:
@@ -258,30 +258,8 @@ def _explained(frame: str) -> dict[str, Column]:
     return {name: Column("text", *note) for name, *note in notes.itertuples(index=False)}
 
 
-def _for_readers(table: _Table, names: Mapping[str, tuple[str, Mapping[str, str]]]) -> _Table:
-    """Add columns of names (by column: the column of ids, and their names), and order columns."""
-    columns, lookups = dict(table.columns), []
-    for name, (id_column, name_of) in names.items():
-        if id_column in table.columns and name not in table.columns:
-            lookups.append((list(table.columns).index(id_column), name_of.get))
-            columns[name] = _explained("holdings")[name]
-
-    def rank(column: str) -> int:
-        if column in _FIRST:
-            return _FIRST.index(column)
-        return len(_FIRST) + (column in _LAST or columns[column].unit in _LAST_UNITS)
-
-    order = sorted(columns, key=rank)
-    arranged = itemgetter(*map(list(columns).index, order))
-    rows = (
-        [arranged((*row, *(name_of(row[place]) for place, name_of in lookups))) for row in chunk]
-        for chunk in table.rows
-    )
-    return table._replace(columns={column: columns[column] for column in order}, rows=rows)
-
-
-def _write_workbook(path: Path, tables: Mapping[str, _Table], manifest: Manifest) -> dict[str, int]:
-    """Write sheets, the fourth of them `about`; return the others' numbers of rows."""
+def _write_workbook(path: Path, tables: Mapping[str, _Table], manifest: Manifest) -> None:
+    """Write sheets, the fourth of them `about`."""
     path.touch(mode=0o600)
     with path.open("wb") as file, workbook(file, path.parent) as book:
         names = list(tables)
@@ -304,7 +282,6 @@ def _write_workbook(path: Path, tables: Mapping[str, _Table], manifest: Manifest
         headings = ("sheet", "column", "unit", "source", "meaning")
         columns: list[tuple[str, ColumnKind]] = [(heading, "text") for heading in headings]
         book.write(added["about"], columns, [explained], above=_about(manifest, sheets))
-    return {sheet.name: sheet.rows for sheet in sheets}
 
 
 def _about(manifest: Manifest, sheets: Sequence[Sheet]) -> list[str]:
