@@ -162,20 +162,22 @@ def period(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def call(*args: Any, month: tuple[str, str] | None, **values: Any) -> Any:
-        typed = [f"--{name}" for name in ("from", "since", "until") if values[name] is not None]
-        values["start"] = values.pop("from")
+        ends = {name: values.pop(name) for name in ("from", "since", "to", "until")}
+        typed = [f"--{name}" for name, at in ends.items() if at is not None]
         if month is not None and typed:
             raise click.UsageError(f"--month is a whole period; drop {' and '.join(typed)}")
-        if typed[:2] == ["--from", "--since"]:
-            raise click.UsageError("--from and --since both start the period; drop one of them")
-        if month is not None:
-            values["since"], values["until"] = month
-        return command(*args, **values)
+        for pair, verb in ((["--from", "--since"], "start"), (["--to", "--until"], "end")):
+            if {*pair} <= {*typed}:
+                both = " and ".join(pair)
+                raise click.UsageError(f"{both} both {verb} the period; drop one of them")
+        since, until = month or (ends["since"], ends["to"] or ends["until"])
+        return command(*args, start=ends["from"], since=since, until=until, **values)
 
     return combined(
         time("--from", "end", "Start of the period:"),
         time("--since", "start", "Start of the period, instead of --from."),
-        time("--until --to", "end", "End of the period. Default: now."),
+        time("--to", "end", "End of the period. Default: now."),
+        time("--until", "end", "End of the period, the same as --to."),
         _parsed("--month", "YYYY-MM", days_of_month, "The whole month, such as 2026-10.", {}),
     )(call)
 

@@ -83,7 +83,8 @@ def test_a_running_month_ends_now(one_day: None, march: Any) -> None:
     ("words", "text"),
     [
         ("--month 2026-03 --from 2026-03-01", "--month is a whole period; drop --from"),
-        ("--month 2026-03 --since 7d --to 1d", "drop --since and --until"),
+        ("--month 2026-03 --since 7d --to 1d", "drop --since and --to"),
+        ("--to 2026-03-02 --until 2026-03-03", "--to and --until both end the period; drop one"),
         ("--since 2026-03-01 --from 2026-03-01", "--from and --since both start the period; drop"),
         ("--month 2026-3", "'2026-3' is not a month; write 2026-10"),
         ("--month 2026-13", "'2026-13' is not a month; write 2026-10"),
