@@ -119,7 +119,8 @@ def write_export(
             files=[],
         )
         counts = {name: _count(connection, name, as_of) for name in TABLES}
-        if file_format == "xlsx" and as_of is None:
+        in_workbook = file_format == "xlsx"
+        if in_workbook and as_of is None:
             for name, count in counts.items():
                 check_fits(name, count)
         rows_of_table: Counter[str] = Counter()
@@ -132,37 +133,42 @@ def write_export(
                     if name in counts:
                         bar.update(len(rows))
 
-            tables = _sheets(connection, manifest) if file_format == "xlsx" else {}
+            tables = _sheets(connection, manifest) if in_workbook else {}
             for name in TABLES:
                 columns = columns_of(name, as_of=as_of is not None)
                 tables.setdefault(name, _Table(columns, _chunks(connection, name, as_of)))
             for name, table in tables.items():
                 tables[name] = table._replace(rows=followed(name, table.rows))
-            if file_format == "xlsx":
+            if in_workbook:
                 book = partial if is_file else partial / _WORKBOOK
                 _write_workbook(book, tables, manifest)
+                paths = dict.fromkeys(tables, book)
             else:
-                for name, table in tables.items():
-                    _write_table(partial / f"{name}.{file_format}", table)
-        for name, table in tables.items():
-            path = book if file_format == "xlsx" else partial / f"{name}.{file_format}"
-            with path.open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            manifest.files.append(
-                ExportedFile(
-                    name=path.name,
-                    rows=rows_of_table[name],
-                    columns=list(table.columns),
-                    kinds=list(table.kinds().values()),
-                    sha256=sha256,
-                    sheet=name if file_format == "xlsx" else None,
-                )
+                paths = {name: partial / f"{name}.{file_format}" for name in tables}
+                for name, path in paths.items():
+                    _write_table(path, tables[name])
+        digests = {path: _sha256(path) for path in {*paths.values()}}
+        manifest.files += [
+            ExportedFile(
+                name=paths[name].name,
+                rows=rows_of_table[name],
+                columns=list(table.columns),
+                kinds=list(table.kinds().values()),
+                sha256=digests[paths[name]],
+                sheet=name if in_workbook else None,
             )
+            for name, table in tables.items()
+        ]
         if not is_file:
             create_private(partial / "manifest.json")
             text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
             (partial / "manifest.json").write_bytes(text)
     return manifest
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _query(name: str, as_of: str | None) -> tuple[str, tuple[str, ...]]:
