@@ -91,7 +91,7 @@ class Listener:
     Args:
         host: a name, IPv4 or IPv6 address.
         port: the port; 0 takes any free one.
-        advice: what to do if the port is taken; by default, names `--port`.
+        advice: what to do if the port is taken.
 
     Raises:
         InputError: the port is taken or not allowed.

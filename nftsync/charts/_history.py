@@ -35,8 +35,7 @@ def sampled_times(ticks: Numbers, most: int) -> Numbers:
     """Choose at most `most` times (2 or more) at which to draw a step line.
 
     Returns:
-        All distinct times if few enough; otherwise the first, and the last within each of equal
-        spans. The line is exact at each of them.
+        All distinct times if few enough; otherwise the first, and the last of each of equal spans.
     """
     distinct = np.unique(ticks)
     if len(distinct) <= most:
@@ -114,9 +113,8 @@ def holdings_over_time(
     """Draw the number of holdings over time, from the change feed.
 
     A holding is a wallet with more than zero of a token. The line shows the count at the end of
-    each period, as known from reads; changes may have happened long before their reads. Initial
-    holdings are not growth, because their start date is unknown: the line includes them from the
-    beginning, and marks the first reads.
+    each period, as known from reads. It includes initial holdings from the beginning, because their
+    start date is unknown, and marks the first reads.
 
     - `by`: a line per value of this column of `frames.holdings_over_time`, such as `collection` or
       `wallet_group`, as of now. None: one line.
@@ -248,8 +246,8 @@ def arrivals_and_departures(
     the read that showed them. First reads and other changes of amounts do not count.
 
     From a database, every change counts, even if later reversed. In a frame of `frames.transfers`,
-    each known receiver is an arrival and each known sender a departure. In one of `frames.diff`,
-    each increase is an arrival and each decrease a departure.
+    known receivers are arrivals and known senders departures; in one of `frames.diff`, increases
+    and decreases.
 
     - `every` (or `freq`): the period, as in `frames.holdings_over_time`, for at most 2,000 bars;
       None chooses one of an hour or more, for at most 60 bars, and fewer for few changes.

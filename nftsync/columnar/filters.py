@@ -44,10 +44,7 @@ def stored_time(source: Source, value: Moment, edge: Edge) -> str:
 
 
 def state_time(source: Source, value: Moment) -> str:
-    """Return the time of the last whole state up to a caller's time; warn if that is earlier.
-
-    A date means the end of its day; a future time is an InputError.
-    """
+    """Return the time of the last whole state up to a caller's time; warn if that is earlier."""
     return whole_time(source.cursor, stored_time(source, value, "end"))
 
 

@@ -93,7 +93,7 @@ class DemoResult(NamedTuple):
     """Data that the demo shows.
 
     Attributes:
-        seconds: time from each change at the provider to the database.
+        seconds: time from each change to the database.
         webhooks: number of webhooks by state.
         holdings: `frames.holdings` at the end.
         transfers: `frames.transfers` of webhooks.

@@ -33,8 +33,8 @@ def write_snapshot(
 ) -> int:
     """Copy a database at one moment, while other programs write to it.
 
-    The copy is one file, readable only by its owner. In it, running webhooks are pending, and
-    running syncs are interrupted. A database of an earlier version is not upgraded.
+    Only its owner can read it. In it, running webhooks are pending, and running syncs are
+    interrupted. A database of an earlier version is not upgraded.
 
     Creates missing folders, and returns the copy's size in bytes. `check` may raise an error to
     discard the finished copy.

@@ -33,9 +33,9 @@ def save(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Path:
     are empty. Text that a spreadsheet would run as a formula gets a leading single quote.
 
     An Excel workbook has one sheet, named after the file. Text is never a formula or link. Times
-    are dates, shown with UTC if they have a time zone. Integers of more than 15 digits, which is
-    Excel's limit, are text; a note at the heading gives their number. Texts over 32,767 characters
-    are cut with a note.
+    are dates, shown with UTC if they have a time zone. Integers over Excel's limit of 15 digits are
+    text; a note at the heading gives their number. Texts over 32,767 characters are cut with a
+    note.
 
     The path ends in `.parquet`, `.csv` or `.xlsx`; missing folders are created. Returns it as an
     absolute path.

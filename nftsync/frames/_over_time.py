@@ -118,9 +118,8 @@ def holdings_over_time(
     - `by` is the column to group by: `contract_address`, `contract`, `collection`, `creator_name`,
       `wallet_id` (or `wallet`), `wallet_label` or `wallet_group` (or `group`). None: all holdings
       together.
-    - `start` is the first time; the first rows show the state at that time. A start before the
-      history moves to its begin, with a warning. None is the first change. `end` is at most the
-      last read.
+    - `start`: the first rows show the state at that time. A start before the history moves to its
+      begin, with a warning. None is the first change. `end` is at most the last read.
     - `every` (or `freq`) is the period of the rows in UTC: `1h`, `1d`, `7d` (from Monday), a
       timedelta, or a pandas alias (`D`, `W`, `ME`, `QE`, `YE`; also `W-WED`, `QE-MAR`, `2ME`). A
       row shows the end of its period. None: a row per change.
@@ -209,7 +208,7 @@ def read_steps(
 
 
 def _shown_at(source: Source, at: Numbers) -> Numbers:
-    """Return when each change is part of a whole state: at once, or at the end of its span."""
+    """Return when each change is part of a whole state."""
     query = "SELECT began_at, ended_at FROM partial_spans ORDER BY began_at"
     columns = source.columns(query, [TEXT, TEXT])
     begins, ends = (moments(column).view(np.int64) for column in columns)

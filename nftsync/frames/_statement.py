@@ -66,19 +66,18 @@ def statement(
 
     In each row, `opening + initial + received − sent = closing`, in holdings and in amounts. The
     rows add up to the last row, the total. `opening` and `closing` are the holdings of
-    `holdings(as_of=start)` and `holdings(as_of=end)`, so a closing balance is the next period's
-    opening balance. `frame.attrs` has `start` and `end`, the times of the states shown. A start
-    before the history moves to its first whole state, because earlier holdings are unknown.
+    `holdings(as_of=start)` and `holdings(as_of=end)`. `frame.attrs` has `start` and `end`, the
+    times of the states shown. A start before the history moves to its first whole state.
 
     The row `hidden` before the total has the hidden tokens; with `hidden=True`, they count in their
     groups.
 
-    A token is one holding in each wallet that holds it, so an NFT in two wallets counts twice.
-    `received` and `sent` count holdings that began or ended; changes of an amount count in the
-    amounts only. A transfer counts as sent and as received, also within a group.
+    An NFT in two wallets counts twice. `received` and `sent` count holdings that began or ended;
+    changes of an amount count in the amounts only. A transfer counts as sent and as received, also
+    within a group.
 
     `prices` is a table or CSV file as for `frames.value`. Each balance has the latest prices up to
-    its date, by today's contracts. A warning gives the number of holdings without a price.
+    its date, by today's contracts.
 
     Returns:
         A row per group, the largest closing balance first, and a row `total`:

@@ -40,9 +40,8 @@ def transfers(
     Shared parameters: see `nftsync.frames`. `start` and `end`, or `since` and `until` as in
     `changes`, bound `observed_at`. `wallet`, `group` and `exclude` match either side.
 
-    The provider names no transfers, so nftsync infers them from the change feed, change by change.
-    The decrease of one wallet and the increase of another form a row of kind `transfer` under three
-    conditions:
+    The provider names no transfers, so nftsync infers them from the change feed. The decrease of
+    one wallet and the increase of another form a row of kind `transfer` under three conditions:
 
     - Both amounts are equal.
     - Both were observed within overlapping times.
@@ -51,8 +50,7 @@ def transfers(
     All other movements are `received` or `sent`: their other side is unknown, or has several
     candidates. Initial holdings are not movements.
 
-    A movement happened between `observed_after` and `observed_at`. It belongs to the span that
-    contains its `observed_at`, so adjacent spans never list it twice. Changes outside the span and
+    A movement happened between `observed_after` and `observed_at`. Changes outside the span and
     changes of excluded wallets still help to find the other side.
 
     Returns:

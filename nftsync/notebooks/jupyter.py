@@ -83,8 +83,8 @@ def notebook_environment(
 ) -> Iterator[dict[str, str]]:
     """Provide the environment for notebooks that open this database.
 
-    For a demo's database, the demo's provider runs during the block and is the only one configured,
-    so no other provider's secret reaches it. The demo cannot be recreated meanwhile.
+    For a demo's database, its provider runs during the block and is the only one configured, so no
+    other provider's secret reaches it.
     """
     environment = dict(os.environ)
     with ExitStack() as stack:

@@ -25,9 +25,7 @@ _WITHOUT = 12
 
 
 def picture_cards(holdings: pd.DataFrame, db: Path, most: int, command: str, *, embed: bool) -> str:
-    """Return a card for each NFT, those with a picture first, and count the rest.
-
-    The newest holdings come first among both.
+    """Return a card for each NFT, those with a picture first, then the newest; count the rest.
 
     No amount is 0. The pictures of the database's provider are allowed; `embed` downloads them.
     `command` lists all holdings.

@@ -236,7 +236,7 @@ class Report:
     # Further pages ----------------------------------------------------------------------------
 
     def show_pictures(self, most: int | None = None, *, embed: bool = False) -> None:
-        """Show NFTs: those with a picture first, each the newest first; and count the rest.
+        """Show `picture_cards`.
 
         Args:
             most: the most NFTs; None: 24, or 96 of a group or wallet.

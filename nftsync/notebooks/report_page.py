@@ -30,11 +30,9 @@ def write_report(
 ) -> None:
     """Run the report's notebook and write its page, which only its owner can read.
 
-    Replaces an existing page when the new one is complete.
-
     Args:
-        target: the page; its folder must exist.
-        database: the database to report on.
+        target: the page, which is replaced.
+        database: the database.
         config: the settings file.
         parameters: values for the notebook's first cell, without the database.
         tell: receives each line that the notebook prints.

@@ -88,8 +88,7 @@ def image_address(
     """Turn an image address from metadata into a URL that is safe to load.
 
     Args:
-        text: `https://…`, `ipfs://CID/…`, a bare CID, `ar://…`, a URL of the provider, a picture as
-            `data:` or as the text of an SVG.
+        text: an address, a bare CID, or a picture as `data:` or as the text of an SVG.
         ipfs_gateway: the URL before a CID.
         provider: the provider's base URL; its origin may show images.
     """

@@ -62,9 +62,8 @@ def sign(secret: str, body: bytes) -> str:
 def verify(body: bytes, header: str | None, secrets: Sequence[str]) -> int | Reason:
     """Return the index of the secret that signed a raw body, or why the signature is refused.
 
-    No secret may be blank. Compares the Base64 texts, as several texts decode to the same bytes and
-    the service sends only one. The duration reveals neither where they differ nor which secret
-    matched.
+    No secret may be blank. Compares the Base64 texts, as several texts decode to the same bytes.
+    The duration reveals neither where they differ nor which secret matched.
     """
     if not header:
         return "missing"

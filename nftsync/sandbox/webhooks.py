@@ -90,8 +90,8 @@ class Task(NamedTuple):
 class Sandbox:
     """The provider's world, webhook configuration and queued webhooks; safe for many threads.
 
-    Edits here send webhooks and return their ids; edits of `world` send none. The mapping from
-    edits to webhooks is the sandbox's own (provider's document, Events, 9: not shown).
+    Edits here send webhooks and return their ids; edits of `world` send none (provider's document,
+    Events, 9: not shown).
 
     `time_scale` multiplies waits between attempts. `seed` decides their jitter, within 20 % of
     RETRY_SECONDS.
