@@ -23,13 +23,7 @@ from nftsync.columnar.columns import (
     text,
     times,
 )
-from nftsync.columnar.filters import (
-    Moment,
-    filters_of,
-    one_of,
-    stored_span,
-    ticks_of,
-)
+from nftsync.columnar.filters import Moment, filters_of, one_of, stored_span, ticks_of
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.inputs import ADDRESSES
 from nftsync.columnar.periods import Every, Period, period_edges, period_of
