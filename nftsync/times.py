@@ -156,3 +156,9 @@ def parse_duration(value: str) -> timedelta:
     if duration > _LONGEST:
         raise InputError(f"{value!r} is too long a duration")
     return duration
+
+
+def utc_times(text: str) -> str:
+    """Show the stored times in a text as `2026-01-31 12:00:00 UTC`, or as the end of a day."""
+    text = re.sub(r"(\d{4}-\d\d-\d\d)T23:59:59\.999999Z", r"the end of \1 UTC", text)
+    return re.sub(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z", r"\1 \2 UTC", text)

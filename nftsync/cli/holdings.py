@@ -19,12 +19,12 @@ from nftsync.cli.output import (
     say,
     say_hidden,
     say_truncated,
-    utc_times,
     wallet_name,
     wrapped,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.text import counted
+from nftsync.times import utc_times
 
 if TYPE_CHECKING:
     import pandas as pd

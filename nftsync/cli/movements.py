@@ -18,12 +18,11 @@ from nftsync.cli.output import (
     say,
     say_hidden,
     say_truncated,
-    utc_times,
     wrapped,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.text import counted
-from nftsync.times import MOMENT, shifted
+from nftsync.times import MOMENT, shifted, utc_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +38,12 @@ TRANSFER = (
     TableColumn("kind", "kind", "state", optional=True),
 )
 #: What results count.
-_COUNTS = "{} (one change, or two that match): {:,} between two wallets, {:,} received, {:,} sent."
-_NOTE = "Received and sent count holdings begun or ended; a transfer within a row counts in both."
+_COUNTS = (
+    "{}: {:,} between two wallets, {:,} received, {:,} sent. Each is one change, or two that match."
+)
+_NOTE = (
+    "Received and sent count holdings that began or ended; a transfer within a row counts in both."
+)
 _NO_GROUP = " No wallet has a group: set groups in the wallets file, or use --by wallet."
 _ENTRIES = ("opening", "initial", "received", "sent", "closing")
 #: By value of `--by`: the column that names the groups, and the column of the table.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import sys
@@ -16,6 +15,7 @@ import click
 
 from nftsync.errors import NftsyncWarning
 from nftsync.text import counted, escaped_json, visible
+from nftsync.times import utc_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,12 +63,6 @@ def program() -> str:
 def one_line(text: str) -> str:
     """Join a message's lines, and escape unsafe characters."""
     return visible(" ".join(text.splitlines()))
-
-
-def utc_times(text: str) -> str:
-    """Show the stored times in a text as `2026-01-31 12:00:00 UTC`, or as the end of a day."""
-    text = re.sub(r"(\d{4}-\d\d-\d\d)T23:59:59\.999999Z", r"the end of \1 UTC", text)
-    return re.sub(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z", r"\1 \2 UTC", text)
 
 
 def wallet_name(wallet_id: str, label: str | None) -> str:

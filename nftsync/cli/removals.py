@@ -11,10 +11,11 @@ import click
 
 from nftsync.cli import options
 from nftsync.cli.holdings import TOKEN, WALLET
-from nftsync.cli.output import one_line, open_existing, print_json, say, utc_times, wrapped
+from nftsync.cli.output import one_line, open_existing, print_json, say, wrapped
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.store.contracts import contract_key
 from nftsync.text import counted
+from nftsync.times import utc_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,12 +20,12 @@ from nftsync.cli.output import (
     say,
     say_truncated,
     unreadable_shown,
-    utc_times,
     wallet_name,
     wrapped,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.text import counted, lasting, toml_string
+from nftsync.times import utc_times
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -15,12 +15,12 @@ from nftsync.cli.output import (
     rerun,
     say,
     unreadable_shown,
-    utc_times,
     wallet_name,
 )
 from nftsync.cli.tables import TableColumn, View, view_options
 from nftsync.store import WALLET_STATUSES
 from nftsync.text import counted, short_id
+from nftsync.times import utc_times
 
 if TYPE_CHECKING:
     from nftsync.pull.result import Failure, SyncResult

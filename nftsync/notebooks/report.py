@@ -28,7 +28,7 @@ from nftsync.notebooks.pages import part
 from nftsync.notebooks.picture_cards import picture_cards
 from nftsync.store.contracts import short_address
 from nftsync.text import counted, lasting
-from nftsync.times import parse_time
+from nftsync.times import parse_time, utc_times
 from nftsync.version import __version__
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class Report:
             warnings.simplefilter("always")
             first, last = states_between(source, self.start, self.end)
         self.start, self.end = pd.Timestamp(first), None if last is None else pd.Timestamp(last)
-        self.notes = [f"{str(note.message)[:1].upper()}{str(note.message)[1:]}." for note in notes]
+        texts = (utc_times(str(note.message)) for note in notes)
+        self.notes = [f"{text[:1].upper()}{text[1:]}." for text in texts]
         chosen = {"group": group, "wallet": wallet}
         self.filters: dict[str, Any] = {name: one for name, one in chosen.items() if one}
         self._prices = prices

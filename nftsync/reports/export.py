@@ -27,7 +27,7 @@ from nftsync.store.history import history_begin, known_time, whole_time
 from nftsync.store.schema import reading
 from nftsync.terminal import progress_bar
 from nftsync.text import counted
-from nftsync.times import now
+from nftsync.times import now, utc_times
 from nftsync.version import __version__
 from nftsync.whole_files import create_private, whole_directory, whole_file
 
@@ -240,8 +240,8 @@ def _sheets(connection: sqlite3.Connection, manifest: Manifest) -> dict[str, _Ta
         by = "wallet_group" if wallets["wallet_group"].nunique() else "collection"
         statement = frames.statement(connection, start, as_of, by).fillna({by: "none"})
         transfers = frames.transfers(connection, start, as_of, hidden=True)
-        first = _shown(statement.attrs["start"])
-        span = f"From {first} to {_shown(end)}. The history begins at the end of the first sync."
+        first = utc_times(statement.attrs["start"])
+        span = f"From {first} to {utc_times(end)}. The history begins at the end of the first sync."
         sheets["statement"] = _of_frame("statement", statement, span, *_STATEMENT)
         sheets["transfers"] = _of_frame("transfers", transfers, span, *_TRANSFERS)
     return sheets
@@ -291,10 +291,10 @@ def _write_workbook(path: Path, tables: Mapping[str, _Table], manifest: Manifest
 
 
 def _about(manifest: Manifest, sheets: Sequence[Sheet]) -> list[str]:
-    as_of = f", as of {_shown(manifest.as_of)}" if manifest.as_of else ""
+    as_of = f", as of {utc_times(manifest.as_of)}" if manifest.as_of else ""
     cut = [f"{counted(sheet.cut, 'text')} of {sheet.name}" for sheet in sheets if sheet.cut]
     cut_note = [f"Cut to fit a cell: {', '.join(cut)}. Parquet and CSV have the full text."]
-    at = _shown(manifest.exported_at)
+    at = utc_times(manifest.exported_at)
     rows = "; ".join(f"{sheet.name}: {counted(sheet.rows, 'row')}" for sheet in sheets)
     return [
         f"NFT holdings: {manifest.database}{as_of}",
@@ -304,7 +304,3 @@ def _about(manifest: Manifest, sheets: Sequence[Sheet]) -> list[str]:
         *(cut_note if cut else []),
         *wrap(rows, _LINE),
     ]
-
-
-def _shown(stored: str) -> str:
-    return f"{stored[:19].replace('T', ' ')} UTC"

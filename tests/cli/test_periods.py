@@ -100,10 +100,10 @@ def test_periods_that_contradict_are_usage_errors(
 
 def test_results_say_what_they_count(march: Any) -> None:
     march("transfers").says(
-        "3 movements (one change, or two that match): 3 between two wallets, 0 received, 0 sent."
+        "3 movements: 3 between two wallets, 0 received, 0 sent. Each is one change, or two that"
     )
     march("statement", "--month", "2026-03").says(
-        "count holdings begun or ended; a transfer within a row"
+        "count holdings that began or ended; transfers within a row"
     )
 
 
