@@ -103,7 +103,7 @@ def test_results_say_what_they_count(march: Any) -> None:
         "3 movements: 3 between two wallets, 0 received, 0 sent. Each is one change, or two that"
     )
     march("statement", "--month", "2026-03").says(
-        "count holdings that began or ended; transfers within a row"
+        "count holdings that began or ended; a transfer within a row"
     )
 
 
