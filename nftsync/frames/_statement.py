@@ -66,8 +66,9 @@ def statement(
 
     In each row, `opening + initial + received − sent = closing`, in holdings and in amounts. The
     rows add up to the last row, the total. `opening` and `closing` are the holdings of
-    `holdings(as_of=start)` and `holdings(as_of=end)`. `frame.attrs` has `start` and `end`, the
-    times of the states shown. A start before the history moves to its first whole state.
+    `holdings(as_of=start)` and `holdings(as_of=end)`, so a closing balance is the next period's
+    opening balance. `frame.attrs` has `start` and `end`, the times of the states shown. A start
+    before the history moves to its first whole state.
 
     The row `hidden` before the total has the hidden tokens; with `hidden=True`, they count in their
     groups.

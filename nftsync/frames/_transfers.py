@@ -50,7 +50,8 @@ def transfers(
     All other movements are `received` or `sent`: their other side is unknown, or has several
     candidates. Initial holdings are not movements.
 
-    A movement happened between `observed_after` and `observed_at`. Changes outside the span and
+    A movement happened between `observed_after` and `observed_at`. It belongs to the span that
+    contains its `observed_at`, so adjacent spans never list it twice. Changes outside the span and
     changes of excluded wallets still help to find the other side.
 
     Returns:
