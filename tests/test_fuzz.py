@@ -73,18 +73,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+PUBLIC = [key.name for key in KEYS if not key.secret]
+
+
 @given(LINES | st.binary(max_size=60))
 @example(b'webhook_secret = "canary-4711')
+@example(b'database = "canary-4711"\n')
 def test_any_settings_file_is_read_or_refused_in_one_line(folder: Path, content: bytes) -> None:
     file = folder / "nftsync.toml"
     file.write_bytes(content)
     try:
         found = nftsync_settings.load(config=file, environ={}, directory=folder)
     except SettingsError as error:
-        public = [key.name for key in KEYS if not key.secret]
-        one_line(error, may_quote=any(name in str(error) for name in public))
+        one_line(error, may_quote=any(name in str(error) for name in PUBLIC))
     else:
-        assert SECRET not in repr(found)
+        public = [str(getattr(found, name)) for name in PUBLIC]
+        assert SECRET not in repr(found) or SECRET in "".join(public)
 
 
 VARIABLES = [key.variable for key in KEYS if key.variable is not None]
