@@ -43,8 +43,9 @@ _FRAME_ENTRIES = 400
 _FRAME_SECONDS = 0.05
 #: Bytes; a response has at most 64 MiB, so a longer frame is garbage.
 _LARGEST_FRAME = 1024**3
-#: Seconds that a stopping child has to send its last reads.
-_STOP_SECONDS = 1.0
+#: Seconds that a stopping child has, also on a busy machine, to send its last reads and to kill its
+#: token command.
+_STOP_SECONDS = 5.0
 #: Limit of a child's replacements.
 _MAX_REPLACEMENTS = 2
 #: The child sends a frame at least this often, in seconds, while the parent takes frames.
