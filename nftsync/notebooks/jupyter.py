@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,9 @@ def _trust(notebooks: list[Path]) -> None:
     from nbformat.sign import NotebookNotary
 
     notary: Any = NotebookNotary()
-    for notebook in notebooks:
-        notary.sign(read(notebook, as_version=4))
+    with closing(notary.store):
+        for notebook in notebooks:
+            notary.sign(read(notebook, as_version=4))
 
 
 @contextmanager
