@@ -50,6 +50,11 @@ def counted(number: int, one: str) -> str:
     return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
+def sentence(text: str) -> str:
+    """Return a text as a sentence: with a capital letter, and a period."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 #: Longest quotation of the user's text in an error.
 _QUOTED = 60
 

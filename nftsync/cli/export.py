@@ -97,8 +97,7 @@ def snapshot(settings: Settings, file: Path) -> None:
     """Copy the database while it is in use.
 
     The copy is a single file that shows one point in time. You can use it even in a read-only
-    directory. FILE must not exist. It appears once complete,
-    and only its owner can read it.
+    directory. FILE must not exist. It appears once complete, and only its owner can read it.
 
     \b
     Examples:

@@ -189,7 +189,7 @@ def _parsed(
         return None if typed is None else parse(typed)
 
     more |= {"metavar": metavar, "help": text, "show_default": True}
-    return click.option(*name.split(), callback=callback, **more)
+    return click.option(name, callback=callback, **more)
 
 
 #: Options of a command that syncs.

@@ -24,7 +24,7 @@ from nftsync.cli.output import (
     wrapped,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
-from nftsync.text import counted, lasting, toml_string
+from nftsync.text import counted, lasting, sentence, toml_string
 from nftsync.times import utc_times
 
 if TYPE_CHECKING:
@@ -422,7 +422,7 @@ def _show_verification(report: Verification, view: View) -> None:
         print_table([view.first(rows)], _DIFFERENCE, wide=view.wide)
         say_truncated(view.limit, report.differences_total, "differences")
         if report.untold is not None:
-            click.echo(f"{report.untold[:1].upper()}{utc_times(report.untold[1:])}.")
+            click.echo(sentence(utc_times(report.untold)))
     for wallet in view.first(report.unread):
         say(f"nftsync: {wallet_name(wallet.wallet_id, wallet.label)}: {one_line(wallet.error)}")
     say_truncated(view.limit, len(report.unread), "wallets that could not be read")
@@ -442,7 +442,7 @@ def _summary(report: Verification) -> str:
     if not broken:
         rules = f"all {len(report.rules)} consistency rules hold ({rows:,} rows)"
     if not report.sampled:
-        return f"{rules[:1].upper()}{rules[1:]}."
+        return sentence(rules)
     text = f"{report.compared:,} of {counted(report.tracked, 'wallet')} compared"
     text += f" ({counted(report.balances, 'balance')}): "
     if report.differing:

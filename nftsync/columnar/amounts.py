@@ -37,7 +37,7 @@ _GREATEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Exact:
-    """Column of distinct exact integers from 0 up.
+    """Column of exact integers from 0 up that stores each distinct value once.
 
     Attributes:
         codes: for each row, the position of its value.

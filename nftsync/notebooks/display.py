@@ -21,7 +21,7 @@ from nftsync.columnar.columns import NAMED
 from nftsync.columnar.inputs import load_holdings
 from nftsync.errors import NftsyncWarning
 from nftsync.notebooks.pages import part
-from nftsync.text import MISSING, lasting, visible, without_controls
+from nftsync.text import MISSING, lasting, sentence, visible, without_controls
 from nftsync.times import parse_time
 
 if TYPE_CHECKING:
@@ -270,8 +270,7 @@ def _show_warning(
     fallback: Any, message: Warning | str, category: type[Warning], *where: Any
 ) -> None:
     if issubclass(category, NftsyncWarning):
-        text = visible(str(message))
-        click.echo(f"{text[:1].upper()}{text[1:]}.")
+        click.echo(sentence(visible(str(message))))
     else:
         fallback(message, category, *where)
 

@@ -27,7 +27,7 @@ from nftsync.notebooks.display import (
 from nftsync.notebooks.pages import part
 from nftsync.notebooks.picture_cards import picture_cards
 from nftsync.store.contracts import short_address
-from nftsync.text import counted, lasting
+from nftsync.text import counted, lasting, sentence
 from nftsync.times import parse_time, utc_times
 from nftsync.version import __version__
 
@@ -78,7 +78,7 @@ class Report:
             first, last = states_between(source, self.start, self.end)
         self.start, self.end = pd.Timestamp(first), None if last is None else pd.Timestamp(last)
         texts = (utc_times(str(note.message)) for note in notes)
-        self.notes = [f"{text[:1].upper()}{text[1:]}." for text in texts]
+        self.notes = [*map(sentence, texts)]
         chosen = {"group": group, "wallet": wallet}
         self.filters: dict[str, Any] = {name: one for name, one in chosen.items() if one}
         self._prices = prices
