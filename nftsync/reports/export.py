@@ -171,16 +171,15 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _query(name: str, as_of: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return a table's query and parameters; with `as_of`, logs end there."""
-    until = () if as_of is None or TABLES[name].since is None else (as_of,)
-    return TABLES[name].select(until=bool(until)), until
-
-
 def _count(connection: sqlite3.Connection, name: str, as_of: str | None) -> int:
     """Count rows for a progress bar; with `as_of`, sometimes a few too many."""
-    query, parameters = _query(name, as_of)
-    return int(connection.execute(f"SELECT count(*) FROM ({query})", parameters).fetchone()[0])
+    query = TABLES[name].select_count(until=as_of is not None)
+    return int(connection.execute(query, _until(name, as_of)).fetchone()[0])
+
+
+def _until(name: str, as_of: str | None) -> tuple[str, ...]:
+    """Return the parameters of a table's query; with `as_of`, logs end there."""
+    return () if as_of is None or TABLES[name].since is None else (as_of,)
 
 
 def _chunks(connection: sqlite3.Connection, name: str, as_of: str | None) -> Iterator[Rows]:
@@ -188,7 +187,8 @@ def _chunks(connection: sqlite3.Connection, name: str, as_of: str | None) -> Ite
         frame = _AS_OF[name](connection, as_of=as_of)
         yield from rows_of(frame, list(columns_of(name, as_of=True)), step=CHUNK)
         return
-    cursor = connection.execute(*_query(name, as_of))
+    query = TABLES[name].select(until=as_of is not None)
+    cursor = connection.execute(query, _until(name, as_of))
     while rows := cursor.fetchmany(_CHUNK_OF_BODIES if "body" in TABLES[name].columns else CHUNK):
         yield rows
 

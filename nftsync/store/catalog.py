@@ -136,13 +136,15 @@ class PublicTable(NamedTuple):
     Attributes:
         order: the ORDER BY clause that gives the order of storage.
         rows: the FROM clause.
-        since: the column of `rows` with a row's creation time, or None.
+        base: a table with the same number of rows, if `rows` is a join.
+        since: the column of `base` with a row's creation time, or None.
         names: the expressions of columns whose name in `rows` differs or is ambiguous.
     """
 
     columns: Mapping[str, Column]
     order: str
     rows: str
+    base: str | None = None
     since: str | None = None
     names: Mapping[str, str] = {}
 
@@ -153,8 +155,15 @@ class PublicTable(NamedTuple):
             until: select only rows created by a time, the query's one parameter.
         """
         expressions = ", ".join(self.names.get(name, name) for name in self.columns)
-        where = f" WHERE {self.since} <= ?" if until and self.since else ""
+        where = self._where(until=until)
         return f"SELECT {expressions} FROM {self.rows}{where} ORDER BY {self.order}"
+
+    def select_count(self, *, until: bool = False) -> str:
+        """Return a query for the number of rows of `select`."""
+        return f"SELECT count(*) FROM {self.base or self.rows}{self._where(until=until)}"
+
+    def _where(self, *, until: bool) -> str:
+        return f" WHERE {self.since} <= ?" if until and self.since else ""
 
 
 # Joined here instead of through the views, so that SQLite reads the narrow table in disk order.
@@ -237,6 +246,7 @@ TABLES: dict[str, PublicTable] = {
             "updated_at": time("when the amount last changed", LOGGED),
         },
         order="b.wallet_no, b.token_no",
+        base="balance_rows",
         rows=_BY_WALLET,
         names={"first_seen_at": "b.first_seen_at", "updated_at": "b.updated_at"},
     ),
@@ -256,6 +266,7 @@ TABLES: dict[str, PublicTable] = {
             "webhook_id": WEBHOOK_ID,
         },
         order="change_id",
+        base="balance_change_rows",
         rows="balance_changes",
         since="observed_at",
     ),
@@ -270,6 +281,7 @@ TABLES: dict[str, PublicTable] = {
             "webhook_id": WEBHOOK_ID,
         },
         order="change_id",
+        base="token_change_rows",
         rows="token_changes",
         since="observed_at",
     ),
@@ -283,6 +295,7 @@ TABLES: dict[str, PublicTable] = {
             "run_id": RUN_ID,
         },
         order="state_id",
+        base="wallet_state_rows",
         rows="wallet_states",
         since="observed_at",
     ),
@@ -414,6 +427,7 @@ TABLES: dict[str, PublicTable] = {
             "wallet_status": ours(LAST_READ, "the current row of `wallets`"),
         },
         order="b.wallet_no, b.token_no",
+        base="balance_rows",
         rows=_WITH_NAMES,
         names={
             "contract_address": "t.contract_address",
