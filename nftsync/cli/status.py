@@ -401,7 +401,7 @@ def verify(
 
 def _repairing(settings: Settings, progress: bool | None) -> Any:
     from nftsync.pull.api import sync_with
-    from nftsync.pull.run import SyncRequest
+    from nftsync.pull.plan import SyncRequest
     from nftsync.store.wallets import WalletLine, forget_answers
 
     def repair(wallets: Sequence[str]) -> dict[str, Any]:

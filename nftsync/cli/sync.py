@@ -71,7 +71,7 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
       nftsync sync --resume               after Ctrl-C or a crash
     """
     from nftsync.pull.api import sync_with
-    from nftsync.pull.run import SyncRequest
+    from nftsync.pull.plan import SyncRequest
     from nftsync.store.hidden import file_entries, note_unknown
     from nftsync.store.history import ahead_of
     from nftsync.store.schema import reading

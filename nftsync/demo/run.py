@@ -22,8 +22,9 @@ from nftsync.errors import StoreError
 from nftsync.provider.client import Client, access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import merge_routes
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import Sandbox

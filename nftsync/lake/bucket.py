@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from nftsync.lake.rows import TABLES, chosen, from_mirror, rows_of, schema_of, to_mirror
 from nftsync.lake.tally import Tally
+from nftsync.pull.guard import RemovalLimits
 from nftsync.pull.reads import Read, Subject
-from nftsync.pull.removal_guard import RemovalGuard, RemovalLimits
+from nftsync.pull.waiting_reads import RemovalGuard
 from nftsync.records import Applied, Removals, WalletRead
 from nftsync.store.database import over_keys
 from nftsync.store.history import DAY

@@ -41,9 +41,9 @@ from nftsync.lake.staged import STEPS
 from nftsync.lake.storage import DataFile, Lake, Versions
 from nftsync.lake.syncing import SyncReport, plan_name, stage_held, staged_reports, sync_bucket
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.removal_guard import Decision, decide
+from nftsync.pull.guard import Decision, decide
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import Failure, Resumed, SyncResult
-from nftsync.pull.run import SyncRequest
 from nftsync.store.removals import HELD_BACK
 from nftsync.store.wallets import WalletLine
 from nftsync.terminal import progress_bar

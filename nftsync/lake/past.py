@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.storage import Lake
-from nftsync.pull.removal_guard import is_held
+from nftsync.pull.guard import is_held
 from nftsync.records import CONTENT_COLUMNS, METADATA, Removals
 from nftsync.store.database import over_keys
 from nftsync.store.history import DAY, Change, FirstRead, Part, Rename, changes_since

@@ -19,7 +19,7 @@ from nftsync.lake.rows import SHOWN, SHOWN_ROWS, batches_of, bucket_of
 from nftsync.lake.staged import StagedPart
 from nftsync.lake.storage import DataFile
 from nftsync.lake.syncing import StagedMirror, staged_mirror
-from nftsync.pull.removal_guard import RemovalGuard
+from nftsync.pull.waiting_reads import RemovalGuard
 from nftsync.store.database import over_keys
 from nftsync.store.runs import Counts
 

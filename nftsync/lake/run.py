@@ -22,8 +22,8 @@ from nftsync.lake.setup import create_tables
 from nftsync.lake.storage import Lake
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest
 from nftsync.settings import Settings
 from nftsync.terminal import interruptible
 from nftsync.threads import Failures

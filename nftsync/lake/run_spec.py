@@ -10,7 +10,7 @@ import msgspec
 from nftsync.lake.staged import StagedFiles
 from nftsync.lake.storage import Lake, Versions
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.removal_guard import Decision, RemovalLimits
+from nftsync.pull.guard import Decision, RemovalLimits
 from nftsync.times import shifted
 
 _INSTANT = timedelta(microseconds=1)

@@ -25,9 +25,10 @@ from nftsync.lake.past import GuardInput, guard_input
 from nftsync.lake.rows import bucket_of, filled, opened, temporary_mirror, temporary_path
 from nftsync.lake.tally import Tally
 from nftsync.provider.rate_limit import GiveUpRule
+from nftsync.pull.plan import SyncRequest, begin
 from nftsync.pull.reads import Pool, Read, Task, weight
 from nftsync.pull.result import Failure
-from nftsync.pull.run import SyncRequest, SyncRun, begin
+from nftsync.pull.run import SyncRun
 from nftsync.records import Removals, WalletRead
 from nftsync.store.database import over_keys
 from nftsync.store.mirror import Mirror

@@ -12,10 +12,11 @@ from uuid import UUID
 from nftsync import settings as _settings
 from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
+from nftsync.pull.guard import RemovalLimits
 from nftsync.pull.list_files import read_collections_file, read_hidden_file, read_wallets_file
-from nftsync.pull.removal_guard import RemovalLimits
+from nftsync.pull.plan import NoWallets, SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import NoWallets, SyncRequest, sync_wallets
+from nftsync.pull.run import sync_wallets
 from nftsync.store.wallets import WalletLine, ids_from
 from nftsync.text import quoted
 from nftsync.times import parse_duration

@@ -29,6 +29,7 @@ from typing import TypeAlias
 import msgspec
 
 from nftsync.errors import RunInterrupted, SettingsError
+from nftsync.provider.client import Access
 from nftsync.provider.config import ClientConfig, environment_without_settings
 from nftsync.provider.programs import kill_programs
 from nftsync.provider.rate_limit import GiveUpRule
@@ -54,6 +55,9 @@ _HEARTBEAT = 1.0
 _LONGEST_ATTEMPT, _MARGIN = 60.0, 10.0
 #: Terminals and systemd signal the whole process group; only the parent handles these.
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+#: From this many tasks on, a reading process is worth its start, a fifth of a second.
+_WORTH_A_PROCESS = 500
 
 #: The child imports the same copy of the package.
 _CHILD = (
@@ -212,6 +216,23 @@ class Process(Reader[Task, Read]):
         # The child's ends of the pipes are closed now, so both threads end.
         self._listener.join()
         self._sender.join()
+
+
+def open_reader(
+    config: ClientConfig,
+    numbers: SequenceNumbers,
+    threads: int,
+    access: Access | None = None,
+    *,
+    tasks: int,
+) -> Reader[Task, Read]:
+    """Return a reader that stops when the provider is down.
+
+    Its threads run in this process if `access` is shared or if there are few `tasks`.
+    """
+    if access is None and tasks >= _WORTH_A_PROCESS:
+        return Process(config, numbers, threads)
+    return Pool(config, numbers, threads, access, rule=GiveUpRule())
 
 
 def _send_all(task_pipe: Connection, outbox: SimpleQueue[object]) -> None:

@@ -1,211 +1,57 @@
-"""A sync run: its plan, and the loop that applies reads while a reader makes more."""
+"""Policy of a sync."""
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from nftsync.errors import InputError, RunInterrupted, SettingsError
+from nftsync.errors import RunInterrupted, SettingsError
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.rate_limit import GiveUpRule
-from nftsync.pull.process import Process
+from nftsync.pull.process import open_reader
 from nftsync.pull.reads import (
-    Pool,
     Read,
     Reader,
     Subject,
     Task,
-    TokenTask,
-    WalletTask,
     retry_task,
     subject_of,
     weight,
 )
-from nftsync.pull.removal_guard import RemovalGuard, RemovalLimits
 from nftsync.pull.result import Failure, SyncResult
-from nftsync.records import Applied, Result, SequenceNumbers, WalletRead
+from nftsync.pull.waiting_reads import RemovalGuard
+from nftsync.records import Applied, Result, WalletRead
 from nftsync.store import runs
-from nftsync.store.contracts import names_that_differ, store_file_names
-from nftsync.store.database import explained, over_keys, sync_lock
+from nftsync.store.database import explained, sync_lock
 from nftsync.store.faults import unreadable_parts
-from nftsync.store.hidden import Reasons, store_hidden_file
 from nftsync.store.history import approve_all, begin_span, end_span
 from nftsync.store.mirror import BatchSize, Mirror, Transaction
 from nftsync.store.removals import HELD_BACK
-from nftsync.store.wallets import (
-    WalletLine,
-    has_all_tracked,
-    numbers_of,
-    register,
-    tracked_numbers,
-    wallets_to_read,
-)
 from nftsync.terminal import interruptible, progress_bar
-from nftsync.times import format_time, now
 
 if TYPE_CHECKING:
     from nftsync.provider.client import Access
+from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
 
-_Row = TypeVar("_Row")
-
-#: From this many tasks on, a reading process is worth its start, a fifth of a second.
-_WORTH_A_PROCESS = 500
 #: Seconds that reads wait to be written together.
 _TIMEOUT = 0.2
+
+
 #: After such a wait for reads, in seconds, the next transaction also indexes some new tokens.
 _LONG_WAIT = 0.02
+
+
 _INDEXED_AT_ONCE = 4_000
+
+
 #: Limit of repeats of a stale read.
 _MOST_STALE = 3
-#: Tokens per query.
-_BATCH = 2_000
-#: Wallets or names per transaction, for about 15 ms; more would delay the inbox.
-_REGISTERED_AT_ONCE = 2_000
-
-
-class SyncRequest(NamedTuple):
-    """Options of a sync; see `nftsync.sync`.
-
-    `limits` apply unless removals are allowed. `collections` maps addresses to names, and `hidden`
-    the entries of the hidden file to reasons; None: unchanged.
-    """
-
-    wallets: Sequence[WalletLine] | None = None
-    tokens: bool = False
-    older_than: timedelta | None = None
-    resume: bool = False
-    allow_removals: bool = False
-    limits: RemovalLimits = RemovalLimits()
-    collections: Mapping[str, str] | None = None
-    hidden: Reasons | None = None
-
-
-class NoWallets(InputError):
-    """No wallets to read."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "no wallets to read. Name wallets, use --wallets-file, or add wallets with "
-            "`nftsync wallets add`"
-        )
-
-
-def begin(mirror: Mirror, request: SyncRequest) -> runs.Run:
-    """Start or resume a run; the caller holds the sync lock."""
-    if request.collections is not None:
-        name_collections(mirror, request.collections)
-    with mirror.transaction() as transaction:
-        connection = transaction.connection
-        if request.hidden is not None:
-            store_hidden_file(connection, request.hidden, transaction.observed_at)
-        cut_off = runs.find_cut_off_run(connection)
-        if request.resume and cut_off is not None:
-            run, followed = cut_off
-            unread = sum(1 for _ in unread_wallets(connection, run))
-            # If later runs have read everything, there is nothing to resume.
-            if not followed or unread or (run.with_tokens and unread_tokens(connection, run)[0]):
-                counts, read = run.counts, len(run.plan) - unread
-                counts.wallets_ok = read
-                counts.wallets_unchanged = min(counts.wallets_unchanged, read)
-                runs.reopen(connection, run)
-                return run
-    started_at = now()
-    plan = _plan(mirror, request)
-    reads_all = has_all_tracked(mirror.connection, plan)
-    with mirror.transaction() as transaction:
-        return runs.start_run(
-            transaction.connection,
-            "sync",
-            mirror.numbers.take(),
-            started_at,
-            plan=plan,
-            with_tokens=request.tokens,
-            reads_all=reads_all,
-        )
-
-
-def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
-    read_before = None
-    if request.older_than is not None:
-        read_before = format_time(datetime.now(UTC) - request.older_than)
-    if request.wallets is not None:
-        register_all(mirror, request.wallets)
-        ids = (line.wallet_id for line in request.wallets)
-        return numbers_of(mirror.connection, ids, read_before=read_before)
-    plan = tracked_numbers(mirror.connection, read_before=read_before)
-    if not plan and (read_before is None or not tracked_numbers(mirror.connection)):
-        raise NoWallets
-    return plan
-
-
-def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
-    """Register and track any number of wallets, in short transactions."""
-    _in_batches(mirror, wallets, lambda t, some: register(t.connection, some, t.observed_at))
-
-
-def name_collections(mirror: Mirror, names: Mapping[str, str]) -> None:
-    """Replace the names from the collections file, in short transactions."""
-    differing = names_that_differ(mirror.connection, names)
-    _in_batches(mirror, differing, lambda t, some: store_file_names(t.connection, some))
-
-
-def _in_batches(
-    mirror: Mirror, rows: Sequence[_Row], store: Callable[[Transaction, Sequence[_Row]], object]
-) -> None:
-    for start in range(0, len(rows), _REGISTERED_AT_ONCE):
-        with mirror.transaction() as transaction:
-            store(transaction, rows[start : start + _REGISTERED_AT_ONCE])
-
-
-def unread_wallets(connection: sqlite3.Connection, run: runs.Run) -> Iterator[WalletTask]:
-    """Yield a run's wallets without a successful read since it started."""
-    for wallet in wallets_to_read(connection, run.plan):
-        if wallet.sequence < run.first_sequence or wallet.status != "ok":
-            yield WalletTask(wallet.wallet_id, wallet.etag, wallet.digest)
-
-
-def unread_tokens(connection: sqlite3.Connection, run: runs.Run) -> tuple[int, Iterator[TokenTask]]:
-    """Return the number and the tasks of tokens that a run has yet to read by id."""
-    rows = over_keys(
-        connection,
-        "SELECT DISTINCT b.token_no FROM json_each(?1) k"
-        " JOIN balance_rows b ON b.wallet_no = k.value LEFT JOIN token_sources s USING (token_no)"
-        " WHERE coalesce(s.detail_sequence, 0) < ?2 ORDER BY b.token_no",
-        run.plan,
-        run.first_sequence,
-    )
-    numbers = array("q", (row[0] for row in rows))
-    query = "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_no = k.value"
-    steps = (numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH))
-    pages = (over_keys(connection, query, step).fetchall() for step in steps)
-    return len(numbers), (TokenTask(row[0]) for rows in pages for row in rows)
-
-
-def open_reader(
-    config: ClientConfig,
-    numbers: SequenceNumbers,
-    threads: int,
-    access: Access | None = None,
-    *,
-    tasks: int,
-) -> Reader[Task, Read]:
-    """Return a reader that stops when the provider is down.
-
-    Its threads run in this process if `access` is shared or if there are few `tasks`.
-    """
-    if access is None and tasks >= _WORTH_A_PROCESS:
-        return Process(config, numbers, threads)
-    return Pool(config, numbers, threads, access, rule=GiveUpRule())
 
 
 def sync_wallets(

@@ -11,7 +11,7 @@ import msgspec
 
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import Routes
-from nftsync.pull.removal_guard import RemovalLimits
+from nftsync.pull.guard import RemovalLimits
 from nftsync.pull.result import SyncResult
 from nftsync.store.database import BUSY_SECONDS
 from nftsync.text import counted

@@ -19,16 +19,12 @@ from nftsync.errors import DamagedDatabase, SettingsError, StoreError
 from nftsync.provider.webhooks import Route
 from nftsync.pull.reads import AnyRead, AnyTask, Pool, subject_of, weight
 from nftsync.records import Applied, ObjectRead
+from nftsync.replay.breaker import CircuitBreaker
 from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
-from nftsync.replay.work import (
-    CircuitBreaker,
-    Job,
-    LeasedRun,
-    TriggeredSync,
-    Work,
-    plan_named,
-    plan_reads,
-)
+from nftsync.replay.jobs import Job, Work
+from nftsync.replay.lease import LeasedRun
+from nftsync.replay.plan import plan_named, plan_reads
+from nftsync.replay.requested_sync import TriggeredSync
 from nftsync.store import WebhookState, inbox, runs
 from nftsync.store.database import FilesInUse, explained
 from nftsync.store.inbox import Settlement, count_due

@@ -15,8 +15,8 @@ import msgspec
 
 from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider.config import ClientConfig
+from nftsync.pull.process import open_reader
 from nftsync.pull.reads import WalletTask
-from nftsync.pull.run import open_reader
 from nftsync.records import CONTENT_COLUMNS, Content, WalletRead
 from nftsync.store.database import is_syncing, over_keys
 from nftsync.store.mirror import sequence_numbers

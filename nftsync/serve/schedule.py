@@ -19,8 +19,8 @@ from nftsync.provider.client import Access, access_to
 from nftsync.provider.webhooks import merge_routes
 from nftsync.pull.api import client_config, removal_limits, sync_with
 from nftsync.pull.list_files import read_wallets_file
+from nftsync.pull.plan import NoWallets, SyncRequest, register_all
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import NoWallets, SyncRequest, register_all
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.settings import Settings
 from nftsync.store.database import FilesInUse, connect_reader, explained

@@ -30,10 +30,11 @@ from nftsync.provider import client, transport  # noqa: F401 - else imported mea
 from nftsync.provider.client import Access, access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import Route, merge_routes, read_webhook
-from nftsync.pull.removal_guard import RemovalLimits
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.guard import RemovalLimits
+from nftsync.pull.plan import SyncRequest
+from nftsync.pull.run import sync_wallets
 from nftsync.receiver import committer
-from nftsync.replay import work
+from nftsync.replay import lease, requested_sync
 from nftsync.replay import worker as replay
 from nftsync.replay.config import ReplayConfig, Timing
 from nftsync.store.inbox import Delivery
@@ -403,8 +404,8 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
         installed(
             machine,
             way=(transport, "httpx", Module(httpx, HTTPTransport=Transport)),
-            executor=(work, "ThreadPoolExecutor", Executor),
-            guard=(work, "RemovalGuard", Guard),
+            executor=(requested_sync, "ThreadPoolExecutor", Executor),
+            guard=(lease, "RemovalGuard", Guard),
             **STAND_INS,
         ),
     ):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nftsync import frames
 from nftsync.errors import NftsyncWarning
-from nftsync.pull.removal_guard import RemovalGuard
+from nftsync.pull.waiting_reads import RemovalGuard
 from nftsync.times import shifted
 from tests.model import simulated
 

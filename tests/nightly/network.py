@@ -20,8 +20,9 @@ from collections import Counter
 from pathlib import Path
 
 from nftsync.provider.config import ClientConfig
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.run import sync_wallets
 from nftsync.store.wallets import WalletLine
 from tests.kit.forward_proxy import AT_ONCE, SPOILED, WITHIN, Fault, Relay
 from tests.kit.provider import Provider, entry, token, wallet

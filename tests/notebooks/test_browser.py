@@ -12,7 +12,8 @@ from playwright.sync_api import FrameLocator, expect
 import nftsync
 from nftsync import charts, frames
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.plan import SyncRequest
+from nftsync.pull.run import sync_wallets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World

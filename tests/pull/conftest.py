@@ -14,8 +14,8 @@ import pytest
 import nftsync
 from nftsync import settings
 from nftsync.pull.api import sync_with
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.store.wallets import WalletLine

@@ -9,7 +9,8 @@ from typing import Any
 
 import nftsync
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.plan import SyncRequest
+from nftsync.pull.run import sync_wallets
 from nftsync.store.wallets import WalletLine
 from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
 

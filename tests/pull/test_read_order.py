@@ -16,8 +16,9 @@ import pytest
 
 from nftsync.provider.client import Client, access_to
 from nftsync.provider.config import ClientConfig, Paging
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.reads import AnyRead, Pool, Read, Task, WalletTask, read
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.run import sync_wallets
 from nftsync.records import SequenceNumbers
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine

@@ -10,8 +10,9 @@ import pytest
 
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import Route
+from nftsync.pull.plan import NoWallets, SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import NoWallets, SyncRequest, sync_wallets
+from nftsync.pull.run import sync_wallets
 from nftsync.replay.worker import replay_once
 from nftsync.serve.schedule import replay_config
 from nftsync.settings import load

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nftsync.replay.breaker import CircuitBreaker
 from nftsync.replay.config import Timing
-from nftsync.replay.work import CircuitBreaker
 from nftsync.store.inbox import MOST_ATTEMPTS, ObjectKey
 from tests.kit.provider import Peer, Provider, Sender, entry, reply, token, wallet
 from tests.kit.worlds import PATIENCE

@@ -16,8 +16,9 @@ from typing import Any
 from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import Route, merge_routes, read_webhook
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.run import sync_wallets
 from nftsync.replay import worker
 from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
 from nftsync.store.inbox import Delivery, store

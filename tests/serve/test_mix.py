@@ -21,8 +21,9 @@ from nftsync.errors import InputError
 from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import merge_routes
+from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import SyncRequest, sync_wallets
+from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import ReplayConfig
 from nftsync.replay.worker import replay_once
 from nftsync.sandbox.generator import generate

@@ -17,8 +17,9 @@ import nftsync
 from nftsync.errors import SettingsError, SyncRunning
 from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
+from nftsync.pull.plan import NoWallets, SyncRequest
 from nftsync.pull.result import SyncResult
-from nftsync.pull.run import NoWallets, SyncRequest, sync_wallets
+from nftsync.pull.run import sync_wallets
 from nftsync.replay.config import RunSync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer

@@ -10,7 +10,7 @@ import pytest
 
 from nftsync.errors import InputError
 from nftsync.pull.list_files import read_collections_file
-from nftsync.pull.run import name_collections
+from nftsync.pull.plan import name_collections
 from nftsync.store.mirror import Mirror
 
 CATS, DOGS = "0x" + "ca" * 20, "0x" + "d0" * 20

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nftsync.errors import InputError
-from nftsync.pull.run import name_collections
+from nftsync.pull.plan import name_collections
 from nftsync.records import CONTENT_COLUMNS, Content, TokenRead
 from nftsync.store.contracts import label_contract
 from nftsync.store.mirror import Mirror

@@ -7,27 +7,23 @@ guard decides on them together.
 
 from __future__ import annotations
 
-import sqlite3
-import time
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
 from nftsync.exact_sum import exact, is_zero
 from nftsync.movements import Movement, explain_losses
-from nftsync.pull.read_file import Place, ReadFile
-from nftsync.pull.reads import Read, Subject, subject_of, weight
-from nftsync.records import Applied, Effort, OnRemovals, Removals
-from nftsync.store.history import Change, FirstRead, LastDay, Part, Rename
-from nftsync.store.mirror import Transaction
-from nftsync.times import now
+from nftsync.records import Removals
+from nftsync.store.history import Change, FirstRead, Part, Rename
 
 #: Removals from this many wallets count, however few they are.
 _MANY_WALLETS = 20
+
+
 #: If this many tokens of a contract get the same name, the names count as removed.
 _MANY_TOKENS = 20
 
@@ -128,9 +124,6 @@ def _common_names(renames: Iterable[Rename]) -> set[str]:
 
 def _are_many(limits: RemovalLimits, rows: int, wallets: int) -> bool:
     return rows >= limits.rows or wallets >= _MANY_WALLETS
-
-
-# Balances --------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -301,90 +294,3 @@ def _note_movements(
         if old != new:
             movement = Movement(change.wallet, new - old, after, change.at or now)
             into.setdefault((change.token, kind), []).append(movement)
-
-
-class _WaitingRead(NamedTuple):
-    """A read's place in the file, and its removals."""
-
-    place: Place
-    removals: Removals
-
-
-class RemovalGuard:
-    """Reads that wait for a joint decision; for one thread. Without limits, no read waits."""
-
-    def __init__(self, limits: RemovalLimits | None) -> None:
-        """Start without reads."""
-        self.limits = limits
-        self._file = ReadFile()
-        self._waiting: dict[Subject, _WaitingRead] = {}
-        self._since = 0.0
-        self.decision = Decision()
-        self._last_day = LastDay()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def subjects(self) -> list[Subject]:
-        """The objects of the waiting reads."""
-        return list(self._waiting)
-
-    @property
-    def waited(self) -> float:
-        """Seconds since the first waiting read arrived."""
-        return time.monotonic() - self._since if self._waiting else 0.0
-
-    def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
-        """Apply reads; reads with removals wait in a temporary file, with the result `staged`."""
-        how: OnRemovals = "apply" if self.limits is None else "stage"
-        all_applied = transaction.apply(reads, run_id=run_id, removals=how)
-        for applied in all_applied:
-            if applied.result == "staged" and applied.removals is not None:
-                self.add(applied.read, applied.removals)
-        return all_applied
-
-    def add(self, read: Read, removals: Removals) -> None:
-        """Let a read with removals wait; its requests no longer count."""
-        if not self._waiting:
-            self._since = time.monotonic()
-        place = self._file.add(msgspec.structs.replace(read, effort=Effort()))
-        self._waiting[subject_of(read)] = _WaitingRead(place, removals)
-
-    def take(self, entries: int) -> list[tuple[Read, Removals]]:
-        """Take waiting reads of about `entries` entries, with their removals."""
-        taken = []
-        while self._waiting and entries > 0:
-            waiting = self._waiting.pop(next(iter(self._waiting)))
-            read = self._file.read(waiting.place)
-            taken.append((read, waiting.removals))
-            entries -= weight(read)
-        if not self._waiting:
-            self.forget()
-        return taken
-
-    def decide(self, connection: sqlite3.Connection) -> None:
-        """Decide on all waiting reads; call it outside a transaction, as it may take a second."""
-        self._last_day.begin(connection, now())
-        waiting = [waiting.removals for waiting in self._waiting.values()]
-        self.decision = decide(self.limits, self._last_day, waiting)
-
-    def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
-        """Apply waiting reads of about `entries` entries, whole or without held removals."""
-        released: dict[OnRemovals, list[Read]] = {"apply": [], "hold": []}
-        for read, removals in self.take(entries):
-            released["hold" if self.decision.holds(removals) else "apply"].append(read)
-        return [
-            applied
-            for how, reads in released.items()
-            for applied in transaction.apply(reads, run_id=run_id, removals=how)
-        ]
-
-    def forget(self) -> None:
-        """Drop all waiting reads."""
-        self._waiting.clear()
-        self._file.clear()
-
-    def close(self) -> None:
-        """Drop all waiting reads, and close the file."""
-        self._file.close()

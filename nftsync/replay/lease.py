@@ -1,0 +1,236 @@
+"""The run of a replay under a lease, which keeps two workers from sharing webhooks."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from nftsync.pull.reads import (
+    AnyRead,
+)
+from nftsync.pull.waiting_reads import RemovalGuard
+from nftsync.records import Applied, ObjectRead, WalletRead
+from nftsync.replay.config import ReplayConfig
+from nftsync.replay.jobs import Job
+from nftsync.store import inbox, leases, runs
+from nftsync.store.history import begin_span, end_span
+from nftsync.store.inbox import ObjectKey, Settlement
+from nftsync.store.mirror import Mirror, Transaction
+from nftsync.store.wallets import wallets_by_id
+from nftsync.times import now
+
+_log = logging.getLogger("nftsync.replay")
+
+
+class LeasedRun:
+    """Run under a lease: it starts with the first work, and ends when no work is left.
+
+    Attributes:
+        counts: webhooks by end state, and reads, in all runs.
+        settlements: end states of claimed webhooks, to be acknowledged.
+    """
+
+    def __init__(self, mirror: Mirror, config: ReplayConfig, on_lost: Callable[[], None]) -> None:
+        """Start without a lease; `on_lost` is called when a lease was lost."""
+        self.counts: Counter[str] = Counter()
+        self.guard = RemovalGuard(config.limits)
+        self.settlements: list[Settlement] = []
+        self._mirror = mirror
+        self._config = config
+        self._on_lost = on_lost
+        self._number: int | None = None  # the fencing token
+        self._run: runs.Run | None = None
+        self._look_for_late_at = 0.0
+
+    # The lease -------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Open a transaction that takes or renews the lease."""
+        with self._mirror.transaction() as transaction:
+            connection, at = transaction.connection, now()
+            if self._run is None:
+                self._run = runs.start_run(connection, "replay", self._mirror.numbers.take(), at)
+            run_id = self._run.run_id
+            lost = self._number is not None and not leases.renew_lease(
+                connection, self._number, at, run_id=run_id
+            )
+            if lost:
+                _log.warning("lease lost; its webhooks are pending again")
+                runs.reopen(connection, self._run)  # the new owner has closed it
+                self._on_lost()
+                self.forget()
+            if lost or self._number is None:
+                self._number = leases.take_lease(connection, at)
+                leases.renew_lease(connection, self._number, at, run_id=run_id)
+            yield transaction
+
+    @property
+    def _current(self) -> tuple[int, runs.Run]:
+        if self._number is None or self._run is None:
+            raise AssertionError("a run requires a lease")
+        return self._number, self._run
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this worker holds a lease, as far as it knows."""
+        return self._number is not None
+
+    def renew(self) -> None:
+        """Renew the lease, and release the webhooks of dead workers."""
+        while leases.has_expired(self._mirror.connection, now()):
+            with self._mirror.transaction() as transaction:
+                leases.take_back_expired(transaction.connection, now())
+        if self.is_held:
+            with self.transaction():
+                pass
+
+    def forget(self) -> None:
+        """Discard unstored work."""
+        self.settlements = []
+        self.guard.forget()
+
+    def end(self, status: runs.RunStatus, error: str | None = None) -> None:
+        """End the lease and the run, and release its claimed webhooks."""
+        more = self._number is not None
+        while more:
+            with self._mirror.transaction() as transaction:
+                more = leases.end_lease(transaction.connection, self._number or 0)
+                if self._run is not None:
+                    runs.finish_run(transaction.connection, self._run, status, error)
+                    end_span(transaction.connection, self._run.run_id)
+            self._run = None
+        self._number = None
+
+    # Claiming --------------------------------------------------------------------------------
+
+    def claim(self, room: int, due: str | None) -> tuple[bool, list[Job]]:
+        """Claim webhooks of at most `room` objects, due by `due` (default: now).
+
+        Returns:
+            Whether any webhook was due (another worker may have claimed it), and a job per object.
+        """
+        at = now()
+        late = time.monotonic() >= self._look_for_late_at
+        if late:
+            self._look_for_late_at = time.monotonic() + self._config.timing.late_check
+        keys = inbox.due_objects(self._mirror.connection, due or at, at, room, late=late)
+        was_due = more = bool(keys)
+        claims: dict[ObjectKey, str] = {}
+        under = None
+        while more:
+            with self.transaction() as transaction:
+                number, _ = self._current
+                if under not in {None, number}:
+                    return True, []  # the webhooks of the lost lease are pending again
+                claimed = inbox.claim(
+                    transaction.connection,
+                    number,
+                    keys,
+                    due or at,
+                    at,
+                    organization_id=self._config.organization_id,
+                    going_on=under is not None,
+                )
+            self.counts["quarantined"] += claimed.quarantined
+            claims |= claimed.claims
+            # Continue only with this claim's objects: another worker may run the others by now.
+            keys = [key for key in keys if key in claims]
+            more, under = claimed.more and bool(keys), number
+        # After the claim: later reads reflect the claimed webhooks.
+        since = self._mirror.numbers.take() if claims else 0
+        return was_due, [Job(key, webhook_id, since) for key, webhook_id in claims.items()]
+
+    def claim_rechecks(self, room: int) -> list[Job]:
+        """Claim at most `room` due rechecks."""
+        at = now()
+        (due,) = self._mirror.connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM webhooks"
+            " WHERE look_again_at IS NOT NULL AND look_again_at <= ?)",
+            (at,),
+        ).fetchone()
+        if not due or room <= 0:
+            return []
+        with self.transaction() as transaction:
+            rechecks = inbox.due_rechecks(transaction.connection, at, room)
+        since = self._mirror.numbers.take()
+        return [Job(key, webhook_id, since, recheck=True) for key, webhook_id in rechecks]
+
+    # Applying and acknowledging --------------------------------------------------------------
+
+    def apply(
+        self,
+        transaction: Transaction,
+        reads: Sequence[AnyRead],
+        webhook_behind: Callable[[AnyRead], str | None],
+    ) -> list[tuple[AnyRead, Applied | None]]:
+        """Apply reads of wallets and tokens, and count all reads in the run.
+
+        Returns:
+            Each read, unless it awaits a decision on removals, and its effect on the mirror, if
+            any.
+        """
+        _, run = self._current
+        unknown = _unknown_wallets(transaction.connection, reads)
+        aside: list[AnyRead] = []
+        caused = []
+        for read in reads:
+            if isinstance(read, ObjectRead) or read.provider_down or read in unknown:
+                aside.append(read)
+                run.counts.requests += read.effort.requests
+                run.counts.retries += read.effort.retries
+            else:
+                caused.append(msgspec.structs.replace(read, webhook_id=webhook_behind(read)))
+        applied = self._counted(transaction, self.guard.apply(transaction, run.run_id, caused))
+        if self.guard:
+            changed = not all(effect.changed_nothing for effect in applied)
+            at = transaction.observed_at
+            begin_span(transaction.connection, run.run_id, at, changed=changed)
+        done = [(effect.read, effect) for effect in applied if effect.result != "staged"]
+        return [*((read, None) for read in aside), *done]
+
+    def release(self, transaction: Transaction, entries: int) -> list[tuple[AnyRead, Applied]]:
+        """Apply waiting reads, of about `entries` list entries, after the removal guard decided."""
+        _, run = self._current
+        released = self.guard.release(transaction, run.run_id, entries)
+        applied = self._counted(transaction, released)
+        if not self.guard:
+            end_span(transaction.connection, run.run_id)
+        if number := sum(effect.result == "held" for effect in applied):
+            _log.warning("removals held for review", extra={"reads": number})
+        return [(effect.read, effect) for effect in applied]
+
+    def _counted(self, transaction: Transaction, applied: list[Applied]) -> list[Applied]:
+        _, run = self._current
+        run.counts = run.counts.with_applied(applied)
+        runs.save_counts(transaction.connection, run.run_id, run.counts)
+        return applied
+
+    def acknowledge(self, connection: sqlite3.Connection) -> None:
+        """Acknowledge as many webhooks as fit in a transaction."""
+        number, run = self._current
+        counts, self.settlements = inbox.acknowledge(
+            connection, number, self.settlements, now(), run.run_id
+        )
+        self.counts.update({state: n for state, n in counts.items() if state != "pending"})
+
+    def acknowledge_all(self) -> None:
+        """Acknowledge all webhooks in `settlements`."""
+        while self.settlements:
+            with self.transaction() as transaction:
+                self.acknowledge(transaction.connection)
+
+
+def _unknown_wallets(connection: sqlite3.Connection, reads: Sequence[AnyRead]) -> list[WalletRead]:
+    """Return the failed reads of wallets that the database lacks."""
+    failed = [x for x in reads if isinstance(x, WalletRead) and x.outcome == "failed"]
+    if not failed:
+        return []
+    wallets = wallets_by_id(connection, [read.wallet_id for read in failed])
+    return [read for read in failed if read.wallet_id not in wallets]
