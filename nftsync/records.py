@@ -61,7 +61,10 @@ Outcome: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed"]
 #: An outcome, or `stale`: a newer read was applied, or the mirror no longer has the state that an
 #: `unchanged` response confirmed; repeat the read unconditionally. `staged`: it has removals, and
 #: nothing is applied yet. `held`: applied, except its removals, which are held for review.
-Result: TypeAlias = Literal["ok", "unchanged", "incomplete", "failed", "stale", "staged", "held"]
+#: `left out`: a failed read that a replay does not apply.
+Result: TypeAlias = Literal[
+    "ok", "unchanged", "incomplete", "failed", "stale", "staged", "held", "left out"
+]
 
 #: How to treat a read with removals: apply it, apply nothing yet, or hold its removals for review
 #: and apply the rest.
@@ -160,6 +163,10 @@ class ObjectRead(_Read, frozen=True, kw_only=True, gc=False, tag="object"):
     body: str | None = None
 
 
+#: A read of any kind.
+Read: TypeAlias = WalletRead | TokenRead | ObjectRead
+
+
 class SequenceNumbers:
     """Sequence numbers of requests; one object per process and database.
 
@@ -212,19 +219,25 @@ class Applied(NamedTuple):
         removals: the removals of a `staged` or `held` read.
     """
 
-    read: WalletRead | TokenRead
+    read: Read
     result: Result
     tokens_added: int = 0
     tokens_changed: int = 0
     balances_added: int = 0
     balances_changed: int = 0
     balances_removed: int = 0
+    objects_changed: int = 0
     removals: Removals | None = None
 
     @property
     def changed_nothing(self) -> bool:
         """Whether the read added, changed and removed nothing."""
-        return not any(self[2:7])
+        return not any(self[2:8])
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether neither a repeat nor a decision follows."""
+        return self.result not in {"stale", "staged"}
 
 
 def are_uuids(joined: str) -> bool:

@@ -8,6 +8,7 @@ balances of their wallets, and all balances of the tokens that they list.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -18,11 +19,13 @@ import pyarrow.compute as pc
 from nftsync.lake.rows import TABLES, chosen, from_mirror, rows_of, schema_of, to_mirror
 from nftsync.lake.tally import Tally
 from nftsync.pull.guard import RemovalLimits
-from nftsync.pull.reads import Read, Subject
-from nftsync.pull.waiting_reads import RemovalGuard
-from nftsync.records import Applied, Removals, WalletRead
+from nftsync.pull.reads import Reader
+from nftsync.pull.run import Sync
+from nftsync.pull.waiting_reads import WaitingReads
+from nftsync.records import Applied, OnRemovals, Read, Removals, WalletRead
 from nftsync.store.database import over_keys
 from nftsync.store.history import DAY
+from nftsync.store.runs import Run
 from nftsync.times import now, shifted
 
 if TYPE_CHECKING:
@@ -30,8 +33,6 @@ if TYPE_CHECKING:
     from nftsync.lake.storage import DataFile
     from nftsync.store.mirror import Mirror, Transaction
 
-#: List entries per transaction when reads are released.
-TAKEN_AT_ONCE = 5_000
 _MISSING = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT token_id FROM tokens)"
 #: Of a read whose removals are not known yet.
 _UNKNOWN = Removals("", None, [], [], {}, {}, [], {})
@@ -170,42 +171,22 @@ def _ids(batches: Iterable[pa.RecordBatch]) -> set[str]:
     return {token for batch in batches for token in batch.column("token_id").to_pylist()}
 
 
-class LoadingGuard(RemovalGuard):
-    """Removal guard that lets changing reads wait until the mirror has the rows that they need.
+class _LoadingReads(WaitingReads):
+    """Reads that wait until the mirror has the rows that they may change."""
 
-    The rows are loaded once all other reads are done. Then only reads with removals wait, for
-    the driver.
-    """
-
-    def __init__(self, limits: RemovalLimits | None, bucket: Bucket, mirror: Mirror) -> None:
-        super().__init__(limits)
-        self.tally = Tally()
-        self._removing = RemovalGuard(limits)
+    def __init__(self, bucket: Bucket, mirror: Mirror) -> None:
+        super().__init__(RemovalLimits())
         self._bucket = bucket
         self._mirror = mirror
         self._wallets: set[str] = set()
         self._listed: set[str] = set()
 
-    @property
-    def subjects(self) -> list[Subject]:
-        """See `RemovalGuard`."""
-        return [*super().subjects, *self._removing.subjects]
-
-    def apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
-        """See `RemovalGuard`."""
-        ready, changing = [], []
-        for read in reads:
-            if not isinstance(read, WalletRead) or read.outcome in {"unchanged", "failed"}:
-                ready.append(read)
-            elif self._bucket.is_new:
-                self._bucket.owners.add(read.wallet_id)
-                ready.append(read)
-            else:
-                changing.append(Applied(read, "staged"))
-                self.add(read, _UNKNOWN)
-                self._wallets.add(read.wallet_id)
-                self._listed.update(entry[0] for entry in read.entries)
-        return [*self._apply(transaction, run_id, ready), *changing]
+    def add(self, read: Read, removals: Removals) -> None:
+        """See `WaitingReads`."""
+        super().add(read, removals)
+        if isinstance(read, WalletRead):
+            self._wallets.add(read.wallet_id)
+            self._listed.update(entry[0] for entry in read.entries)
 
     def decide(self, connection: sqlite3.Connection) -> None:
         """Load the rows that the waiting reads may change."""
@@ -213,21 +194,47 @@ class LoadingGuard(RemovalGuard):
         self._bucket.load(self._mirror, self._wallets, self._listed)
         self._wallets, self._listed = set(), set()
 
-    def release(self, transaction: Transaction, run_id: int, entries: int) -> list[Applied]:
-        """See `RemovalGuard`."""
-        return self._apply(transaction, run_id, [read for read, _ in self.take(entries)])
 
-    def _apply(self, transaction: Transaction, run_id: int, reads: Sequence[Read]) -> list[Applied]:
-        applied = self._removing.apply(transaction, run_id, reads)
+class BucketSync(Sync):
+    """Policy of a bucket's sync: changing reads wait until the mirror has the rows that they need.
+
+    Then only reads with removals wait, for the driver.
+
+    Attributes:
+        removing: the reads with removals.
+    """
+
+    def __init__(
+        self, bucket: Bucket, mirror: Mirror, reader: Reader, run: Run, stopped: threading.Event
+    ) -> None:
+        super().__init__(mirror, reader, run, _LoadingReads(bucket, mirror), [stopped], False)
+        self.tally = Tally()
+        self.removing = WaitingReads(bucket.spec.limits)
+        self._bucket = bucket
+
+    def apply(
+        self, transaction: Transaction, reads: Sequence[Read], removals: OnRemovals
+    ) -> list[Applied]:
+        """See `Policy`."""
+        ready, changing = [], []
+        for read in reads:
+            if removals == "apply" or read.outcome in {"unchanged", "failed"}:
+                ready.append(read)
+            elif self._bucket.is_new and isinstance(read, WalletRead):
+                self._bucket.owners.add(read.wallet_id)
+                ready.append(read)
+            else:
+                changing.append(Applied(read, "staged", removals=_UNKNOWN))
+        applied = super().apply(
+            transaction, ready, "apply" if self.removing.limits is None else "stage"
+        )
         self.tally.add(applied)
-        return applied
-
-    def removing(self) -> Iterator[tuple[Read, Removals]]:
-        """Take the reads with removals."""
-        while self._removing:
-            yield from self._removing.take(TAKEN_AT_ONCE)
+        for one in applied:
+            if one.removals is not None and one.result == "staged":
+                self.removing.add(one.read, one.removals)
+        return [*(one._replace(removals=None) for one in applied), *changing]
 
     def close(self) -> None:
-        """See `RemovalGuard`."""
-        super().close()
-        self._removing.close()
+        """Drop all reads that wait."""
+        self._waiting.close()
+        self.removing.close()

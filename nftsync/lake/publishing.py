@@ -7,19 +7,16 @@ the same rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 
-from nftsync.lake.bucket import TAKEN_AT_ONCE
 from nftsync.lake.rows import SHOWN, SHOWN_ROWS, batches_of, bucket_of
 from nftsync.lake.staged import StagedPart
 from nftsync.lake.storage import DataFile
 from nftsync.lake.syncing import StagedMirror, staged_mirror
-from nftsync.pull.waiting_reads import RemovalGuard
 from nftsync.store.database import over_keys
 from nftsync.store.runs import Counts
 
@@ -59,13 +56,10 @@ def publish_bucket(spec: RunSpec, bucket: int, file: str) -> PublishReport:
     with staged_mirror(spec, bucket, file) as staged:
         mirror, tally = staged.mirror, staged.tally
         connection = mirror.connection
-        with closing(RemovalGuard(spec.limits)) as guard:
-            for read, removals in staged.waiting():
-                guard.add(read, removals)
-            guard.decision = spec.decision
-            while guard:
-                with mirror.transaction() as transaction:
-                    tally.add(guard.release(transaction, spec.run_id, TAKEN_AT_ONCE))
+        with mirror.transaction() as transaction:
+            for some in staged.waiting():
+                for how, reads in spec.decision.by_effect(some).items():
+                    tally.add(transaction.apply(reads, run_id=spec.run_id, removals=how))
         counts = tally.counts
         changed = ["wallets", "present_states"]
         if counts.balances_added or counts.balances_changed or counts.balances_removed:

@@ -8,6 +8,7 @@ reads only the other buckets.
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -20,16 +21,15 @@ import msgspec
 import pyarrow as pa
 
 from nftsync.errors import StoreError
-from nftsync.lake.bucket import Bucket, LoadingGuard
+from nftsync.lake.bucket import Bucket, BucketSync
 from nftsync.lake.past import GuardInput, guard_input
 from nftsync.lake.rows import bucket_of, filled, opened, temporary_mirror, temporary_path
 from nftsync.lake.tally import Tally
 from nftsync.provider.rate_limit import GiveUpRule
 from nftsync.pull.plan import SyncRequest, begin
-from nftsync.pull.reads import Pool, Read, Task, weight
+from nftsync.pull.reads import Pool, weight
 from nftsync.pull.result import Failure
-from nftsync.pull.run import SyncRun
-from nftsync.records import Removals, WalletRead
+from nftsync.records import Read, Removals, WalletRead
 from nftsync.store.database import over_keys
 from nftsync.store.mirror import Mirror
 from nftsync.store.removals import numbers_held, reads_of_held
@@ -49,6 +49,8 @@ _COUNTS = (
     "SELECT (SELECT max(change_id) FROM balance_change_rows),"
     " (SELECT max(state_id) FROM wallet_state_rows), (SELECT count(*) FROM balance_rows)"
 )
+#: Reads of wallets in memory.
+_READS_AT_ONCE = 100
 _pack = msgspec.msgpack.encode
 _unpack_lines = msgspec.msgpack.Decoder(list[tuple[str, str | None, str | None]])
 _unpack_read: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
@@ -96,10 +98,11 @@ class StagedMirror(NamedTuple):
     rows: Bucket
     tally: Tally
 
-    def waiting(self) -> Iterator[tuple[Read, Removals]]:
-        """Yield the reads that wait for a decision on their removals."""
-        for read, removals in self.mirror.connection.execute("SELECT * FROM waiting_reads"):
-            yield _unpack_read.decode(read), _unpack_removals.decode(removals)
+    def waiting(self) -> Iterator[list[tuple[Read, Removals]]]:
+        """Yield the reads that wait for a decision on their removals, some at a time."""
+        rows = self.mirror.connection.execute("SELECT * FROM waiting_reads")
+        while some := rows.fetchmany(_READS_AT_ONCE):
+            yield [(_unpack_read.decode(x), _unpack_removals.decode(y)) for x, y in some]
 
 
 def plan_name(bucket: int) -> str:
@@ -138,19 +141,17 @@ def sync_bucket(
                 return report
             run = begin(mirror, SyncRequest(wallets=plan))
             run.run_id = spec.run_id
-            pool = Pool[Task, Read](
-                spec.config, mirror.numbers, spec.concurrency, access, rule=rule
-            )
+            pool = Pool(spec.config, mirror.numbers, spec.concurrency, access, rule=rule)
             stack.enter_context(closing(pool))
-            guard = stack.enter_context(closing(LoadingGuard(spec.limits, rows, mirror)))
-            result = SyncRun(mirror, pool, run, guard, [stopped], False).run()
+            sync = stack.enter_context(closing(BucketSync(rows, mirror, pool, run, stopped)))
+            result = sync.run()
             report.wallets, report.failures = len(run.plan), result.failures
             report.requests, report.retries = result.requests, result.retries
             report.reason = result.error
             report.interrupted = result.status == "interrupted"
             if report.reason is not None or report.interrupted:
                 return report
-            _finish(rows, mirror, guard.tally, guard.removing(), report)
+            _finish(rows, mirror, sync.tally, sync.removing.take(sys.maxsize), report)
         return _stage(rows, path, report)
 
 

@@ -17,13 +17,11 @@ import msgspec
 
 from nftsync.exact_sum import exact, is_zero
 from nftsync.movements import Movement, explain_losses
-from nftsync.records import Removals
+from nftsync.records import OnRemovals, Read, Removals
 from nftsync.store.history import Change, FirstRead, Part, Rename
 
 #: Removals from this many wallets count, however few they are.
 _MANY_WALLETS = 20
-
-
 #: If this many tokens of a contract get the same name, the names count as removed.
 _MANY_TOKENS = 20
 
@@ -53,6 +51,13 @@ class Decision(msgspec.Struct, frozen=True):
         balances = self.all_balances or removals.group in self.groups
         metadata = removals.emptied or removals.renamed
         return bool((removals.balances and balances) or (metadata and self.metadata))
+
+    def by_effect(self, waiting: Iterable[tuple[Read, Removals]]) -> dict[OnRemovals, list[Read]]:
+        """Return the reads to apply as they are, and those whose removals to hold for review."""
+        groups: dict[OnRemovals, list[Read]] = {"apply": [], "hold": []}
+        for read, removals in waiting:
+            groups["hold" if self.holds(removals) else "apply"].append(read)
+        return groups
 
 
 class History(Protocol):

@@ -6,14 +6,11 @@ import sqlite3
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from nftsync.errors import InputError
 from nftsync.pull.guard import RemovalLimits
-from nftsync.pull.reads import (
-    TokenTask,
-    WalletTask,
-)
+from nftsync.pull.reads import TokenTask, WalletTask
 from nftsync.store import runs
 from nftsync.store.contracts import names_that_differ, store_file_names
 from nftsync.store.database import over_keys
@@ -29,17 +26,11 @@ from nftsync.store.wallets import (
 )
 from nftsync.times import format_time, now
 
-if TYPE_CHECKING:
-    pass
-
-
 _Row = TypeVar("_Row")
 
 
 #: Tokens per query.
 _BATCH = 2_000
-
-
 #: Wallets or names per transaction, for about 15 ms; more would delay the inbox.
 _REGISTERED_AT_ONCE = 2_000
 

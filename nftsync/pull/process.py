@@ -33,8 +33,8 @@ from nftsync.provider.client import Access
 from nftsync.provider.config import ClientConfig, environment_without_settings
 from nftsync.provider.programs import kill_programs
 from nftsync.provider.rate_limit import GiveUpRule
-from nftsync.pull.reads import Pool, Read, Reader, Task
-from nftsync.records import SequenceNumbers
+from nftsync.pull.reads import Pool, Reader, Task
+from nftsync.records import Read, SequenceNumbers
 from nftsync.threads import start_thread
 
 _log = logging.getLogger("nftsync.sync")
@@ -78,7 +78,7 @@ class _Report(msgspec.Struct, array_like=True):
     settings_error: str | None = None
 
 
-class Process(Reader[Task, Read]):
+class Process(Reader):
     """Reader with a `Pool` in a child process.
 
     One thread sends and another receives, so a stopped child cannot block `take` or `stop`.
@@ -225,7 +225,7 @@ def open_reader(
     access: Access | None = None,
     *,
     tasks: int,
-) -> Reader[Task, Read]:
+) -> Reader:
     """Return a reader that stops when the provider is down.
 
     Its threads run in this process if `access` is shared or if there are few `tasks`.
@@ -269,7 +269,7 @@ def _serve(task_pipe: Connection, read_pipe: Connection) -> None:
         read_pipe.send_bytes(msgspec.msgpack.encode(_Report(settings_error=str(error))))
 
 
-def _report_all(pool: Pool[Task, Read], task_pipe: Connection, read_pipe: Connection) -> None:
+def _report_all(pool: Pool, task_pipe: Connection, read_pipe: Connection) -> None:
     closed = threading.Event()
     decoder = msgspec.msgpack.Decoder(list[Task])
 

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
 import msgspec
 
 from nftsync.errors import ReadError, Stopped
-from nftsync.provider.client import Client
+from nftsync.provider.client import Access, Client
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.rate_limit import GiveUpRule
 from nftsync.provider.wire import WalletList
@@ -22,14 +22,12 @@ from nftsync.records import (
     NumberedEffort,
     ObjectRead,
     Outcome,
+    Read,
     SequenceNumbers,
     TokenRead,
     WalletRead,
 )
 from nftsync.threads import start_thread
-
-if TYPE_CHECKING:
-    from nftsync.provider.client import Access
 
 #: Limit of finished reads that wait for the writer, in entries: some tens of megabytes.
 _MOST_ENTRIES = 10_000
@@ -59,17 +57,12 @@ class ObjectTask(msgspec.Struct, frozen=True, tag="object", array_like=True):
     path: str
 
 
-#: A sync's tasks and reads.
-Task: TypeAlias = WalletTask | TokenTask
-Read: TypeAlias = WalletRead | TokenRead
-#: A replay's tasks and reads.
-AnyTask: TypeAlias = Task | ObjectTask
-AnyRead: TypeAlias = Read | ObjectRead
+Task: TypeAlias = WalletTask | TokenTask | ObjectTask
 #: The object of a task or read: its kind and ids.
 Subject: TypeAlias = tuple[str, ...]
 
 
-def subject_of(item: AnyTask | AnyRead) -> Subject:
+def subject_of(item: Task | Read) -> Subject:
     """Return the kind and ids of the object that a task or read concerns."""
     if isinstance(item, WalletTask | WalletRead):
         return ("wallet", item.wallet_id)
@@ -78,14 +71,7 @@ def subject_of(item: AnyTask | AnyRead) -> Subject:
     return ("object", item.resource_type, item.resource_id)
 
 
-def retry_task(read: Read) -> Task:
-    """Return a task that repeats a read without conditions."""
-    return WalletTask(read.wallet_id) if isinstance(read, WalletRead) else TokenTask(read.token_id)
-
-
-def read(
-    client: Client, numbers: SequenceNumbers, task: AnyTask
-) -> Generator[float, None, AnyRead]:
+def read(client: Client, numbers: SequenceNumbers, task: Task) -> Generator[float, None, Read]:
     """Read an object; a failed read is an outcome, not an exception.
 
     Yields the seconds to wait before each retry; if the caller throws `Stopped` there, the result
@@ -131,11 +117,7 @@ def _wallet_fields(response: WalletList) -> dict[str, Any]:
     return {"outcome": outcome, "error": error, **content}
 
 
-_Task = TypeVar("_Task", bound=AnyTask)
-_Read = TypeVar("_Read", bound=AnyRead)
-
-
-class Reader(ABC, Generic[_Task, _Read]):
+class Reader(ABC):
     """Parallel reads, for one thread that submits tasks and takes reads."""
 
     def __init__(self) -> None:
@@ -143,8 +125,8 @@ class Reader(ABC, Generic[_Task, _Read]):
         self._lock = threading.Lock()
         self._may_read = threading.Condition(self._lock)
         self._may_take = threading.Condition(self._lock)
-        self._pending: dict[Subject, _Task] = {}
-        self._reads: deque[_Read] = deque()
+        self._pending: dict[Subject, Task] = {}
+        self._reads: deque[Read] = deque()
         self._waiting_entries = 0
         self._wanted_entries = 0
         self._ended = False
@@ -161,19 +143,19 @@ class Reader(ABC, Generic[_Task, _Read]):
         with self._lock:
             return not (self._pending or self._reads)
 
-    def submit(self, tasks: Sequence[_Task]) -> None:
+    def submit(self, tasks: Sequence[Task]) -> None:
         """Queue tasks for objects that are not being read."""
         with self._lock:
             self._pending |= {subject_of(task): task for task in tasks}
 
-    def submit_some(self, tasks: Iterator[_Task]) -> bool:
+    def submit_some(self, tasks: Iterator[Task]) -> bool:
         """Submit tasks while there is room; return whether more may be left."""
         room = max(0, _MOST_TASKS - len(self._pending))
         some = list(islice(tasks, room))
         self.submit(some)
         return len(some) == room
 
-    def take(self, entries: int, *, timeout: float) -> list[_Read]:
+    def take(self, entries: int, *, timeout: float) -> list[Read]:
         """Take finished reads.
 
         Args:
@@ -190,7 +172,7 @@ class Reader(ABC, Generic[_Task, _Read]):
                 error, self._error = self._error, None
                 raise error
             was_full = self._is_full()
-            taken: list[_Read] = []
+            taken: list[Read] = []
             while self._reads and entries > 0:
                 taken.append(self._reads.popleft())
                 entries -= weight(taken[-1])
@@ -198,6 +180,10 @@ class Reader(ABC, Generic[_Task, _Read]):
             if was_full:
                 self._may_read.notify_all()
             return taken
+
+    def withdraw(self) -> list[Task]:
+        """Take back the tasks that no thread has started, if the reader knows which."""
+        return []
 
     @abstractmethod
     def stop(self) -> None:
@@ -213,7 +199,7 @@ class Reader(ABC, Generic[_Task, _Read]):
     def _is_full(self) -> bool:
         return self._waiting_entries >= _MOST_ENTRIES
 
-    def _put(self, reads: Sequence[_Read]) -> None:
+    def _put(self, reads: Sequence[Read]) -> None:
         with self._lock:
             for read in reads:
                 self._pending.pop(subject_of(read), None)
@@ -231,17 +217,17 @@ class Reader(ABC, Generic[_Task, _Read]):
             self._may_take.notify()
 
 
-def weight(read: AnyRead) -> int:
+def weight(read: Read) -> int:
     """Return the work to apply a read: 1, plus its entries."""
     return 1 + len(read.entries) if isinstance(read, WalletRead) else 1
 
 
 #: A read in progress; see `read`.
-_Reading: TypeAlias = Generator[float, None, AnyRead]
+_Reading: TypeAlias = Generator[float, None, Read]
 
 
-class Pool(Reader[_Task, _Read]):
-    """Reader with threads in this process: `[Task, Read]`, or with objects `[AnyTask, AnyRead]`.
+class Pool(Reader):
+    """Reader with threads in this process.
 
     The threads are daemons, so a provider that does not respond cannot delay an exit.
     """
@@ -268,7 +254,7 @@ class Pool(Reader[_Task, _Read]):
         self._rule = rule
         self._client = Client(config, access, urgent=urgent, rule=rule)
         self._numbers = numbers
-        self._tasks: deque[_Task] = deque()
+        self._tasks: deque[Task] = deque()
         # The number keeps the order of retries that are due at the same time.
         self._retries: list[tuple[float, int, _Reading]] = []
         self._retry_numbers = count()
@@ -280,15 +266,15 @@ class Pool(Reader[_Task, _Read]):
         """See `Reader`."""
         return None if self._rule is None else self._rule.reason
 
-    def submit(self, tasks: Sequence[_Task]) -> None:
+    def submit(self, tasks: Sequence[Task]) -> None:
         """See `Reader`."""
         super().submit(tasks)
         with self._lock:
             self._tasks.extend(tasks)
             self._may_read.notify(len(tasks))
 
-    def withdraw(self) -> list[_Task]:
-        """Take back the tasks that no thread has started."""
+    def withdraw(self) -> list[Task]:
+        """See `Reader`."""
         with self._lock:
             tasks = list(self._tasks)
             self._tasks.clear()
@@ -320,7 +306,7 @@ class Pool(Reader[_Task, _Read]):
             try:
                 wait = next(reading)
             except StopIteration as done:
-                self._put([cast(_Read, done.value)])
+                self._put([done.value])
                 with self._lock:  # keep the response's memory until there is room for more
                     self._may_read.wait_for(lambda: self._ended or not self._is_full())
             except Stopped:

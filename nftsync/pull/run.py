@@ -1,57 +1,40 @@
-"""Policy of a sync."""
+"""A sync: the policy of its reads, and the run in which they are counted."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from nftsync.errors import RunInterrupted, SettingsError
+from nftsync.provider.client import Access
 from nftsync.provider.config import ClientConfig
+from nftsync.pull.loop import STALE, Policy, ReadLoop
+from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
 from nftsync.pull.process import open_reader
-from nftsync.pull.reads import (
-    Read,
-    Reader,
-    Subject,
-    Task,
-    retry_task,
-    subject_of,
-    weight,
-)
+from nftsync.pull.reads import Reader, Subject, Task, TokenTask, WalletTask, subject_of
 from nftsync.pull.result import Failure, SyncResult
-from nftsync.pull.waiting_reads import RemovalGuard
-from nftsync.records import Applied, Result, WalletRead
+from nftsync.pull.waiting_reads import WaitingReads
+from nftsync.records import Applied, OnRemovals, Read, WalletRead
 from nftsync.store import runs
 from nftsync.store.database import explained, sync_lock
 from nftsync.store.faults import unreadable_parts
 from nftsync.store.history import approve_all, begin_span, end_span
-from nftsync.store.mirror import BatchSize, Mirror, Transaction
+from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.removals import HELD_BACK
 from nftsync.terminal import interruptible, progress_bar
 
-if TYPE_CHECKING:
-    from nftsync.provider.client import Access
-from nftsync.pull.plan import SyncRequest, begin, unread_tokens, unread_wallets
-
 #: Seconds that reads wait to be written together.
 _TIMEOUT = 0.2
-
-
 #: After such a wait for reads, in seconds, the next transaction also indexes some new tokens.
 _LONG_WAIT = 0.02
-
-
 _INDEXED_AT_ONCE = 4_000
-
-
-#: Limit of repeats of a stale read.
-_MOST_STALE = 3
+#: Tasks without conditions, by kind of object.
+_TASKS = {"wallet": WalletTask, "token": TokenTask}
 
 
 def sync_wallets(
@@ -82,45 +65,37 @@ def sync_wallets(
         run = begin(mirror, request)
         reader = open_reader(config, mirror.numbers, concurrency, access, tasks=len(run.plan))
         stack.enter_context(closing(reader))
-        limits = None if request.allow_removals else request.limits
-        guard = stack.enter_context(closing(RemovalGuard(limits)))
+        waiting = WaitingReads(None if request.allow_removals else request.limits)
+        stack.enter_context(closing(waiting))
         interruptions = [signalled] if stopped is None else [signalled, stopped]
-        result = SyncRun(mirror, reader, run, guard, interruptions, progress).run()
+        result = Sync(mirror, reader, run, waiting, interruptions, progress).run()
         mirror.files.check()  # if the file was moved, the reads are lost
         return result
 
 
-@dataclass
-class SyncRun:
-    """Loop of a run: feeds a reader with tasks, applies its reads, and counts the results.
+class Sync(Policy[Transaction]):
+    """A run that reads the wallets of its plan, and counts the results."""
 
-    `_unfinished` maps submitted tasks without an outcome to their number of stale reads.
-    """
-
-    _mirror: Mirror
-    _reader: Reader[Task, Read]
-    _run: runs.Run
-    _guard: RemovalGuard
-    _interruptions: Sequence[threading.Event]
-    _progress: bool | None
-    _error: str | None = None
-    _unfinished: dict[Subject, int] = field(default_factory=dict)
-    _succeeded: int = 0
-    _to_repeat: list[Task] = field(default_factory=list)
-    _failures: dict[Subject, Failure] = field(default_factory=dict)
-    _batch: BatchSize = field(default_factory=BatchSize)
-
-    def __post_init__(self) -> None:
-        self._started = time.monotonic() - self._run.counts.seconds
-
-    @property
-    def _interrupted(self) -> bool:
-        return any(event.is_set() for event in self._interruptions)
-
-    @property
-    def _stopping(self) -> bool:
-        """Whether to stop before all tasks are read."""
-        return self._error is not None or self._interrupted
+    def __init__(
+        self,
+        mirror: Mirror,
+        reader: Reader,
+        run: runs.Run,
+        waiting: WaitingReads,
+        interruptions: Sequence[threading.Event],
+        progress: bool | None,
+    ) -> None:
+        self._mirror = mirror
+        self._run = run
+        self._waiting = waiting
+        self._interruptions = interruptions
+        self._progress = progress
+        self._loop = ReadLoop(reader, self, waiting, mirror)
+        self._error: str | None = None
+        self._succeeded = 0
+        self._to_repeat: list[Subject] = []
+        self._failures: dict[Subject, Failure] = {}
+        self._started = time.monotonic() - run.counts.seconds
 
     def run(self) -> SyncResult:
         """Read everything, and end the run; errors as in `sync_wallets`."""
@@ -128,25 +103,33 @@ class SyncRun:
         try:
             self._read()
         except SettingsError as error:  # the token command failed
-            if not self._interrupted:
+            if not self._is_interrupted():
                 self._error = str(error)
                 self._finish()
                 raise
         except RunInterrupted as error:
             self._error, cut_off = str(error), True
-        interrupted = self._interrupted
-        if self._stopping:
-            self._reader.stop()
-            while not self._reader.idle:
-                self._write_reads()
+        interrupted = self._is_interrupted()
+        if self._is_over():
+            self._loop.stop()
         return self._finish(interrupted=interrupted, cut_off=cut_off)
+
+    def _is_interrupted(self) -> bool:
+        return any(event.is_set() for event in self._interruptions)
+
+    def _is_over(self) -> bool:
+        """Return whether to stop before all tasks are read."""
+        self._error = self._error or self._loop.reason
+        return self._error is not None or self._is_interrupted()
+
+    # Tasks -----------------------------------------------------------------------------------
 
     def _read(self) -> None:
         connection = self._mirror.connection
         self._read_all("wallets", len(self._run.plan), unread_wallets(connection, self._run))
-        if self._run.with_tokens and not self._stopping:
+        if self._run.with_tokens and not self._is_over():
             self._read_all("tokens", *unread_tokens(connection, self._run))
-        if not self._stopping:
+        if not self._is_over():
             self._mirror.index_tokens()
 
     def _read_all(self, kind: str, planned: int, tasks: Iterator[Task]) -> None:
@@ -158,13 +141,13 @@ class SyncRun:
                 tasks = self._without_read_wallets(tasks, planned - done, bar.update)
             self._feed(tasks, bar.update)
             # If most reads failed, the provider is down, and repeats would fail too.
-            if len(self._to_repeat) <= self._succeeded + len(self._guard):
-                self._feed(self._to_repeat)
-            while not self._stopping and self._release():
+            if len(self._to_repeat) <= self._succeeded + len(self._waiting):
+                self._feed([_TASKS[kind](object_id) for kind, object_id in self._to_repeat])
+            while not self._is_over() and self._loop.release():
                 self._feed()
-        unread = self._unfinished.keys() - set(self._guard.subjects)
-        if unread and not self._stopping:
-            raise RunInterrupted(f"{len(unread):,} {kind} were not read; run again with --resume")
+        unread = self._loop.unfinished
+        if unread and not self._is_over():
+            raise RunInterrupted(f"{unread:,} {kind} were not read; run again with --resume")
 
     def _without_read_wallets(
         self, tasks: Iterator[Task], planned: int, advance: Callable[[int], object]
@@ -178,99 +161,62 @@ class SyncRun:
     def _feed(
         self, tasks: Iterable[Task] = (), advance: Callable[[int], object] = lambda _: None
     ) -> None:
-        unfinished = self._noted(tasks)
-        more = True
-        while not self._stopping and (more or not self._reader.idle):
-            more = more and self._reader.submit_some(unfinished)
-            advance(self._write_reads())
+        self._loop.feed(tasks, self._is_over, _TIMEOUT, advance)
 
-    def _noted(self, tasks: Iterable[Task]) -> Iterator[Task]:
-        for task in tasks:
-            self._unfinished[subject_of(task)] = 0
-            yield task
+    # Reads -----------------------------------------------------------------------------------
 
-    def _write_reads(self) -> int:
-        """Store finished reads; return the number of finished objects."""
-        began = time.monotonic()
-        reads = self._reader.take(self._batch.entries, timeout=_TIMEOUT)
-        most = _INDEXED_AT_ONCE if time.monotonic() - began > _LONG_WAIT else 0
-        apply, run_id = self._guard.apply, self._run.run_id
-        again = self._write(lambda t: apply(t, run_id, reads), most) if reads else 0
-        self._error = self._error or self._reader.reason
-        return len(reads) - again
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """See `Policy`."""
+        return self._mirror.transaction()
 
-    def _release(self) -> bool:
-        """Decide on the waiting reads, and apply them; return whether there were any."""
-        if not self._guard:
-            return False
-        self._guard.decide(self._mirror.connection)
-        release, run_id = self._guard.release, self._run.run_id
-        while self._guard:
-            self._write(lambda transaction: release(transaction, run_id, self._batch.entries))
-        return True
+    def apply(
+        self, transaction: Transaction, reads: Sequence[Read], removals: OnRemovals
+    ) -> list[Applied]:
+        """See `Policy`."""
+        return transaction.apply(reads, run_id=self._run.run_id, removals=removals)
 
-    def _write(self, apply: Callable[[Transaction], list[Applied]], index: int = 0) -> int:
-        """Apply reads, and repeat stale reads; return the number of stale reads.
-
-        `index` limits the new tokens that the transaction adds to the full-text index.
-        """
-        with self._mirror.transaction() as transaction:
-            applied = [self._give_up(x) if x.result == "stale" else x for x in apply(transaction)]
-            if index:
-                transaction.index_tokens(index)
-            counts = self._run.counts.with_applied(applied)
-            finished = [x for x in applied if x.result not in {"stale", "staged"}]
-            for read in (x.read for x in finished if subject_of(x.read) in self._failures):
+    def in_transaction(self, transaction: Transaction, applied: Sequence[Applied]) -> None:
+        """Store the counts, and index new tokens if there is time."""
+        if self._loop.waited > _LONG_WAIT:
+            transaction.index_tokens(_INDEXED_AT_ONCE)
+        counts = self._run.counts = self._run.counts.with_applied(applied)
+        for one in applied:
+            if one.is_finished and subject_of(one.read) in self._failures:
                 # A repeated read counts once, with its latest outcome.
-                counts.retries += min(1, read.effort.requests)
-                counts.wallets_failed -= isinstance(read, WalletRead)
-            counts.seconds = self._seconds()
-            runs.save_counts(transaction.connection, self._run.run_id, counts)
-            if not all(x.changed_nothing for x in applied):
-                begin_span(transaction.connection, self._run.run_id, transaction.observed_at)
-        self._run.counts = counts
-        self._batch.learn(sum(weight(x.read) for x in applied), self._mirror.lock_seconds)
-        for outcome in finished:
-            self._note(outcome)
-        # Without conditions, as the ETag and digest are outdated.
-        stale = [x.read for x in applied if x.result == "stale" and not self._stopping]
-        self._reader.submit([retry_task(read) for read in stale])
-        return len(stale)
+                counts.retries += min(1, one.read.effort.requests)
+                counts.wallets_failed -= isinstance(one.read, WalletRead)
+        counts.seconds = self._seconds()
+        runs.save_counts(transaction.connection, self._run.run_id, counts)
+        if not all(one.changed_nothing for one in applied):
+            begin_span(transaction.connection, self._run.run_id, transaction.observed_at)
 
-    def _give_up(self, applied: Applied) -> Applied:
-        subject = subject_of(applied.read)
-        self._unfinished[subject] += 1
-        if self._unfinished[subject] <= _MOST_STALE:
-            return applied
-        return applied._replace(result="failed")
-
-    def _note(self, applied: Applied) -> None:
-        """Record a finished read's failure, and whether to repeat it at the end."""
-        read = applied.read
-        self._unfinished.pop(subject_of(read), None)
-        before = self._failures.pop(subject_of(read), None)
-        if applied.result in {"failed", "incomplete", "held"}:
-            self._note_failure(read, applied.result)
+    def after_commit(self, applied: Sequence[Applied]) -> None:
+        """Note failures, and which reads to repeat at the end."""
+        for one in applied:
+            if not one.is_finished:
+                continue
+            read, subject = one.read, subject_of(one.read)
+            before = self._failures.pop(subject, None)
+            if one.result not in {"failed", "incomplete", "held"}:
+                self._succeeded += 1
+                continue
+            self._failures[subject] = self._failure(one)
             if before is None and read.passing and read.provider_down:
-                self._to_repeat.append(retry_task(read))
-        else:
-            self._succeeded += 1
+                self._to_repeat.append(subject)
 
-    def _note_failure(self, read: Read, result: Result) -> None:
-        error = HELD_BACK if result == "held" else read.error
-        error = error or "newer reads kept making this read stale"
+    def _failure(self, applied: Applied) -> Failure:
+        read = applied.read
+        error = HELD_BACK if applied.result == "held" else read.error or STALE
         if isinstance(read, WalletRead):
-            failure = Failure(
-                read.wallet_id, error, status=None if result == "failed" else "incomplete"
-            )
-        else:
-            holder = self._mirror.connection.execute(
-                "SELECT w.wallet_id FROM tokens t JOIN balance_rows b USING (token_no)"
-                " JOIN wallets w USING (wallet_no) WHERE t.token_id = ? LIMIT 1",
-                (read.token_id,),
-            ).fetchone()
-            failure = Failure(holder[0] if holder else "", error, read.token_id)
-        self._failures[subject_of(read)] = failure
+            is_failed = applied.result == "failed"
+            return Failure(read.wallet_id, error, status=None if is_failed else "incomplete")
+        _, token_id = subject_of(read)
+        holder = self._mirror.connection.execute(
+            "SELECT w.wallet_id FROM tokens t JOIN balance_rows b USING (token_no)"
+            " JOIN wallets w USING (wallet_no) WHERE t.token_id = ? LIMIT 1",
+            (token_id,),
+        ).fetchone()
+        return Failure(holder[0] if holder else "", error, token_id)
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self._started, 3)
@@ -281,7 +227,7 @@ class SyncRun:
         failures = list(self._failures.values())
         result = SyncResult.of(run.run_id, counts, failures, self._error, interrupted=interrupted)
         with self._mirror.transaction() as transaction:
-            if self._guard.limits is None:
+            if self._waiting.limits is None:
                 approve_all(transaction.connection)
             if not (self._error or interrupted):  # removals that waited were stored, too
                 whole = result.status in {"ok", "partial"}

@@ -8,9 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from nftsync.pull.reads import (
-    AnyRead,
-)
+from nftsync.records import Read
 from nftsync.replay.config import Timing
 from nftsync.store.inbox import ObjectKey
 from nftsync.times import growing_wait
@@ -30,13 +28,11 @@ class CircuitBreaker:
     Attributes:
         deferred: refused objects, and their number of further refusals.
         outage: why the provider counts as down, or None.
-        sync_error: why the last requested sync failed, or None.
     """
 
     def __init__(self, timing: Timing) -> None:
         self.deferred: dict[ObjectKey, int] = {}
         self.outage: str | None = None
-        self.sync_error: str | None = None
         self._timing = timing
         self._answered = 0
         self._refusals: list[int] = []
@@ -56,8 +52,8 @@ class CircuitBreaker:
 
     @property
     def reason(self) -> str | None:
-        """Why due webhooks are still pending, or None."""
-        return self.outage or (self._refused if self.deferred else None) or self.sync_error
+        """Why reads are paused or deferred, or None."""
+        return self.outage or (self._refused if self.deferred else None)
 
     def defer(self, key: ObjectKey, error: str | None) -> float:
         """Record a refused object; return its delay in seconds."""
@@ -71,7 +67,7 @@ class CircuitBreaker:
         self.deferred.pop(key, None)
 
     def update(
-        self, reads: Sequence[AnyRead], refused: Sequence[AnyRead], *, others: bool
+        self, reads: Sequence[Read], refused: Sequence[Read], *, others: bool
     ) -> Literal["opened", "closed"] | None:
         """Update the breaker from finished reads, and return the change, if any.
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from nftsync.pull.reads import (
-    AnyRead,
-    AnyTask,
-    Subject,
-    WalletTask,
-    subject_of,
-)
+from nftsync.pull.loop import STALE, ReadLoop
+from nftsync.pull.reads import Subject, Task, subject_of
+from nftsync.records import Applied, Read
 from nftsync.store.inbox import ObjectKey
-
-#: Retries of a read that a newer one made stale.
-_MAX_STALE = 3
+from nftsync.store.mirror import Transaction
 
 
 @dataclass(eq=False, slots=True)
@@ -43,20 +37,39 @@ class Job:
     down: bool = False
 
 
-class Work:
-    """Jobs in progress, and their reads; for one thread."""
+class Answer(NamedTuple):
+    """What a read means for a job; `is_down`: the provider is down or refuses."""
 
-    def __init__(self) -> None:
+    error: str | None = None
+    is_down: bool = False
+    changed: bool = False
+
+
+def answer_of(applied: Applied, *, is_named: bool) -> Answer:
+    """Return what a read means for a job, whose object may only name the read's object."""
+    read = applied.read
+    if read.outcome in {"failed", "incomplete"}:
+        # A named id may belong to others: the provider then answers 404 or 403.
+        if is_named and (read.status == 403 or not read.provider_down):
+            return Answer()
+        return Answer(read.error, is_down=read.provider_down)
+    if applied.result == "failed":
+        return Answer(STALE)
+    return Answer(changed=not applied.changed_nothing)
+
+
+class Jobs:
+    """Jobs in progress; for one thread."""
+
+    def __init__(self, loop: ReadLoop[Transaction]) -> None:
+        self._loop = loop
         self._jobs: set[Job] = set()
         self._waiting: dict[Subject, list[Job]] = {}
-        self._to_submit: dict[Subject, AnyTask] = {}
-        self._in_flight: dict[Subject, AnyTask] = {}
-        self._stale: Counter[Subject] = Counter()
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def add(self, job: Job, tasks: Iterable[AnyTask]) -> None:
+    def add(self, job: Job, tasks: Iterable[Task]) -> None:
         """Make a job wait for reads."""
         self._jobs.add(job)
         for task in tasks:
@@ -64,50 +77,18 @@ class Work:
             if subject not in job.waits_for:
                 job.waits_for.add(subject)
                 self._waiting.setdefault(subject, []).append(job)
-                self.request(task)
+                self._loop.request(task, after=job.since)
 
-    def request(self, task: AnyTask) -> None:
-        """Request a read, even without a job."""
-        subject = subject_of(task)
-        if subject not in self._in_flight:
-            self._to_submit[subject] = task
-
-    def submit(self) -> list[AnyTask]:
-        """Return the requested reads, now in flight."""
-        tasks = list(self._to_submit.values())
-        self._in_flight |= self._to_submit
-        self._to_submit.clear()
-        return tasks
-
-    def withdraw(self, tasks: Iterable[AnyTask]) -> None:
-        """Request again the submitted reads that did not start, if jobs wait for them."""
-        for task in tasks:
-            subject = subject_of(task)
-            self._in_flight.pop(subject, None)
-            if subject in self._waiting:
-                self._to_submit[subject] = task
-
-    def complete(self, read: AnyRead, *, stale: bool) -> list[Job]:
-        """Return the jobs that a read serves; repeat a `stale` read a few times."""
+    def served_by(self, read: Read) -> list[Job]:
+        """Return the jobs that wait for a read, and wait for it no more."""
         subject = subject_of(read)
-        task = self._in_flight.pop(subject, None)
         jobs = self._waiting.pop(subject, [])
-        done = [job for job in jobs if job.since < read.sequence]
-        later = [job for job in jobs if job.since >= read.sequence]
-        if stale and jobs:
-            self._stale[subject] += 1
-            if self._stale[subject] <= _MAX_STALE:
-                done, later = [], jobs
-        if later and task is not None:
+        served = [job for job in jobs if job.since < read.sequence]
+        if later := [job for job in jobs if job.since >= read.sequence]:
             self._waiting[subject] = later
-            # Unconditionally, because the state to compare with may be gone.
-            again = WalletTask(task.wallet_id) if isinstance(task, WalletTask) else task
-            self._to_submit[subject] = again
-        if done:
-            del self._stale[subject]
-        for job in done:
+        for job in served:
             job.waits_for.discard(subject)
-        return done
+        return served
 
     def drop(self, job: Job) -> None:
         """Drop a job, and reads for this job alone."""
@@ -118,23 +99,18 @@ class Work:
                 self._waiting[subject] = others
             else:
                 self._waiting.pop(subject, None)
-                self._to_submit.pop(subject, None)
-                del self._stale[subject]
+                self._loop.cancel(subject)
         job.waits_for.clear()
 
-    def webhook_behind(self, read: AnyRead) -> str | None:
+    def webhook_behind(self, read: Read) -> str | None:
         """Return a webhook that caused a read, if any."""
         jobs = self._waiting.get(subject_of(read))
-        return jobs[0].webhook_id if jobs else None
+        return jobs[0].webhook_id if jobs else read.webhook_id
 
-    def idle_jobs(self) -> list[Job]:
+    def idle(self) -> list[Job]:
         """Return the jobs without a read in flight."""
-        return [job for job in self._jobs if self._in_flight.keys().isdisjoint(job.waits_for)]
-
-    def forget_reads(self, subjects: Iterable[Subject] | None = None) -> None:
-        """Forget reads in flight (all by default) that will not return."""
-        for subject in list(self._in_flight if subjects is None else subjects):
-            self._in_flight.pop(subject, None)
+        in_flight = self._loop.is_in_flight
+        return [job for job in self._jobs if not any(map(in_flight, job.waits_for))]
 
     def clear(self) -> None:
         """Drop all jobs."""

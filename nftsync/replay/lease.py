@@ -6,24 +6,17 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
-import msgspec
-
-from nftsync.pull.reads import (
-    AnyRead,
-)
-from nftsync.pull.waiting_reads import RemovalGuard
-from nftsync.records import Applied, ObjectRead, WalletRead
 from nftsync.replay.config import ReplayConfig
 from nftsync.replay.jobs import Job
-from nftsync.store import inbox, leases, runs
-from nftsync.store.history import begin_span, end_span
+from nftsync.store import WebhookState, inbox, leases, runs
+from nftsync.store.history import end_span
 from nftsync.store.inbox import ObjectKey, Settlement
 from nftsync.store.mirror import Mirror, Transaction
-from nftsync.store.wallets import wallets_by_id
-from nftsync.times import now
+from nftsync.times import now, shifted
 
 _log = logging.getLogger("nftsync.replay")
 
@@ -39,7 +32,6 @@ class LeasedRun:
     def __init__(self, mirror: Mirror, config: ReplayConfig, on_lost: Callable[[], None]) -> None:
         """Start without a lease; `on_lost` is called when a lease was lost."""
         self.counts: Counter[str] = Counter()
-        self.guard = RemovalGuard(config.limits)
         self.settlements: list[Settlement] = []
         self._mirror = mirror
         self._config = config
@@ -64,18 +56,19 @@ class LeasedRun:
             if lost:
                 _log.warning("lease lost; its webhooks are pending again")
                 runs.reopen(connection, self._run)  # the new owner has closed it
+                self.settlements = []
                 self._on_lost()
-                self.forget()
             if lost or self._number is None:
                 self._number = leases.take_lease(connection, at)
                 leases.renew_lease(connection, self._number, at, run_id=run_id)
             yield transaction
 
     @property
-    def _current(self) -> tuple[int, runs.Run]:
-        if self._number is None or self._run is None:
+    def run(self) -> runs.Run:
+        """The run, within or after a transaction."""
+        if self._run is None:
             raise AssertionError("a run requires a lease")
-        return self._number, self._run
+        return self._run
 
     @property
     def is_held(self) -> bool:
@@ -90,11 +83,6 @@ class LeasedRun:
         if self.is_held:
             with self.transaction():
                 pass
-
-    def forget(self) -> None:
-        """Discard unstored work."""
-        self.settlements = []
-        self.guard.forget()
 
     def end(self, status: runs.RunStatus, error: str | None = None) -> None:
         """End the lease and the run, and release its claimed webhooks."""
@@ -126,7 +114,7 @@ class LeasedRun:
         under = None
         while more:
             with self.transaction() as transaction:
-                number, _ = self._current
+                number = self._number or 0
                 if under not in {None, number}:
                     return True, []  # the webhooks of the lost lease are pending again
                 claimed = inbox.claim(
@@ -162,61 +150,32 @@ class LeasedRun:
         since = self._mirror.numbers.take()
         return [Job(key, webhook_id, since, recheck=True) for key, webhook_id in rechecks]
 
-    # Applying and acknowledging --------------------------------------------------------------
+    # Acknowledging ---------------------------------------------------------------------------
 
-    def apply(
+    def settle(
         self,
-        transaction: Transaction,
-        reads: Sequence[AnyRead],
-        webhook_behind: Callable[[AnyRead], str | None],
-    ) -> list[tuple[AnyRead, Applied | None]]:
-        """Apply reads of wallets and tokens, and count all reads in the run.
+        job: Job,
+        state: WebhookState,
+        error: str | None = None,
+        *,
+        due_at: str | None = None,
+        recheck_at: str | None = None,
+    ) -> None:
+        """Note the end state of a job's webhooks."""
+        self.settlements.append(
+            Settlement(job.key, state, error, due_at, job.recheck, job.webhook_id, recheck_at)
+        )
 
-        Returns:
-            Each read, unless it awaits a decision on removals, and its effect on the mirror, if
-            any.
-        """
-        _, run = self._current
-        unknown = _unknown_wallets(transaction.connection, reads)
-        aside: list[AnyRead] = []
-        caused = []
-        for read in reads:
-            if isinstance(read, ObjectRead) or read.provider_down or read in unknown:
-                aside.append(read)
-                run.counts.requests += read.effort.requests
-                run.counts.retries += read.effort.retries
-            else:
-                caused.append(msgspec.structs.replace(read, webhook_id=webhook_behind(read)))
-        applied = self._counted(transaction, self.guard.apply(transaction, run.run_id, caused))
-        if self.guard:
-            changed = not all(effect.changed_nothing for effect in applied)
-            at = transaction.observed_at
-            begin_span(transaction.connection, run.run_id, at, changed=changed)
-        done = [(effect.read, effect) for effect in applied if effect.result != "staged"]
-        return [*((read, None) for read in aside), *done]
-
-    def release(self, transaction: Transaction, entries: int) -> list[tuple[AnyRead, Applied]]:
-        """Apply waiting reads, of about `entries` list entries, after the removal guard decided."""
-        _, run = self._current
-        released = self.guard.release(transaction, run.run_id, entries)
-        applied = self._counted(transaction, released)
-        if not self.guard:
-            end_span(transaction.connection, run.run_id)
-        if number := sum(effect.result == "held" for effect in applied):
-            _log.warning("removals held for review", extra={"reads": number})
-        return [(effect.read, effect) for effect in applied]
-
-    def _counted(self, transaction: Transaction, applied: list[Applied]) -> list[Applied]:
-        _, run = self._current
-        run.counts = run.counts.with_applied(applied)
-        runs.save_counts(transaction.connection, run.run_id, run.counts)
-        return applied
+    def release(self, job: Job, error: str | None = None, wait: float | None = None) -> None:
+        """Return a job's webhooks to pending, due in `wait` seconds or as before."""
+        due_at = None if wait is None else in_seconds(wait)
+        recheck_at = in_seconds(wait or 0.0) if job.recheck else None
+        self.settle(job, "pending", error, due_at=due_at, recheck_at=recheck_at)
 
     def acknowledge(self, connection: sqlite3.Connection) -> None:
         """Acknowledge as many webhooks as fit in a transaction."""
-        number, run = self._current
         counts, self.settlements = inbox.acknowledge(
-            connection, number, self.settlements, now(), run.run_id
+            connection, self._number or 0, self.settlements, now(), self.run.run_id
         )
         self.counts.update({state: n for state, n in counts.items() if state != "pending"})
 
@@ -227,10 +186,6 @@ class LeasedRun:
                 self.acknowledge(transaction.connection)
 
 
-def _unknown_wallets(connection: sqlite3.Connection, reads: Sequence[AnyRead]) -> list[WalletRead]:
-    """Return the failed reads of wallets that the database lacks."""
-    failed = [x for x in reads if isinstance(x, WalletRead) and x.outcome == "failed"]
-    if not failed:
-        return []
-    wallets = wallets_by_id(connection, [read.wallet_id for read in failed])
-    return [read for read in failed if read.wallet_id not in wallets]
+def in_seconds(seconds: float) -> str:
+    """Return the time after some seconds."""
+    return shifted(now(), timedelta(seconds=seconds))

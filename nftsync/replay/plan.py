@@ -7,20 +7,14 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from nftsync.provider.webhooks import Route, Routes, named_ids, path_for
-from nftsync.pull.reads import (
-    AnyTask,
-    ObjectTask,
-    Task,
-    TokenTask,
-    WalletTask,
-)
+from nftsync.pull.reads import ObjectTask, Task, TokenTask, WalletTask
 from nftsync.store.inbox import ObjectKey
 from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
 
 
 def plan_reads(
     connection: sqlite3.Connection, routes: Routes, keys: Sequence[ObjectKey]
-) -> dict[ObjectKey, tuple[Route | None, list[AnyTask]]]:
+) -> dict[ObjectKey, tuple[Route | None, list[Task]]]:
     """Return each object's route, if any, and the reads to request now.
 
     An untracked wallet and a route to a sync need no read.
@@ -31,9 +25,9 @@ def plan_reads(
     token_ids = [id_ for id_, route in followed if route.kind == "token" and route.holders]
     holders = holders_of(connection, token_ids) if token_ids else {}
     wallets = wallets_by_id(connection, [*wallet_ids, *chain(*holders.values())])
-    plans: dict[ObjectKey, tuple[Route | None, list[AnyTask]]] = {}
+    plans: dict[ObjectKey, tuple[Route | None, list[Task]]] = {}
     for key, route in routed.items():
-        tasks: list[AnyTask] = []
+        tasks: list[Task] = []
         if route is None or route.kind == "sync":
             pass
         elif route.kind == "wallet":

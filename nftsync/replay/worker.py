@@ -8,40 +8,42 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from datetime import timedelta
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
 from nftsync.errors import DamagedDatabase, SettingsError, StoreError
-from nftsync.provider.webhooks import Route
-from nftsync.pull.reads import AnyRead, AnyTask, Pool, subject_of, weight
-from nftsync.records import Applied, ObjectRead
+from nftsync.pull.loop import Policy, ReadLoop
+from nftsync.pull.reads import Pool, Subject, subject_of
+from nftsync.pull.waiting_reads import WaitingReads
+from nftsync.records import Applied, ObjectRead, OnRemovals, Read, WalletRead
 from nftsync.replay.breaker import CircuitBreaker
 from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
-from nftsync.replay.jobs import Job, Work
-from nftsync.replay.lease import LeasedRun
+from nftsync.replay.jobs import Job, Jobs, answer_of
+from nftsync.replay.lease import LeasedRun, in_seconds
 from nftsync.replay.plan import plan_named, plan_reads
-from nftsync.replay.requested_sync import TriggeredSync
-from nftsync.store import WebhookState, inbox, runs
+from nftsync.replay.requested_sync import RequestedSync
+from nftsync.store import inbox, runs
 from nftsync.store.database import FilesInUse, explained
-from nftsync.store.inbox import Settlement, count_due
-from nftsync.store.mirror import BatchSize, Mirror, store_object
+from nftsync.store.history import begin_span, end_span
+from nftsync.store.inbox import count_due
+from nftsync.store.mirror import Mirror, Transaction
+from nftsync.store.wallets import wallets_by_id
 from nftsync.terminal import progress_bar
-from nftsync.times import now, shifted
+from nftsync.times import now
 
 _log = logging.getLogger("nftsync.replay")
 
 
-class Worker:
-    """Worker that processes webhooks until the database fails, in one thread.
+class Worker(Policy[Transaction]):
+    """Policy of a replay: processes webhooks until the database fails, in one thread.
 
     Attributes:
         counts: webhooks by end state, and reads.
         interrupted: the run ends before all its work is done.
-        held: reads whose removals are held for review.
+        reads_held: reads whose removals are held for review.
     """
 
     def __init__(self, mirror: Mirror, config: ReplayConfig, *, rechecks: bool = False) -> None:
@@ -51,24 +53,25 @@ class Worker:
             SettingsError: a setting for the provider is invalid.
         """
         self.interrupted = False
-        self.held = 0
+        self.reads_held = 0
         self._mirror = mirror
         self._config = config
         self.timing = config.timing
         self._rechecks = rechecks
         self._lease = LeasedRun(mirror, config, self._forget)
         self.counts = self._lease.counts
-        self._work = Work()
-        self._pool = self._new_pool()
+        self._waiting = WaitingReads(config.limits)
+        self._loop = ReadLoop(self._new_pool(), self, self._waiting, mirror, fills_batches=False)
+        self._jobs = Jobs(self._loop)
         self.breaker = CircuitBreaker(config.timing)
-        self._sync = TriggeredSync(config.run_sync, config.timing)
-        self._batch = BatchSize()
+        self._refused: list[Read] = []
+        self._sync = RequestedSync(config.run_sync, self._lease, config.timing)
         self._check_at = 0.0
         self._renew_at = 0.0
         self._reported: Counter[str] = Counter()
         self._before_run: Counter[str] = Counter()
 
-    def _new_pool(self) -> Pool[AnyTask, AnyRead]:
+    def _new_pool(self) -> Pool:
         config = self._config
         return Pool(
             config.client, self._mirror.numbers, config.concurrency, config.access, urgent=True
@@ -77,14 +80,19 @@ class Worker:
     @property
     def awaits_reads(self) -> bool:
         """Whether reads are in flight."""
-        return not self._pool.idle
+        return not self._loop.idle
 
     @property
     def busy(self) -> bool:
         """Whether any work is left."""
         return bool(
-            len(self._work) or self._lease.settlements or self._sync.is_busy or self.awaits_reads
+            len(self._jobs) or self._lease.settlements or self._sync.is_busy or self.awaits_reads
         )
+
+    @property
+    def reason(self) -> str | None:
+        """Why due webhooks are still pending, or None."""
+        return self.breaker.reason or self._sync.error
 
     def check_now(self) -> None:
         """Check the inbox in the next step."""
@@ -103,18 +111,32 @@ class Worker:
             self._renew_at = time.monotonic() + self.timing.renew
             self._lease.renew()
         claimed = self._claim(due)
-        self._update_sync()
+        self._sync.update()
         self._lease.acknowledge_all()
-        self._pool.submit(self._work.submit())
-        reads = self._take()
-        if reads:
-            refused = self._apply(reads)
-            self._batch.learn(sum(map(weight, reads)), self._mirror.lock_seconds)
-            self._update_breaker(reads, refused)
-        guard = self._lease.guard
-        if guard and (self._pool.idle or guard.waited >= self.timing.decide):
-            self._release_staged()
-        return claimed or bool(reads)
+        applied = self._read()
+        if self._waiting and (self._loop.idle or self._waiting.waited >= self.timing.decide):
+            self._loop.release()
+        return claimed or bool(applied)
+
+    def _read(self) -> list[Applied]:
+        self._refused = []
+        try:
+            applied = self._loop.step(self.timing.read_timeout)
+        except SettingsError as error:  # without a token, every read fails
+            self._loop.replace_reader(self._new_pool())
+            self.breaker.open(str(error))
+            self._release_idle()
+            return []
+        self.counts["fetches"] += len(applied)
+        reads = [one.read for one in applied]
+        change = self.breaker.update(reads, self._refused, others=bool(len(self._jobs)))
+        if change == "opened":
+            self._loop.withdraw()
+            self._release_idle()
+        elif change == "closed" and self.breaker.deferred:
+            with self._mirror.transaction() as transaction:
+                inbox.make_due(transaction.connection, list(self.breaker.deferred), now())
+        return applied
 
     def end_run(self) -> None:
         """End the run, and index new tokens for search."""
@@ -125,9 +147,9 @@ class Worker:
         status: runs.RunStatus = "ok"
         if self.interrupted:
             status = "interrupted"
-        elif self.breaker.reason or counts["failed"] or counts["dead"]:
+        elif self.reason or counts["failed"] or counts["dead"]:
             status = "partial" if counts["done"] else "failed"
-        self._lease.end(status, self.breaker.reason)
+        self._lease.end(status, self.reason)
         _log.info("replayed", extra={name: counts[name] for name in COUNTS})
 
     def __enter__(self) -> Self:
@@ -139,27 +161,23 @@ class Worker:
             if kind is None:
                 self._close()
         finally:
-            self._pool.close()
+            self._loop.close()
             self._sync.stop()
-            self._lease.guard.close()
+            self._waiting.close()
 
     def _close(self) -> None:
         """Apply finished reads, release the other webhooks, and end the run."""
         self._sync.stop()
-        self._pool.stop()
         with suppress(SettingsError):  # no token is available
-            while reads := self._pool.take(self._batch.entries, timeout=0.0):
-                self._apply(reads)
-        self._work.forget_reads()
+            self._loop.stop()
         self._release_idle()
         self._forget()
-        self._lease.forget()
         self.end_run()
 
     def _forget(self) -> None:
         """Forget the work; its webhooks are pending again, or another worker has them."""
-        self._work.clear()
-        self._work.forget_reads(self._lease.guard.subjects)
+        self._jobs.clear()
+        self._loop.drop_waiting()
         self._sync.forget_jobs()
 
     # Claiming --------------------------------------------------------------------------------
@@ -168,7 +186,7 @@ class Worker:
         """Claim objects and plan their reads; return whether any webhook was due."""
         if time.monotonic() < self._check_at or self.breaker.is_paused:
             return False
-        in_work = len(self._work)
+        in_work = len(self._jobs)
         # While the provider is down, one object tests it.
         limit = 1 if self.breaker.is_open else self._config.max_objects
         room = limit - in_work
@@ -189,112 +207,75 @@ class Worker:
         for job in jobs:
             route, tasks = plans[job.key]
             if tasks:
-                self._work.add(job, tasks)
+                self._jobs.add(job, tasks)
             elif job.recheck or (route is not None and route.kind != "sync"):
-                self._settle(job, "done")  # untracked, or a recheck without a read
+                self._lease.settle(job, "done")  # untracked, or a recheck without a read
             elif route is None:
                 error = f"no route for the type {job.key.resource_type[:80]!r}"
-                self._settle(job, "unrouted", error)
+                self._lease.settle(job, "unrouted", error)
             else:
-                self._ask_for_sync(job, route)
-
-    # Syncs of all wallets --------------------------------------------------------------------
-
-    def _ask_for_sync(self, job: Job, route: Route) -> None:
-        connection = self._mirror.connection
-        if runs.all_read_since_webhook(connection, job.webhook_id):
-            self._settle(job, "done")
-            return
-        if route.at_most_every is not None:
-            at = now()
-            last = runs.last_full_sync_began(connection, shifted(at, -route.at_most_every))
-            if last is not None and last <= at:
-                due_at = shifted(last, route.at_most_every)
-                due_at = min(due_at, _in_seconds(self.timing.sync_check))
-                self._settle(job, "pending", due_at=due_at)
-                return
-        if not self._sync.ask(job):
-            self._release(job, wait=self.timing.first_deferral)
-
-    def _update_sync(self) -> None:
-        outcome = self._sync.update()
-        if outcome is None:
-            return
-        jobs, self.breaker.sync_error, wait = outcome
-        for job in jobs:
-            if wait is None:
-                self._settle(job, "done")
-            else:
-                self._release(job, self.breaker.sync_error, wait)
+                self._sync.request(connection, job, route)
 
     # Reading ---------------------------------------------------------------------------------
 
-    def _take(self) -> list[AnyRead]:
-        if self._pool.idle:
-            return []
-        try:
-            reads = self._pool.take(1, timeout=self.timing.read_timeout)
-            if reads:
-                reads += self._pool.take(self._batch.entries, timeout=0.0)
-        except SettingsError as error:  # without a token, every read fails
-            self._pool.close()
-            self._pool = self._new_pool()
-            self._work.forget_reads()
-            self.breaker.open(str(error))
-            self._release_idle()
-            return []
-        return reads
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Open a transaction under the lease; if the lease is lost, so is all work in progress."""
+        return self._lease.transaction()
 
-    def _apply(self, reads: Sequence[AnyRead]) -> list[AnyRead]:
-        """Apply reads, and acknowledge webhooks.
+    def apply(
+        self, transaction: Transaction, reads: Sequence[Read], removals: OnRemovals
+    ) -> list[Applied]:
+        """Apply reads, except failed ones of unknown wallets or while the provider is down."""
+        unknown = _unknown_wallets(transaction.connection, reads)
+        left_out, caused = [], []
+        for read in reads:
+            if read.provider_down or subject_of(read) in unknown:
+                left_out.append(Applied(read, "left out"))
+            else:
+                webhook = self._jobs.webhook_behind(read)
+                caused.append(msgspec.structs.replace(read, webhook_id=webhook))
+        run_id = self._lease.run.run_id
+        return [*left_out, *transaction.apply(caused, run_id=run_id, removals=removals)]
 
-        Returns:
-            The reads that count as refusals by the provider, see `_complete`.
-        """
-        with self._lease.transaction() as transaction:
-            connection, behind = transaction.connection, self._work.webhook_behind
-            applied = self._lease.apply(transaction, reads, behind)
-            refused = [read for read, result in applied if self._complete(connection, read, result)]
-            self._lease.acknowledge(connection)
-        self.counts["fetches"] += len(reads)
-        return refused
+    def in_transaction(self, transaction: Transaction, applied: Sequence[Applied]) -> None:
+        """Store the counts, and acknowledge webhooks."""
+        connection, run = transaction.connection, self._lease.run
+        run.counts = run.counts.with_applied(applied)
+        runs.save_counts(connection, run.run_id, run.counts)
+        if self._loop.releasing:
+            if not self._waiting:
+                end_span(connection, run.run_id)
+        elif self._waiting:
+            changed = not all(one.changed_nothing for one in applied)
+            begin_span(connection, run.run_id, transaction.observed_at, changed=changed)
+        for one in applied:
+            if one.is_finished:
+                self._complete(connection, one)
+        self._lease.acknowledge(connection)
 
-    def _release_staged(self) -> None:
-        guard = self._lease.guard
-        guard.decide(self._mirror.connection)
-        while guard:
-            with self._lease.transaction() as transaction:  # a lost lease empties the guard
-                for read, result in self._lease.release(transaction, self._batch.entries):
-                    self.held += result.result == "held"
-                    self._complete(transaction.connection, read, result)
-                self._lease.acknowledge(transaction.connection)
+    def after_commit(self, applied: Sequence[Applied]) -> None:
+        """Report removals held for review."""
+        if number := sum(one.result == "held" for one in applied):
+            self.reads_held += number
+            _log.warning("removals held for review", extra={"reads": number})
 
-    def _complete(
-        self, connection: sqlite3.Connection, read: AnyRead, applied: Applied | None
-    ) -> bool:
-        """Record a read for its jobs; return whether it is a new refusal by the provider."""
-        stale = applied is not None and applied.result == "stale"
-        jobs = self._work.complete(read, stale=stale)
-        changed = applied is not None and not applied.changed_nothing
-        if isinstance(read, ObjectRead) and read.outcome == "ok":
-            changed = store_object(connection, read)
+    def _complete(self, connection: sqlite3.Connection, applied: Applied) -> None:
+        """Record a read for its jobs, and whether the provider newly refuses it."""
+        read = applied.read
+        jobs = self._jobs.served_by(read)
         refused = read.provider_down and not jobs
         for job in jobs:
-            if read.outcome in {"failed", "incomplete"}:
-                # A named id may belong to others: the provider then answers 404 or 403.
-                if subject_of(read) not in job.named or (read.provider_down and read.status != 403):
-                    job.error = read.error
-                    job.down |= read.provider_down
-                    refused |= read.provider_down and job.key not in self.breaker.deferred
-            elif stale:
-                job.error = "newer reads made this one stale each time"
-            else:
-                job.changed |= changed
+            answer = answer_of(applied, is_named=subject_of(read) in job.named)
+            job.error = answer.error or job.error
+            job.down |= answer.is_down
+            job.changed |= answer.changed
+            refused |= answer.is_down and job.key not in self.breaker.deferred
             if isinstance(read, ObjectRead) and read.body is not None:
                 self._read_named(connection, job, read.body)
             if job.down or not job.waits_for:
                 self._finish(job)
-        return refused
+        if refused:
+            self._refused.append(read)
 
     def _read_named(self, connection: sqlite3.Connection, job: Job, body: str) -> None:
         route = self._config.routes.find(job.key.resource_type)
@@ -308,63 +289,38 @@ class Worker:
                 )
                 others = []
             job.named.update(subject_of(task) for task in others)
-            self._work.add(job, [*tasks, *others])
-
-    def _update_breaker(self, reads: Sequence[AnyRead], refused: Sequence[AnyRead]) -> None:
-        change = self.breaker.update(reads, refused, others=bool(len(self._work)))
-        if change == "opened":
-            self._work.withdraw(self._pool.withdraw())
-            self._release_idle()
-        elif change == "closed" and self.breaker.deferred:
-            with self._mirror.transaction() as transaction:
-                inbox.make_due(transaction.connection, list(self.breaker.deferred), now())
+            self._jobs.add(job, [*tasks, *others])
 
     # Acknowledging ---------------------------------------------------------------------------
 
     def _finish(self, job: Job) -> None:
-        self._work.drop(job)
+        self._jobs.drop(job)
         if job.down:
-            self._release(job, job.error, self.breaker.defer(job.key, job.error))
+            self._lease.release(job, job.error, self.breaker.defer(job.key, job.error))
             return
         self.breaker.answered(job.key)
         if job.error is not None:
             details = {"webhook_id": job.webhook_id, "error": job.error}
             _log.warning("a webhook's read failed", extra=job.key._asdict() | details)
-            self._settle(job, "failed", job.error)
+            self._lease.settle(job, "failed", job.error)
         elif self._rechecks and not (job.changed or job.recheck):
-            self._settle(job, "done", recheck_at=_in_seconds(self.timing.recheck))
+            self._lease.settle(job, "done", recheck_at=in_seconds(self.timing.recheck))
         else:
-            self._settle(job, "done")
-
-    def _release(self, job: Job, error: str | None = None, wait: float | None = None) -> None:
-        """Return a job's webhooks to pending, due in `wait` seconds or as before."""
-        due_at = None if wait is None else _in_seconds(wait)
-        recheck_at = _in_seconds(wait or 0.0) if job.recheck else None
-        self._settle(job, "pending", error, due_at=due_at, recheck_at=recheck_at)
-
-    def _settle(
-        self,
-        job: Job,
-        state: WebhookState,
-        error: str | None = None,
-        *,
-        due_at: str | None = None,
-        recheck_at: str | None = None,
-    ) -> None:
-        self._lease.settlements.append(
-            Settlement(job.key, state, error, due_at, job.recheck, job.webhook_id, recheck_at)
-        )
+            self._lease.settle(job, "done")
 
     def _release_idle(self) -> None:
         """Release the webhooks of objects without a read in flight."""
-        for job in self._work.idle_jobs():
-            self._work.drop(job)
-            self._release(job)
+        for job in self._jobs.idle():
+            self._jobs.drop(job)
+            self._lease.release(job)
         self._lease.acknowledge_all()
 
 
-def _in_seconds(seconds: float) -> str:
-    return shifted(now(), timedelta(seconds=seconds))
+def _unknown_wallets(connection: sqlite3.Connection, reads: Sequence[Read]) -> set[Subject]:
+    """Return the wallets of failed reads that the database lacks."""
+    failed = [x.wallet_id for x in reads if isinstance(x, WalletRead) and x.outcome == "failed"]
+    stored = wallets_by_id(connection, failed) if failed else {}
+    return {("wallet", wallet_id) for wallet_id in failed if wallet_id not in stored}
 
 
 def replay_once(
@@ -399,8 +355,8 @@ def replay_once(
             worker.interrupted = stopped.is_set()
     outcome = {
         "seconds": round(time.monotonic() - began, 3),
-        "held": worker.held,
-        "error": worker.breaker.reason,
+        "held": worker.reads_held,
+        "error": worker.reason,
     }
     return msgspec.convert({**worker.counts, **outcome}, ReplayResult)
 

@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +15,10 @@ import msgspec
 
 from nftsync.errors import StoreError, SyncRunning
 from nftsync.provider.config import ClientConfig
+from nftsync.pull.loop import Policy, ReadLoop
 from nftsync.pull.process import open_reader
 from nftsync.pull.reads import WalletTask
-from nftsync.records import CONTENT_COLUMNS, Content, WalletRead
+from nftsync.records import CONTENT_COLUMNS, Applied, Content, OnRemovals, Read, WalletRead
 from nftsync.store.database import is_syncing, over_keys
 from nftsync.store.mirror import sequence_numbers
 from nftsync.store.names import Names
@@ -31,8 +32,8 @@ from nftsync.times import now
 
 #: Differences to list; further ones are only counted.
 _MOST_LISTED = 10_000
-#: List entries per comparison, and the wait for them in seconds.
-_ENTRIES, _TIMEOUT = 1_000, 0.2
+#: Seconds that reads wait to be compared together.
+_TIMEOUT = 0.2
 
 
 class Difference(msgspec.Struct):
@@ -68,8 +69,8 @@ class Unread(msgspec.Struct):
     error: str
 
 
-class Comparison:
-    """Result of comparing some wallets.
+class Comparison(Policy[sqlite3.Connection]):
+    """Policy that compares reads with the mirror instead of writing them, and the result.
 
     Attributes:
         read_meanwhile: number of wallets left out because another read was newer.
@@ -78,7 +79,8 @@ class Comparison:
         reason: why the comparison ended early.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
         self.compared = self.balances = self.read_meanwhile = 0
         self.differing: Counter[str] = Counter()
         self.differences: list[Difference] = []
@@ -101,6 +103,45 @@ class Comparison:
         self.requests += again.requests
         self.reason = self.reason or again.reason
 
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Open one state of the database for reading."""
+        self._connection.execute("BEGIN DEFERRED")
+        try:
+            yield self._connection
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def apply(
+        self, transaction: sqlite3.Connection, reads: Sequence[Read], removals: OnRemovals
+    ) -> list[Applied]:
+        """Compare reads with the mirror."""
+        del removals
+        self.requests += sum(read.effort.requests for read in reads)
+        read_wallets = [read for read in reads if isinstance(read, WalletRead)]
+        rows = _wallet_rows(transaction, [read.wallet_id for read in read_wallets])
+        whole: list[WalletRead] = []
+        for read in read_wallets:
+            wallet = rows.get(read.wallet_id)
+            if wallet is None:
+                raise StoreError(
+                    f"wallet {read.wallet_id} has meanwhile left the database; run this again"
+                )
+            if read.outcome != "ok":
+                self.unread.append(Unread(read.wallet_id, wallet.label, read.error or ""))
+                self.passing += [read.wallet_id] * read.passing
+            elif wallet.sequence > read.sequence:
+                self.read_meanwhile += 1
+            else:
+                self.compared += 1
+                whole.append(read)
+        for row in (*_amounts(transaction, whole, rows, self), *_contents(transaction, whole)):
+            row.label, row.read_at = rows[row.wallet_id].label, rows[row.wallet_id].read_at
+            self.differing[row.wallet_id] += 1
+            if len(self.differences) < _MOST_LISTED:
+                self.differences.append(row)
+        return [Applied(read, read.outcome) for read in reads]
+
 
 def compare(
     database: Path,
@@ -114,19 +155,15 @@ def compare(
 
     `over` returns True to stop early; `tell` gets the number of further finished wallets.
     """
-    comparison = Comparison()
     with opened(database) as connection:
+        comparison = Comparison(connection)
         numbers, _ = sequence_numbers(connection)
         reader = open_reader(config, numbers, concurrency, tasks=len(wallets))
-        tasks = map(WalletTask, wallets)
-        more = True
         with closing(reader):
-            while (more or not reader.idle) and not over() and comparison.reason is None:
-                more = more and reader.submit_some(tasks)
-                reads = reader.take(_ENTRIES, timeout=_TIMEOUT)
-                _check(connection, [x for x in reads if isinstance(x, WalletRead)], comparison)
-                tell(len(reads))
-                comparison.reason = reader.reason
+            loop = ReadLoop(reader, comparison)
+            is_over = lambda: over() or reader.reason is not None  # noqa: E731
+            loop.feed(map(WalletTask, wallets), is_over, _TIMEOUT, tell)
+            comparison.reason = reader.reason
     return comparison
 
 
@@ -135,35 +172,6 @@ class _WalletRow(NamedTuple):
     label: str | None
     sequence: int
     read_at: str | None
-
-
-def _check(connection: sqlite3.Connection, reads: Sequence[WalletRead], result: Comparison) -> None:
-    result.requests += sum(read.effort.requests for read in reads)
-    connection.execute("BEGIN DEFERRED")
-    try:
-        rows = _wallet_rows(connection, [read.wallet_id for read in reads])
-        whole: list[WalletRead] = []
-        for read in reads:
-            wallet = rows.get(read.wallet_id)
-            if wallet is None:
-                raise StoreError(
-                    f"wallet {read.wallet_id} has meanwhile left the database; run this again"
-                )
-            if read.outcome != "ok":
-                result.unread.append(Unread(read.wallet_id, wallet.label, read.error or ""))
-                result.passing += [read.wallet_id] * read.passing
-            elif wallet.sequence > read.sequence:
-                result.read_meanwhile += 1
-            else:
-                result.compared += 1
-                whole.append(read)
-        for row in (*_amounts(connection, whole, rows, result), *_contents(connection, whole)):
-            row.label, row.read_at = rows[row.wallet_id].label, rows[row.wallet_id].read_at
-            result.differing[row.wallet_id] += 1
-            if len(result.differences) < _MOST_LISTED:
-                result.differences.append(row)
-    finally:
-        connection.execute("ROLLBACK")
 
 
 def _wallet_rows(connection: sqlite3.Connection, wallets: Iterable[str]) -> dict[str, _WalletRow]:

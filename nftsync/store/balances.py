@@ -151,7 +151,7 @@ class Batch:
         self._tokens.note_faults(asked)
         balances = self._compare(read, wallet, listed)
         tokens = len(self._tokens.new) - added, len(self._tokens.changes) - changed
-        applied = Applied(asked, result, *tokens, *balances, removals)
+        applied = Applied(asked, result, *tokens, *balances, removals=removals)
         ok = read.outcome == "ok"
         if ok:
             self._state(read, wallet, listed, any(balances))

@@ -16,7 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from nftsync.records import Applied, ObjectRead, OnRemovals, SequenceNumbers, TokenRead, WalletRead
+from nftsync.records import (
+    Applied,
+    ObjectRead,
+    OnRemovals,
+    Read,
+    SequenceNumbers,
+    TokenRead,
+    WalletRead,
+)
 from nftsync.store.balances import Batch
 from nftsync.store.contracts import name_new_tokens
 from nftsync.store.database import (
@@ -102,18 +110,21 @@ class Transaction:
         self.observed_at = max(at, last_observed(connection) or "", last_begin(connection) or "")
 
     def apply(
-        self,
-        reads: Sequence[WalletRead | TokenRead],
-        *,
-        run_id: int | None = None,
-        removals: OnRemovals = "apply",
+        self, reads: Sequence[Read], *, run_id: int | None = None, removals: OnRemovals = "apply"
     ) -> list[Applied]:
-        """Apply reads, and return their results in the order of their sequence numbers.
+        """Apply reads, in the order of their sequence numbers, and return their results.
 
         Reads may be in any order, and several of the same object.
         """
         applied: list[Applied] = []
-        for group in _each_object_once(sorted(reads, key=lambda read: read.sequence)):
+        ours: list[WalletRead | TokenRead] = []
+        for read in sorted(reads, key=lambda read: read.sequence):
+            if isinstance(read, ObjectRead):
+                changed = read.outcome == "ok" and store_object(self.connection, read)
+                applied.append(Applied(read, read.outcome, objects_changed=changed))
+            else:
+                ours.append(read)
+        for group in _each_object_once(ours):
             batch = Batch(self.connection, self.observed_at, run_id, removals, self._clock)
             applied += batch.apply(group)
         return applied

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from nftsync.records import Applied, TokenRead
+from nftsync.records import Applied, WalletRead
 from nftsync.store.leases import end_all_leases
 from nftsync.times import now
 
@@ -42,7 +42,8 @@ class Counts(msgspec.Struct):
             sums.balances_added += applied.balances_added
             sums.balances_changed += applied.balances_changed
             sums.balances_removed += applied.balances_removed
-            if applied.result in {"stale", "staged"} or isinstance(applied.read, TokenRead):
+            counted = applied.is_finished and applied.result != "left out"
+            if not (counted and isinstance(applied.read, WalletRead)):
                 continue
             if applied.result in {"failed", "incomplete", "held"}:
                 sums.wallets_failed += 1

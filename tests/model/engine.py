@@ -34,7 +34,7 @@ from nftsync.pull.guard import RemovalLimits
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
 from nftsync.receiver import committer
-from nftsync.replay import lease, requested_sync
+from nftsync.replay import requested_sync
 from nftsync.replay import worker as replay
 from nftsync.replay.config import ReplayConfig, Timing
 from nftsync.store.inbox import Delivery
@@ -47,7 +47,7 @@ from tests.model.rules import Broken, Rules, hold, is_as
 from tests.model.simulated import Machine, Process
 from tests.model.stand_ins import Event, Executor, Module, installed
 from tests.model.watching import STAND_INS, Watching
-from tests.model.whole_states import Guard
+from tests.model.whole_states import Waiting, begin_span
 
 STEPS_OF_A_SEED = 2_500
 _ROUTES = merge_routes(
@@ -405,7 +405,8 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
             machine,
             way=(transport, "httpx", Module(httpx, HTTPTransport=Transport)),
             executor=(requested_sync, "ThreadPoolExecutor", Executor),
-            guard=(lease, "RemovalGuard", Guard),
+            waiting=(replay, "WaitingReads", Waiting),
+            span=(replay, "begin_span", begin_span),
             **STAND_INS,
         ),
     ):

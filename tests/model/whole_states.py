@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 from nftsync import frames
 from nftsync.errors import NftsyncWarning
-from nftsync.pull.waiting_reads import RemovalGuard
+from nftsync.pull.guard import RemovalLimits
+from nftsync.pull.waiting_reads import WaitingReads
+from nftsync.records import Read, Removals
+from nftsync.store import history
 from nftsync.times import shifted
 from tests.model import simulated
 
@@ -22,29 +25,35 @@ State = dict[tuple[str, str], str]
 _MOMENT = timedelta(microseconds=1)
 
 
-class Guard(RemovalGuard):
-    """A replay's guard that can be asked whether removals wait, also of a killed process.
+class Waiting(WaitingReads):
+    """Reads of a replay that can be asked whether any wait, also of a killed process.
 
-    Removals that it drops because its process stops wait until the run has ended.
+    Reads that it drops because its process stops wait until the run has ended.
     """
 
-    def __init__(self, limits: object) -> None:
-        super().__init__(limits)  # type: ignore[arg-type]
+    def __init__(self, limits: RemovalLimits | None) -> None:
+        super().__init__(limits)
         self.run_id = 0
         self.process = simulated.MACHINE.current.process  # type: ignore[union-attr]
         self.will_wait = self.waits = False  # after the next commit, and as of the last one
         simulated.MACHINE.guards.append(self)
 
-    def apply(self, transaction: object, run_id: int, reads: object) -> list[object]:  # type: ignore[override]
-        self.run_id = run_id
-        applied = super().apply(transaction, run_id, reads)  # type: ignore[arg-type]
-        self.will_wait = self.will_wait or bool(self)
-        return applied  # type: ignore[return-value]
+    def add(self, read: Read, removals: Removals) -> None:
+        super().add(read, removals)
+        self.will_wait = True
 
-    def release(self, transaction: object, run_id: int, entries: int) -> list[object]:  # type: ignore[override]
-        applied = super().release(transaction, run_id, entries)  # type: ignore[arg-type]
+    def take(self, entries: int) -> list[tuple[Read, Removals]]:
+        taken = super().take(entries)
         self.will_wait = bool(self)
-        return applied  # type: ignore[return-value]
+        return taken
+
+
+def begin_span(connection: sqlite3.Connection, run_id: int, at: str, *, changed: bool) -> None:
+    """Note the run whose reads wait."""
+    process = simulated.MACHINE.current.process  # type: ignore[union-attr]
+    [waiting] = [x for x in simulated.MACHINE.guards if x.process is process][-1:]
+    waiting.run_id = run_id
+    history.begin_span(connection, run_id, at, changed=changed)
 
 
 class Commit(NamedTuple):

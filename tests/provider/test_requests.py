@@ -24,7 +24,7 @@ from nftsync.provider.client import Client, access_to, finish
 from nftsync.provider.config import ClientConfig, Paging
 from nftsync.provider.rate_limit import Auth
 from nftsync.provider.wire import CutShort, WalletList, check_object
-from nftsync.pull.reads import AnyTask, ObjectTask, TokenTask, WalletTask, read
+from nftsync.pull.reads import ObjectTask, Task, TokenTask, WalletTask, read
 from nftsync.records import Effort, ObjectRead, SequenceNumbers, TokenRead, WalletRead
 from tests.kit.provider import (
     Peer,
@@ -357,14 +357,14 @@ def test_the_keys_of_connections_are_written_nowhere(tmp_path, monkeypatch):
 # Objects of webhooks, and failures that mean the provider is down --------------------------------
 
 PATH = f"/v1/transactions/{uuid(1)}"
-TASKS: list[AnyTask] = [
+TASKS: list[Task] = [
     WalletTask(wallet(1)),
     TokenTask(token(1)),
     ObjectTask("Transaction", uuid(1), PATH),
 ]
 
 
-def read_one(client: Client, task: AnyTask) -> WalletRead | TokenRead | ObjectRead:
+def read_one(client: Client, task: Task) -> WalletRead | TokenRead | ObjectRead:
     return finish(read(client, SequenceNumbers(0, 6), task))
 
 

@@ -17,9 +17,9 @@ import pytest
 from nftsync.provider.client import Client, access_to
 from nftsync.provider.config import ClientConfig, Paging
 from nftsync.pull.plan import SyncRequest
-from nftsync.pull.reads import AnyRead, Pool, Read, Task, WalletTask, read
+from nftsync.pull.reads import Pool, WalletTask, read
 from nftsync.pull.run import sync_wallets
-from nftsync.records import SequenceNumbers
+from nftsync.records import Read, SequenceNumbers
 from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import WalletLine
 from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
@@ -93,8 +93,8 @@ def test_a_read_that_waited_for_the_rate_limit_is_newer_than_one_that_went_befor
             time.sleep(0.001)
 
     with Mirror(database) as mirror:
-        ordinary = Pool[Task, Read](config, mirror.numbers, 2, access)
-        urgent = Pool[Task, Read](config, mirror.numbers, 1, access, urgent=True)
+        ordinary = Pool(config, mirror.numbers, 2, access)
+        urgent = Pool(config, mirror.numbers, 1, access, urgent=True)
         with closing(ordinary), closing(urgent):
             ordinary.submit([WalletTask(wallet(3))])
             lying.wait_for(1)
@@ -122,10 +122,10 @@ class Steps:
     def waits(self) -> None:
         next(self._steps)
 
-    def ends(self) -> AnyRead:
+    def ends(self) -> Read:
         with pytest.raises(StopIteration) as end:
             next(self._steps)
-        result: AnyRead = end.value.value
+        result: Read = end.value.value
         return result
 
 

@@ -12,7 +12,7 @@ from nftsync.provider.webhooks import Route
 from nftsync.replay.config import Timing
 from tests.kit.provider import Provider, balances, entry, reply, silence, token, uuid, wallet
 from tests.kit.worlds import PATIENCE
-from tests.replay.world import OK, Gate, Place, in_time, path_of, settled
+from tests.replay.world import OK, Gate, Place, in_time, path_of, settled, wallets
 
 
 def reads(provider: Provider) -> int:
@@ -129,6 +129,35 @@ def test_what_a_lost_lease_had_settled_is_settled_by_the_next_read(
     )
     result = place.replay(timing=Timing(renew=0.0, poll=0.0))
     assert (result.done, result.failed) == (4_000, 100)
+
+
+def test_a_lease_lost_between_two_steps_of_a_release_drops_the_reads_that_still_wait(
+    place: Place, provider: Provider
+) -> None:
+    """Each wallet loses 30 of 1,200 tokens, few enough; all of them do not fit in a step."""
+    tokens = [entry(token(number)) for number in range(1_200)]
+    for number in range(12):
+        provider.holds(wallet(number), *tokens)
+    place.receive("Wallet", *wallets(12))
+    place.replay()
+    for number in range(12):
+        provider.holds(wallet(number), *tokens[30:])
+    names = place.receive("Wallet", *wallets(12))
+    place.run("CREATE TABLE releases (wallet_no)")
+    place.run(
+        "CREATE TRIGGER lost AFTER INSERT ON balance_change_rows"
+        " WHEN new.new_amount IS NULL AND NOT EXISTS (SELECT 1 FROM releases)"
+        " BEGIN INSERT INTO releases VALUES (new.wallet_no); DELETE FROM leases; END"
+    )
+    result = place.replay(timing=Timing(renew=0.0, poll=0.0))
+    assert result.done == 12
+    assert 12 < result.fetches < 24  # those that still waited are read again
+    assert place.run(
+        "SELECT wallet_no, count(*), count(DISTINCT observed_at) FROM balance_change_rows"
+        " WHERE new_amount IS NULL GROUP BY 1"
+    ) == [(number, 30, 1) for number in range(1, 13)]
+    assert {place.webhook(name)["attempts"] for name in names} == {1}
+    assert place.is_quiet()
 
 
 # Trouble with the database ----------------------------------------------------------------------

@@ -215,7 +215,7 @@ def test_a_read_that_a_later_one_overtook_is_made_again(place: Place, provider: 
     assert (result.failed, result.done) == (1, 0)
     assert place.run(
         "SELECT amount, last_error FROM balances, webhooks WHERE state = 'failed'"
-    ) == [("1", "newer reads made this one stale each time")]
+    ) == [("1", "newer reads kept making this read stale")]
 
 
 def test_an_incomplete_list_fails_and_removes_nothing(place: Place, provider: Provider) -> None:

@@ -179,6 +179,12 @@ def test_a_wallet_that_was_read_meanwhile_is_left_out_and_no_condition_is_sent(o
     assert all("if-none-match" not in seen.headers for seen in one.requests()[sent:])
 
 
+def test_a_comparison_opens_no_connection_for_writing(one, command, tmp_path):
+    with closing(sqlite3.connect(tmp_path / "nfts.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert command("verify", "--all").code == 0
+
+
 def test_what_changes_between_two_looks_is_no_difference(one, command):
     """The first answer is a passing fault or another list; what the second look finds counts."""
     for first in (reply(status=503), reply(balances()), answer("2")):
