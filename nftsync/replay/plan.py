@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from nftsync.provider.webhooks import Route, Routes, named_ids, path_for
-from nftsync.pull.reads import ObjectTask, Task, TokenTask, WalletTask
+from nftsync.pull.reads import ObjectTask, Task, TokenTask, WalletTask, subject_of
+from nftsync.replay.jobs import Job
 from nftsync.store.inbox import ObjectKey
 from nftsync.store.wallets import KnownWallet, holders_of, known_tokens, wallets_by_id
 
@@ -44,13 +45,14 @@ def plan_reads(
 
 
 def plan_named(
-    connection: sqlite3.Connection, route: Route, body: str
-) -> tuple[list[Task], list[Task]]:
-    """Plan the reads of the wallets and tokens that an object names in its JSON.
+    connection: sqlite3.Connection, routes: Routes, job: Job, body: str, most_unknown: int
+) -> list[Task]:
+    """Plan the reads of the wallets and tokens that a job's object names in its JSON.
 
-    Returns:
-        Reads of known wallets and tokens, and of unknown ones, which may belong to others.
+    Unknown ones may belong to others, so `job.named` lists them; too many are not read.
     """
+    if (route := routes.find(job.key.resource_type)) is None:
+        return []
     wallet_ids, token_ids = named_ids(body, route.wallets), named_ids(body, route.tokens)
     wallets = wallets_by_id(connection, wallet_ids)
     tokens = known_tokens(connection, token_ids)
@@ -60,7 +62,15 @@ def plan_named(
         (ours if wallet_id in wallets else others).extend(_wallet_task(wallet_id, wallets))
     for token_id in token_ids:
         (ours if token_id in tokens else others).append(TokenTask(token_id))
-    return ours, others
+    if len(others) > most_unknown:
+        job.error = (
+            f"the object names {len(others):,} unknown wallets and tokens, more than"
+            f" {most_unknown:,}: only the known ones were read; `nftsync wallets add` makes"
+            " wallets known"
+        )
+        return ours
+    job.named.update(map(subject_of, others))
+    return [*ours, *others]
 
 
 def _wallet_task(wallet_id: str, wallets: Mapping[str, KnownWallet]) -> list[Task]:

@@ -271,25 +271,12 @@ class Worker(Policy[Transaction]):
             job.changed |= answer.changed
             refused |= answer.is_down and job.key not in self.breaker.deferred
             if isinstance(read, ObjectRead) and read.body is not None:
-                self._read_named(connection, job, read.body)
+                routes, most = self._config.routes, self._config.max_unknown
+                self._jobs.add(job, plan_named(connection, routes, job, read.body, most))
             if job.down or not job.waits_for:
                 self._finish(job)
         if refused:
             self._refused.append(read)
-
-    def _read_named(self, connection: sqlite3.Connection, job: Job, body: str) -> None:
-        route = self._config.routes.find(job.key.resource_type)
-        if route is not None:
-            tasks, others = plan_named(connection, route, body)
-            if len(others) > self._config.max_unknown:
-                job.error = (
-                    f"the object names {len(others):,} unknown wallets and tokens, more than "
-                    f"{self._config.max_unknown:,}: only the known ones were read; "
-                    "`nftsync wallets add` makes wallets known"
-                )
-                others = []
-            job.named.update(subject_of(task) for task in others)
-            self._jobs.add(job, [*tasks, *others])
 
     # Acknowledging ---------------------------------------------------------------------------
 
