@@ -36,7 +36,7 @@ class LeasedRun:
         self._mirror = mirror
         self._config = config
         self._on_lost = on_lost
-        self._number: int | None = None  # the fencing token
+        self._number = 0  # the fencing token; 0: none
         self._run: runs.Run | None = None
         self._look_for_late_at = 0.0
 
@@ -50,15 +50,15 @@ class LeasedRun:
             if self._run is None:
                 self._run = runs.start_run(connection, "replay", self._mirror.numbers.take(), at)
             run_id = self._run.run_id
-            lost = self._number is not None and not leases.renew_lease(
+            renewed = self.is_held and leases.renew_lease(
                 connection, self._number, at, run_id=run_id
             )
-            if lost:
+            if self.is_held and not renewed:
                 _log.warning("lease lost; its webhooks are pending again")
                 runs.reopen(connection, self._run)  # the new owner has closed it
                 self.settlements = []
                 self._on_lost()
-            if lost or self._number is None:
+            if not renewed:
                 self._number = leases.take_lease(connection, at)
                 leases.renew_lease(connection, self._number, at, run_id=run_id)
             yield transaction
@@ -73,7 +73,7 @@ class LeasedRun:
     @property
     def is_held(self) -> bool:
         """Whether this worker holds a lease, as far as it knows."""
-        return self._number is not None
+        return self._number > 0
 
     def renew(self) -> None:
         """Renew the lease, and release the webhooks of dead workers."""
@@ -86,15 +86,15 @@ class LeasedRun:
 
     def end(self, status: runs.RunStatus, error: str | None = None) -> None:
         """End the lease and the run, and release its claimed webhooks."""
-        more = self._number is not None
+        more = self.is_held
         while more:
             with self._mirror.transaction() as transaction:
-                more = leases.end_lease(transaction.connection, self._number or 0)
+                more = leases.end_lease(transaction.connection, self._number)
                 if self._run is not None:
                     runs.finish_run(transaction.connection, self._run, status, error)
                     end_span(transaction.connection, self._run.run_id)
             self._run = None
-        self._number = None
+        self._number = 0
 
     # Claiming --------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class LeasedRun:
         under = None
         while more:
             with self.transaction() as transaction:
-                number = self._number or 0
+                number = self._number
                 if under not in {None, number}:
                     return True, []  # the webhooks of the lost lease are pending again
                 claimed = inbox.claim(
@@ -175,7 +175,7 @@ class LeasedRun:
     def acknowledge(self, connection: sqlite3.Connection) -> None:
         """Acknowledge as many webhooks as fit in a transaction."""
         counts, self.settlements = inbox.acknowledge(
-            connection, self._number or 0, self.settlements, now(), self.run.run_id
+            connection, self._number, self.settlements, now(), self.run.run_id
         )
         self.counts.update({state: n for state, n in counts.items() if state != "pending"})
 
