@@ -84,7 +84,7 @@ def known_time(database: Reader, moment: str) -> str:
 def begin_span(
     connection: sqlite3.Connection, run_id: int, at: str, *, changed: bool = True
 ) -> None:
-    """Record that the state is partial from a time on; see `migrations/partial_spans.sql`.
+    """Record that the state is partial from a time on; see `schema.sql`.
 
     Args:
         changed: the transaction stored changes. If not, the state at the last stored time stays

@@ -8,11 +8,10 @@ returns their rows to `pending`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from datetime import timedelta
 
 from nftsync.store.history import end_span
-from nftsync.store.queues import QUEUES, Queue
+from nftsync.store.queues import QUEUES
 from nftsync.times import shifted
 
 #: Time until a lease expires unless renewed.
@@ -93,19 +92,17 @@ def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = RO
 
 def end_all_leases(connection: sqlite3.Connection) -> None:
     """End all leases in a copy of a database, possibly of an earlier version."""
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-    if "leases" in tables:  # 0.1.0 had no inbox
-        connection.execute("DELETE FROM leases")
-        _release(connection, -1, [queue for queue in QUEUES if queue.table in tables])
-    if "partial_spans" in tables:
+    connection.execute("DELETE FROM leases")
+    _release(connection, -1)
+    if any(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'partial_spans'")):
         query = "SELECT run_id FROM partial_spans JOIN sync_runs USING (run_id)"
         for row in connection.execute(f"{query} WHERE kind = 'replay'").fetchall():
             end_span(connection, *row)
 
 
-def _release(connection: sqlite3.Connection, most: int, queues: Sequence[Queue] = QUEUES) -> int:
+def _release(connection: sqlite3.Connection, most: int) -> int:
     released = 0
-    for queue in queues:
+    for queue in QUEUES:
         released += connection.execute(
             f"UPDATE {queue.table} SET state = 'pending', lease_no = NULL"
             f" WHERE {queue.number} IN ({_LEFT_BEHIND.format(queue)} LIMIT ?)",

@@ -31,44 +31,34 @@ if TYPE_CHECKING:
 #: The name of our migrations in sqlite-utils' table `_sqlite_migrations`.
 _SET = "nftsync"
 
-#: In order, each in `migrations/NAME.sql`, with the feature that it adds for users, if any. A
-#: database with others is from a newer nftsync.
-_MIGRATIONS = {
-    "first_tables": "",
-    "inbox": "",
-    "full_syncs": "",
-    "collections": "collection names",
-    "removals": "removals held for review",
-    "removal_guard": "",
-    "sequence_numbers": "",
-    "name_samples": "",
-    "hidden": "hidden NFTs",
-    "watch": "alerts",
+#: The migrations of 0.5.0, the first version for users.
+_RELEASED = (
+    "first_tables",
+    "inbox",
+    "full_syncs",
+    "collections",
+    "removals",
+    "removal_guard",
+    "sequence_numbers",
+    "name_samples",
+    "hidden",
+    "watch",
+)
+#: Later migrations, in order, each in `migrations/NAME.sql`, with the feature that it adds for
+#: users, if any. `schema.sql` has the tables after all of them.
+_LATER = {
     "outbox_order": "",
     "partial_spans": "",
     "hex_addresses": "",
     "token_faults": "records of unreadable metadata",
 }
-
-
-def _run_file(database: Database, name: str) -> None:
-    file = files(__package__).joinpath("migrations", f"{name}.sql")
-    database.conn.create_function("contract_key", 1, contract_key, deterministic=True)
-    for statement in file.read_text(encoding="utf-8").split(";\n"):
-        database.execute(statement)
-    if name in {"collections", "hex_addresses"}:
-        (until,) = database.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
-        name_new_tokens(database.conn, 0, until)
+_MIGRATIONS = (*_RELEASED, *_LATER)
 
 
 def open_store(path: Path) -> sqlite3.Connection:
     """Open the database for writing, and create or migrate it if necessary.
 
     A migration leaves a copy of the older database at `DATABASE.before-VERSION`.
-
-    Raises:
-        NewerDatabase: a newer nftsync has migrated it.
-        StoreError: the file is not nftsync's, or cannot be opened or written.
     """
     with explained(path):
         if path.is_file() and path.stat().st_size > 0:
@@ -87,7 +77,7 @@ def open_store(path: Path) -> sqlite3.Connection:
 
 @cache
 def empty_store() -> bytes:
-    """Return the file of an empty database; copying it is quicker than running all migrations."""
+    """Return the file of an empty database; copying it is quicker than creating one."""
     with TemporaryDirectory(prefix="nftsync-") as folder:
         path = Path(folder, "empty.db")
         open_store(path).close()
@@ -95,12 +85,7 @@ def empty_store() -> bytes:
 
 
 def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
-    """Return the number of migrations applied to a database.
-
-    Raises:
-        NewerDatabase: one of them is unknown to this nftsync.
-        StoreError: the database has tables, but none of nftsync's.
-    """
+    """Return the number of migrations applied to a database; refuse one of another program."""
     cursor = connection.cursor()
     cursor.row_factory = None
     names = {row[0] for row in cursor.execute("SELECT name FROM sqlite_schema")}
@@ -116,6 +101,11 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
         raise NewerDatabase(
             f"{path} was written by a newer nftsync; update nftsync, or name another --database"
         )
+    if applied and not set(applied).issuperset(_RELEASED):
+        raise StoreError(
+            f"{path} is from before nftsync 0.5; upgrade it with nftsync 0.5 first, with `nftsync"
+            " migrate`, or name another --database"
+        )
     return len(applied)
 
 
@@ -127,12 +117,7 @@ def made_at(connection: sqlite3.Connection) -> str | None:
 
 
 def migrate(path: Path) -> Path | None:
-    """Upgrade the database of an earlier version; return its copy, or None if it needs no upgrade.
-
-    Raises:
-        StoreError: the database is missing, empty, not nftsync's or not writable.
-        NewerDatabase: a newer nftsync wrote it.
-    """
+    """Upgrade an earlier version's database; return its copy, or None if it needs no upgrade."""
     with opened_as_is(path) as connection, explained(path):
         if not is_earlier(connection, path):
             return None
@@ -164,10 +149,28 @@ def _apply_due(connection: sqlite3.Connection) -> None:
     from sqlite_utils.migrations import Migrations
 
     migrations = Migrations(_SET)
+    scripts = {name: f"migrations/{name}.sql" for name in _LATER}
+    if check_schema(connection, "the database") == 0:
+        scripts = {_MIGRATIONS[0]: "schema.sql"}  # which has the tables of all others
     for name in _MIGRATIONS:
-        apply: Callable[[Database], None] = partial(_run_file, name=name)
-        migrations(name=name)(apply)
+        migrate_one: Callable[[Database], None] = partial(_run_script, file=scripts.get(name))
+        migrations(name=name)(migrate_one)
     migrations.apply(Database(connection, recursive_triggers=False, execute_plugins=False))
+
+
+def _run_script(database: Database, file: str | None) -> None:
+    if file is None:
+        return
+    database.conn.create_function("contract_key", 1, contract_key, deterministic=True)
+    statement = ""
+    for line in files(__package__).joinpath(file).read_text(encoding="utf-8").splitlines():
+        statement += f"{line}\n"
+        if sqlite3.complete_statement(statement):
+            database.execute(statement)
+            statement = ""
+    if file == "migrations/hex_addresses.sql":
+        (until,) = database.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
+        name_new_tokens(database.conn, 0, until)
 
 
 def _refuse_empty(connection: sqlite3.Connection, path: Path | str) -> None:
@@ -186,11 +189,6 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
 
     For the database of an earlier version, this is a connection to a migrated temporary copy, so
     queries need not handle missing tables and columns.
-
-    Raises:
-        StoreError: the database is empty or not nftsync's. Or a copy is impossible, because the
-            disk is full or the connection has uncommitted changes.
-        NewerDatabase: a newer nftsync wrote the database.
     """
     _refuse_empty(connection, name)
     if not is_earlier(connection, name):
@@ -208,8 +206,8 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
                 " temporary copy, and the folder for temporary files has no room. Free some space,"
                 " set SQLITE_TMPDIR to another folder, or run `nftsync migrate`"
             ) from error
-        missing = [*_MIGRATIONS.values()][check_schema(connection, name) :]
-        features = ", ".join(filter(None, missing))
+        missing = _MIGRATIONS[check_schema(connection, name) :]
+        features = ", ".join(_LATER[later] for later in missing if _LATER[later])
         without = f", without {features}" if features else ""
         warnings.warn(
             f"{name} was made by an earlier version of nftsync{without}; to upgrade it: `nftsync"
@@ -221,8 +219,6 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
 
 
 def _upgrade_copy(source: sqlite3.Connection, copy: sqlite3.Connection, name: Path | str) -> None:
-    """Copy a database and migrate the copy."""
-
     def refuse_busy(status: int, _remaining: int, _pages: int) -> None:
         # Python would retry forever if the caller's own transaction holds the lock.
         if status in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:

@@ -26,7 +26,7 @@ from tests.kit import provider as fake
 from tests.kit.inbox import Inbox, body_of
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import Outcome
-from tests.versions.make_databases import unpacked
+from tests.versions.make_databases import REFUSED, unpacked
 
 PAGE = ROOT / "docs" / "operate" / "troubleshooting.md"
 WALLET = fake.wallet(1)
@@ -138,8 +138,10 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
             " WHERE id = (SELECT max(id) FROM _sqlite_migrations)"
         )
     said += run("holdings", "-d", "newer.db")
-    unpacked("0.4.0", tmp_path / "earlier.db")
+    unpacked("0.5.0", tmp_path / "earlier.db")
     said += run("status", "--max-age", "1s", "-d", "earlier.db")
+    unpacked(REFUSED, tmp_path / "refused.db")
+    said += run("status", "-d", "refused.db")
     open_store(tmp_path / "shut.db").close()
     with monkeypatch.context() as patched:  # root may write everywhere, so no folder is shut to it
         patched.setattr("nftsync.store.database.sqlite3.connect", _ShutConnection)

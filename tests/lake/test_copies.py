@@ -219,7 +219,7 @@ def test_in_a_lake_s_database_nothing_is_under_way(
 def test_a_database_of_an_earlier_version_becomes_a_lake_and_stays_as_it_is(
     tmp_path: Path, command: Callable[..., Outcome]
 ) -> None:
-    database, lake = unpacked("0.4.0", tmp_path / "earlier" / "earlier.db"), tmp_path / "lake"
+    database, lake = unpacked("0.5.0", tmp_path / "earlier" / "earlier.db"), tmp_path / "lake"
     before = database.read_bytes()
     done = command("lake", "import", database, lake, "--buckets", 2)
     assert (done.code, "earlier version" in done.err) == (0, True)

@@ -120,10 +120,11 @@ def test_it_is_found_where_files_get_their_names_before_they_are_synced(folder: 
 
 def test_a_migration_leaves_the_old_database_or_the_new_and_its_copy_whole(folder: Path) -> None:
     database = folder / "data" / "nftsync.db"
-    unpacked("0.4.0", database)
+    unpacked("0.5.0", database)
     with closing(sqlite3.connect(database)) as connection:
         connection.executemany(
-            "INSERT INTO tokens (token_id, name, first_seen_at, updated_at, ticket, changed_ticket)"
+            "INSERT INTO tokens"
+            " (token_id, name, first_seen_at, updated_at, sequence, changed_sequence)"
             " VALUES (?, hex(zeroblob(900)), '', '', 1, 1)",
             [(f"t{number}",) for number in range(100)],
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from sqlite_utils.migrations import Migrations
 
 from nftsync import __version__
 from nftsync.errors import NewerDatabase
+from nftsync.store.database import damage
 from nftsync.store.schema import open_store
 from tests.versions.make_databases import COMMITS, unpacked
 
@@ -35,12 +37,19 @@ APPLIED = [
 ]
 
 
-def shape(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    """All tables, views and indexes; of the full-text index, only that it is there."""
-    rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+def shape(connection: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, list[object]]]:
+    """All objects with their SQL, without its comments, and with their columns in order."""
+    rows = connection.execute(
+        "SELECT type, name, sql FROM sqlite_schema"
+        " WHERE sql IS NOT NULL AND name NOT LIKE 'tokens!_fts!_%' ESCAPE '!'"
+    ).fetchall()
+    columns = "SELECT * FROM pragma_table_xinfo(?)"
     return {
-        (name, "" if name == "tokens_fts" else " ".join(sql.replace('"', "").split()))
-        for name, sql in rows
+        (kind, name): (
+            "".join(re.sub(r"--.*", "", sql).replace('"', "").split()),
+            connection.execute(columns, (name,)).fetchall(),
+        )
+        for kind, name, sql in rows
     }
 
 
@@ -89,3 +98,13 @@ def test_a_newer_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(NewerDatabase, match="update nftsync"):
         open_store(path)
     assert [found.name for found in tmp_path.iterdir()] == ["nftsync.db"]
+
+
+def test_a_check_finds_a_lost_page(tmp_path: Path) -> None:
+    """In SQLite 3.40, the names of views decide whether integrity_check searches unused pages."""
+    path = tmp_path / "nftsync.db"
+    with closing(open_store(path)) as connection:
+        connection.execute("CREATE TABLE lost (page)")
+        connection.execute("PRAGMA writable_schema = 1")
+        connection.execute("DELETE FROM sqlite_schema WHERE name = 'lost'")
+    assert "never used" in str(damage(path))

@@ -1,13 +1,11 @@
-"""Make the databases of earlier versions that stand beside this file, with those versions.
+"""Make the database of an earlier version that stands beside this file, with that version.
 
-Each is made by the commands of a checkout of its commit, against that checkout's own sandbox: two
-syncs, labels and groups, transfers and changed metadata, and from 0.2.0 on webhooks. By hand:
+The commands of a checkout of its commit make it, against that checkout's own sandbox: two syncs,
+labels and groups, transfers, changed metadata, webhooks and held removals. By hand:
 
-    git worktree add --detach /tmp/nftsync-0.1.0 COMMIT      # COMMITS below
-    ENVIRONMENT/bin/python -m tests.versions.make_databases 0.1.0 /tmp/nftsync-0.1.0
-    git worktree remove --force /tmp/nftsync-0.1.0
-
-The interpreter is of an environment with the libraries of nftsync and tenacity, without nftsync.
+    git worktree add --detach /tmp/nftsync-0.5.0 COMMIT      # COMMITS below
+    .venv/bin/python -m tests.versions.make_databases 0.5.0 /tmp/nftsync-0.5.0
+    git worktree remove --force /tmp/nftsync-0.5.0
 """
 
 import gzip
@@ -25,21 +23,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-#: The last commit of each version and, between versions, of each shape of the database. The suffix
-#: names its newest migration.
-COMMITS = {
-    "0.1.0": "5606edd",
-    "0.2.0": "7eccabe",
-    "0.3.0": "0a44cf7",
-    "0.4.0": "80f465a",
-    "0.4.0-full-syncs": "cecb751",
-    "0.4.0-collections": "9b9e955",
-    "0.4.0-removals": "07818b1",
-    "0.5.0-removal-guard": "96b0162",
-    "0.5.0-sequence-numbers": "a59a23f",
-    "0.5.0-name-samples": "62d4edc",
-    "0.5.0-hidden": "03b2c89",
-}
+#: The last commit of each version for users.
+COMMITS = {"0.5.0": "74803b2"}
+
+#: A version before all of these, whose database is refused.
+REFUSED = "0.4.0"
 
 SECRET = "a secret of the tests, and of nothing else"
 BOUND = 60.0
@@ -127,7 +115,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def history(version: Version, port: int, *, webhooks: bool, removals: bool) -> None:
+def history(version: Version, port: int) -> None:
     """A small organization's history: what each table has rows of."""
     provider = f"http://127.0.0.1:{port}"
     version.environment["NFTSYNC_BASE_URL"] = provider
@@ -164,13 +152,11 @@ def history(version: Version, port: int, *, webhooks: bool, removals: bool) -> N
             entry["token"]["metadata"]["name"] = "Renamed"
     with sandbox("--world", write_world("changed.jsonl", lists)):
         version.run("sync", "--tokens")
-        if webhooks:
-            parties = {"fromWalletId": treasury, "toWalletId": customers[1]}
-            sale = {**parties, "tokenId": sold["tokenId"], "amount": sold["amount"]}
-            receive(version, provider, port + 1, sale)
-    if removals:
-        with sandbox("--world", write_world("empty.jsonl", {wallet: [] for wallet in customers})):
-            version.run("sync", *customers, codes=(1,), NFTSYNC_REMOVAL_ROWS="1")
+        parties = {"fromWalletId": treasury, "toWalletId": customers[1]}
+        sale = {**parties, "tokenId": sold["tokenId"], "amount": sold["amount"]}
+        receive(version, provider, port + 1, sale)
+    with sandbox("--world", write_world("empty.jsonl", {wallet: [] for wallet in customers})):
+        version.run("sync", *customers, codes=(1,), NFTSYNC_REMOVAL_ROWS="1")
 
 
 def receive(version: Version, provider: str, port: int, sale: dict[str, str]) -> None:
@@ -196,8 +182,7 @@ def receive(version: Version, provider: str, port: int, sale: dict[str, str]) ->
 def main(name: str, checkout: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         version = Version(checkout, Path(folder))
-        commands = version.run("--help")
-        history(version, 28_788, webhooks=" serve " in commands, removals=" removals " in commands)
+        history(version, 28_788)
         small = Path(folder, "small.db")
         version.rows(f"VACUUM INTO '{small}'")
         with closing(sqlite3.connect(small)) as connection:

@@ -23,8 +23,8 @@ import nftsync
 from nftsync import charts, frames
 from nftsync.errors import EarlierDatabase, NftsyncWarning, StoreError
 from nftsync.store.catalog import TABLES
-from nftsync.store.schema import is_earlier, migrate
-from tests.versions.make_databases import COMMITS, unpacked
+from nftsync.store.schema import is_earlier, migrate, open_store
+from tests.versions.make_databases import COMMITS, REFUSED, unpacked
 
 
 @pytest.fixture(scope="session", params=COMMITS)
@@ -70,11 +70,6 @@ def untouched(database: Path) -> Iterator[None]:
     assert files(database) == before
 
 
-def lacks_something(database: Path) -> bool:
-    with closing(sqlite3.connect(f"file:{database}?immutable=1", uri=True)) as connection:
-        return is_earlier(connection, database)
-
-
 #: What prints JSON, which must be the same of a database before and after its upgrade.
 LISTS = """holdings, holdings --wallet Treasury, holdings --as-of BETWEEN, changes, wallets, inbox,
     changes --since BETWEEN, collections, find Renamed, inbox list, evidence Treasury --at BETWEEN,
@@ -90,8 +85,8 @@ def test_a_list_is_that_of_the_upgraded_database_with_one_warning(earlier, today
         expected = command(*given, "-d", today)
         assert (name, done.code, done.json) == (name, 0, expected.json)
         told = [line for line in done.err.splitlines() if "earlier version" in line]
-        assert len(told) == lacks_something(earlier), (name, done.err)
-        assert not told or "nftsync migrate" in told[0]
+        assert len(told) == 1, (name, done.err)
+        assert "nftsync migrate" in told[0]
         assert "earlier version" not in expected.err, name
 
 
@@ -109,9 +104,8 @@ def test_lists_hold_what_the_earlier_version_stored(earlier, command):
     assert {row["name"] for row in rows("find", "Renamed")} == {"Renamed"}
     contracts = query(earlier, "SELECT count(DISTINCT lower(contract_address)) FROM tokens")
     assert len(rows("collections")) == contracts[0][0] > 1
-    if query(earlier, "SELECT 1 FROM sqlite_schema WHERE name = 'removal_rows'"):
-        held = query(earlier, "SELECT count(*) FROM removal_rows WHERE held")[0][0]
-        assert len(rows("removals")) == held > 0
+    held = query(earlier, "SELECT count(*) FROM removal_rows WHERE held")[0][0]
+    assert len(rows("removals")) == held > 0
     assert len(rows("inbox")) == query(earlier, "SELECT count(*) FROM webhooks")[0][0]
 
 
@@ -126,15 +120,12 @@ def test_the_status_counts_and_says_which_command_upgrades(earlier, command):
     for what in ("tokens", "balances"):
         assert done.json[what] == query(earlier, f"SELECT count(*) FROM {what}")[0][0] > 0
     assert done.json["last_sync"]["status"] in {"ok", "failed"}
-    assert ("nftsync migrate" in done.err) == lacks_something(earlier)
+    assert "nftsync migrate" in done.err
     with untouched(earlier):
         checked = command("check", "-d", earlier)
     assert checked.code == 1  # there is no provider
     line = next(line for line in checked.out.splitlines() if " database: " in line)
-    if lacks_something(earlier):
-        assert re.match("warning .*nftsync migrate.* upgrades it", line)
-    else:
-        assert line.startswith("ok ")
+    assert re.match("warning .*nftsync migrate.* upgrades it", line)
 
 
 def test_its_rules_hold_and_its_webhooks_are_shown(earlier, command):
@@ -146,9 +137,9 @@ def test_its_rules_hold_and_its_webhooks_are_shown(earlier, command):
         command("routes", "suggest", "-d", earlier).says()
 
 
-def test_an_export_is_that_of_the_upgraded_database(version, earlier, today, tmp_path, command):
-    """Byte for byte as CSV; one version shows that the other formats read the same tables."""
-    for form in ("csv", "parquet", "xlsx") if version == "0.1.0" else ("csv",):
+def test_an_export_is_that_of_the_upgraded_database(earlier, today, tmp_path, command):
+    """Byte for byte as CSV; the other formats have the same files."""
+    for form in ("csv", "parquet", "xlsx"):
         old, new = tmp_path / f"old-{form}", tmp_path / f"new-{form}"
         with untouched(earlier):
             done = command("export", old, "--format", form, "-d", earlier)
@@ -229,8 +220,9 @@ def test_frames_are_those_of_the_upgraded_database_and_change_no_connection(
                 expected, nothing = read_with_warnings(name, today, today)
                 pd.testing.assert_frame_equal(frame, expected)
                 assert nothing == []
-                assert len(told) == lacks_something(earlier)
-                assert all(str(earlier) in each and "nftsync migrate" in each for each in told)
+                (notice,) = told
+                assert str(earlier) in notice
+                assert "nftsync migrate" in notice
                 frame, _ = read_with_warnings(name, next(connections), earlier)
                 pd.testing.assert_frame_equal(frame, expected)
                 assert connection.row_factory is sqlite3.Row
@@ -239,12 +231,12 @@ def test_frames_are_those_of_the_upgraded_database_and_change_no_connection(
                 assert connection.execute("SELECT name FROM sqlite_temp_schema").fetchall() == []
 
 
-def test_the_callers_transaction_and_cursor_go_on(oldest):
-    with closing(sqlite3.connect(oldest)) as connection:
+def test_the_callers_transaction_and_cursor_go_on(earlier):
+    with closing(sqlite3.connect(earlier)) as connection:
         connection.execute("BEGIN")
         cursor = connection.execute("SELECT change_id FROM balance_changes ORDER BY change_id")
         assert cursor.fetchone() == (1,)
-        frame, _ = read_with_warnings("wallets", connection, oldest)
+        frame, _ = read_with_warnings("wallets", connection, earlier)
         assert "Treasury" in set(frame["label"])
         assert cursor.fetchone() == (2,)
         connection.execute("UPDATE wallets SET label = 'not yet committed'")
@@ -254,28 +246,20 @@ def test_the_callers_transaction_and_cursor_go_on(oldest):
         labels = connection.execute("SELECT DISTINCT label FROM wallets").fetchall()
         assert labels == [("not yet committed",)]
         connection.rollback()
-        frame, _ = read_with_warnings("wallets", connection, oldest)
+        frame, _ = read_with_warnings("wallets", connection, earlier)
         assert "Treasury" in set(frame["label"])
 
 
-@pytest.fixture
-def oldest(tmp_path: Path) -> Path:
-    """The database of one version, for what no version has of its own."""
-    folder = tmp_path / "oldest"
-    folder.mkdir()
-    return unpacked("0.4.0", folder / "nftsync.db")
-
-
-def test_charts_and_the_gallery_show_an_earlier_database(oldest):
-    with warnings.catch_warnings(), untouched(oldest):
+def test_charts_and_the_gallery_show_an_earlier_database(earlier):
+    with warnings.catch_warnings(), untouched(earlier):
         warnings.simplefilter("ignore", EarlierDatabase)
         for chart in charts.__all__:
-            assert getattr(charts, chart)(oldest).to_dict()["data"] is not None, chart
-        assert "Renamed" in nftsync.gallery(frames.holdings(oldest))._repr_html_()
+            assert getattr(charts, chart)(earlier).to_dict()["data"] is not None, chart
+        assert "Renamed" in nftsync.gallery(frames.holdings(earlier))._repr_html_()
 
 
-def test_frames_say_of_each_file_that_it_is_earlier(oldest, tmp_path):
-    paths = [oldest, unpacked("0.1.0", tmp_path / "other.db")]
+def test_frames_say_of_each_file_that_it_is_earlier(earlier, tmp_path):
+    paths = [earlier, unpacked("0.5.0", tmp_path / "other.db")]
     for path in paths:
         for name in ("wallets", "holdings", "tokens"):
             _, (notice,) = read_with_warnings(name, path, path)
@@ -283,37 +267,31 @@ def test_frames_say_of_each_file_that_it_is_earlier(oldest, tmp_path):
 
 
 def test_the_notice_names_features_that_users_lack_and_the_command_that_upgrades(earlier, command):
-    tables = {table for (table,) in query(earlier, "SELECT name FROM sqlite_schema")}
-    migrate(shutil.copy(earlier, earlier.with_name("today.db")))
-    upgraded = query(earlier.with_name("today.db"), "SELECT name FROM sqlite_schema")
     notice = command("wallets", "-d", earlier).err
     assert notice.count("\n") == 1
     features = notice.partition("without ")[2].partition(";")[0]
-    assert "alerts" in features
-    assert ("hidden NFTs" in features) == ("hidden" not in tables)
-    assert ("collection names" in features) == ("contracts" not in tables)
-    assert [name for (name,) in upgraded if "_" in name and name in notice] == []
+    assert features == "records of unreadable metadata"
     assert "`nftsync migrate`" in notice
 
 
-def test_a_command_that_fails_afterwards_still_prints_its_warnings(oldest, command):
+def test_a_command_that_fails_afterwards_still_prints_its_warnings(earlier, command):
     for words in (["holdings"], ["transfers"], ["statement", "--from", "2020-01-01"]):
-        done = command(*words, "--wallet", "nobody", "-d", oldest)
+        done = command(*words, "--wallet", "nobody", "-d", earlier)
         assert (done.code, done.out) == (2, "")
         warning, error = done.err.splitlines()
         assert "made by an earlier version" in warning
         assert "'nobody' is neither a wallet id" in error
 
 
-def test_a_log_that_a_killed_process_left_is_read_and_kept(oldest, tmp_path):
+def test_a_log_that_a_killed_process_left_is_read_and_kept(earlier, tmp_path):
     left = tmp_path / "left"
     left.mkdir()
-    with closing(sqlite3.connect(oldest)) as writer:
+    with closing(sqlite3.connect(earlier)) as writer:
         writer.execute("UPDATE wallets SET label = 'in the log'")
         writer.commit()
         for suffix in ("", "-wal"):
-            shutil.copy(f"{oldest}{suffix}", left)
-    path = left / oldest.name
+            shutil.copy(f"{earlier}{suffix}", left)
+    path = left / earlier.name
     before = files(path)
     assert len(before) == 2
     frame, _ = read_with_warnings("wallets", path, path)
@@ -321,24 +299,24 @@ def test_a_log_that_a_killed_process_left_is_read_and_kept(oldest, tmp_path):
     assert {name: files(path)[name] for name in before} == before
 
 
-def test_a_change_feed_that_waits_for_more_needs_an_upgraded_database(oldest, command):
+def test_a_change_feed_that_waits_for_more_needs_an_upgraded_database(earlier, command):
     """What others write into the database would never show in a copy of it."""
-    with untouched(oldest):
-        done = command("changes", "--follow", "-d", oldest)
+    with untouched(earlier):
+        done = command("changes", "--follow", "-d", earlier)
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
     assert "upgrade it first, with `nftsync migrate`" in done.err
 
 
-def test_without_room_for_the_temporary_copy_the_folder_is_named(oldest, small_disk):
-    with closing(sqlite3.connect(oldest)) as connection:
+def test_without_room_for_the_temporary_copy_the_folder_is_named(earlier, small_disk):
+    with closing(sqlite3.connect(earlier)) as connection:
         connection.execute(
             "INSERT INTO resources (resource_type, resource_id, body, fetched_at)"
             " VALUES ('Other', 'x', hex(zeroblob(30000000)), '')"
         )
         connection.commit()
-    with untouched(oldest):
+    with untouched(earlier):
         done = subprocess.run(
-            [sys.executable, "-m", "nftsync", "holdings", "-d", str(oldest)],
+            [sys.executable, "-m", "nftsync", "holdings", "-d", str(earlier)],
             env=os.environ | {"SQLITE_TMPDIR": str(small_disk)},  # SQLite asks when it starts
             capture_output=True,
             text=True,
@@ -368,15 +346,13 @@ def test_migrate_keeps_all_rows_and_leaves_a_copy(earlier, command):
         if table in TABLES and column in TABLES[table].columns:
             columns.setdefault(table, []).append(f'"{column}"')
     before, whole = rows_of(earlier, columns), tables_of(earlier)
-    upgrade = lacks_something(earlier)
     done = command("migrate", "-d", earlier)
     assert (done.code, done.out, done.err.count("\n")) == (0, "", 1)
     copy = earlier.with_name(f"nftsync.db.before-{nftsync.__version__}")
     names = {path.name for path in earlier.parent.iterdir()}
-    assert names == {earlier.name, copy.name} if upgrade else {earlier.name}
-    if upgrade:
-        assert str(copy) in done.err
-        assert tables_of(copy) == whole
+    assert names == {earlier.name, copy.name}
+    assert str(copy) in done.err
+    assert tables_of(copy) == whole
     assert rows_of(earlier, columns) == before
     command("migrate", "-d", earlier).says("is up to date")
     proved = command("verify", "--sample", 0, "-d", earlier)
@@ -389,7 +365,7 @@ def test_migrate_refuses_what_is_no_database_of_ours(tmp_path, command):
     text, empty, newer = tmp_path / "text.db", tmp_path / "empty.db", tmp_path / "newer.db"
     text.write_text("no database" * 1_000)
     empty.touch()
-    unpacked("0.4.0", newer)
+    unpacked("0.5.0", newer)
     with closing(sqlite3.connect(newer)) as connection:
         connection.execute("UPDATE _sqlite_migrations SET name = 'of_2030' WHERE name = 'inbox'")
         connection.commit()
@@ -405,9 +381,9 @@ def test_migrate_refuses_what_is_no_database_of_ours(tmp_path, command):
         assert {each.name for each in tmp_path.iterdir()} == before
 
 
-def test_a_warning_that_is_an_error_ends_the_read(oldest):
-    with untouched(oldest), pytest.raises(EarlierDatabase, match="nftsync migrate"):
-        frames.wallets(oldest)
+def test_a_warning_that_is_an_error_ends_the_read(earlier):
+    with untouched(earlier), pytest.raises(EarlierDatabase, match="nftsync migrate"):
+        frames.wallets(earlier)
 
 
 def test_an_empty_database_is_no_earlier_one(tmp_path):
@@ -418,7 +394,7 @@ def test_an_empty_database_is_no_earlier_one(tmp_path):
 
 
 def test_spellings_of_an_address_become_one_with_their_names_and_entries(tmp_path: Path) -> None:
-    path = unpacked("0.5.0-hidden", tmp_path / "nftsync.db")
+    path = unpacked("0.5.0", tmp_path / "nftsync.db")
     digits = "da" * 31
     padded, plain, other = f"0x00{digits}", f"0x{digits}", f"0x0{digits}"
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -451,3 +427,42 @@ def test_spellings_of_an_address_become_one_with_their_names_and_entries(tmp_pat
     count = "SELECT count(*) FROM {} WHERE contract = '" + plain + "'"
     assert [query(path, count.format(x)) for x in ("tokens", "sampled_tokens")] == [[(12,)]] * 2
     assert set(frames.holdings(path, contract=other, hidden=True)["collection"]) == {"Ours"}
+
+
+def test_messages_wait_after_the_upgrade_as_in_a_new_database(earlier, tmp_path):
+    keys = ('["a","b"]', '["a"]', '["*"]', '["b"]', "[]", '["c","*"]') * 3
+    new = tmp_path / "new.db"
+    open_store(new).close()
+    for path in (earlier, new):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.executemany(
+                "INSERT INTO messages (message_id, rule, destination, created_at, state, keys)"
+                " VALUES (?, 'treasury', 'ops', '', iif(?1 % 5, 'pending', 'done'), ?)",
+                enumerate(keys),
+            )
+    migrate(earlier)
+    for rows in ("message_id, waits_for FROM messages", "* FROM message_keys"):
+        expected = query(new, f"SELECT {rows}")
+        assert query(earlier, f"SELECT {rows}") == expected != []
+
+
+def test_a_database_from_before_the_first_version_for_users_is_refused(tmp_path, command):
+    path = unpacked(REFUSED, tmp_path / "old" / "nftsync.db")
+    before = files(path)
+    for words in (
+        "sync --base-url http://127.0.0.1:9",
+        "holdings",
+        "status",
+        "migrate",
+        "wallets add 0f0f0f0f-0000-4000-8000-00000000aaaa",
+        f"snapshot {tmp_path}/copy.db",
+        f"export {tmp_path}/files",
+    ):
+        done = command(*words.split(), "-d", path)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), words
+        assert "upgrade it with nftsync 0.5 first" in done.err
+    assert "FAILED" in command("check", "-d", path).says("nftsync 0.5 first", code=1).out
+    with pytest.raises(StoreError, match=r"nftsync 0\.5 first"):
+        frames.holdings(path)
+    assert {name: files(path)[name] for name in before} == before
+    assert {"nftsync.db", "nftsync.db.sync-lock"} >= {each.name for each in path.parent.iterdir()}
