@@ -33,6 +33,9 @@ CONTENT_COLUMNS = (
     "extra",
 )
 
+#: Columns of whole numbers; all others have text.
+INTEGER_COLUMNS = frozenset({"edition_id", "total_edition"})
+
 #: Positions of the name and of all metadata.
 NAME = CONTENT_COLUMNS.index("name")
 METADATA = slice(NAME, CONTENT_COLUMNS.index("extra"))

@@ -211,11 +211,10 @@ def cut_deep(document: str, deepest: int, instead: str = "[]") -> str:
     return "".join(parts)
 
 
-def short_id(text: str, more: int = 0) -> str:
+def short_id(text: str, more: int = 0, *, head: int | None = None) -> str:
     """Return the two ends of a long id (`8d1cc10a…66aa`, `0x8f4f…8e63`), or a short id whole.
 
     Each step of `more` lengthens both ends by four characters.
     """
-    head, tail = (6, 4) if text.startswith("0x") else (8, 4)
-    head, tail = head + 4 * more, tail + 4 * more
+    head, tail = (head or (6 if text.startswith("0x") else 8)) + 4 * more, 4 + 4 * more
     return text if len(text) <= max(20, head + tail) else f"{text[:head]}…{text[-tail:]}"

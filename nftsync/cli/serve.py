@@ -17,6 +17,7 @@ from nftsync.errors import (
     SettingsError,
     UnusableResponse,
 )
+from nftsync.provider.webhooks import WEBHOOK_TYPES
 from nftsync.text import visible
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
     from nftsync.serve.serve import ServeConfig
     from nftsync.settings import Settings
-
-
-#: Webhook types. Source: the provider's document, section Webhook configuration.
-_TYPES = ("payment", "transaction", "nft", "kyc", "document", "custodialAccount")
 
 
 @click.command()
@@ -177,10 +174,10 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     "--type",
     "types",
     multiple=True,
-    type=click.Choice(_TYPES),
+    type=click.Choice(WEBHOOK_TYPES),
     metavar="TYPE",
-    help=f"Webhook type to receive: {', '.join(_TYPES[:-1])} or {_TYPES[-1]}. For several types, "
-    "repeat --type. The new types replace the current ones.",
+    help=f"Webhook type to receive: {', '.join(WEBHOOK_TYPES[:-1])} or {WEBHOOK_TYPES[-1]}. For"
+    " several types, repeat --type. The new types replace the current ones.",
 )
 @click.option("--enable/--disable", "enabled", default=None, help="Turn webhooks on or off.")
 @options.flag("--send-secret", "Send the configured webhook_secret, without showing it.")

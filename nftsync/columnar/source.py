@@ -13,14 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nftsync.errors import InputError, StoreError
+from nftsync.records import INTEGER_COLUMNS
 from nftsync.store.database import as_json, explained
 from nftsync.store.schema import reading as reading_file
 from nftsync.store.schema import upgraded
 
 #: Rows held as Python objects at a time, few enough for the processor's cache.
 _CHUNK = 500
-#: Integer columns of tokens.
-EDITIONS = ("edition_id", "total_edition")
 
 
 class _HasConnection(Protocol):
@@ -80,7 +79,7 @@ class Source:
         """
         which, parameters = self.restriction(kind, wanted)
         names = [f"{kind}_no", *columns]
-        integers = (names[0], *EDITIONS)
+        integers = INTEGER_COLUMNS | {names[0]}
         types = [pa.int64() if name in integers else pa.large_string() for name in names]
         query = f"SELECT {', '.join(names)} FROM {kind}s WHERE {which} ORDER BY {kind}_no"
         numbers, *rest = self.columns(query, types, parameters)

@@ -27,9 +27,9 @@ from nftsync.columnar.columns import (
     times,
 )
 from nftsync.columnar.filters import Moment, filters_of, state_time
-from nftsync.columnar.source import EDITIONS, Numbers, Source, Store, positions, reading
+from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.errors import StoreError
-from nftsync.records import CONTENT_COLUMNS
+from nftsync.records import CONTENT_COLUMNS, INTEGER_COLUMNS
 from nftsync.store.contracts import contract_key, nft_name, short_address
 from nftsync.store.history import first_row
 from nftsync.store.names import Names
@@ -164,7 +164,7 @@ class Tokens:
 
 def finished(name: str, column: pa.Array) -> Any:
     """Convert a column of token content to a frame's column."""
-    return integers(column) if name in EDITIONS else text(column)
+    return integers(column) if name in INTEGER_COLUMNS else text(column)
 
 
 def read_tokens(

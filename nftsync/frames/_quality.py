@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from nftsync.columnar.columns import INTEGER, TEXT, coded, flags, frame_of, text
 from nftsync.columnar.filters import filters_of, one_of
 from nftsync.columnar.hidden import hidden_rows, marked
-from nftsync.columnar.source import EDITIONS, Numbers, Store, positions, reading
+from nftsync.columnar.source import Numbers, Store, positions, reading
 from nftsync.columnar.tokens import MADE_COLUMNS, Tokens, read_tokens
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.provider.images import image_address, origin
-from nftsync.records import CONTENT_COLUMNS, FIELD_PATHS
+from nftsync.records import CONTENT_COLUMNS, FIELD_PATHS, INTEGER_COLUMNS
 
 _INTEGER = re.compile(rb"-?[0-9]+")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -63,7 +63,7 @@ def _record_problems(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _reason(name: str, raw: bytes) -> str:
-    if name in EDITIONS and _INTEGER.fullmatch(raw):
+    if name in INTEGER_COLUMNS and _INTEGER.fullmatch(raw):
         return "too large"
     if name == "id" and raw[:1] == b'"':
         return "another token's id"
@@ -245,13 +245,13 @@ def _all_problems(tokens: Tokens, needed: set[str], base_url: str | None) -> Ite
         column = tokens.content[name]
         if name in needed:
             yield _problems(np.flatnonzero(flags(column.is_null())), name, "missing")
-        if name not in EDITIONS:
+        if name in INTEGER_COLUMNS:
+            negative = np.flatnonzero(flags(pc.less(column, 0)))
+            yield _problems(negative, name, "negative", column.take(pa.array(negative)))
+        else:
             yield _text_problems(name, column, base_url)
-    edition, total = (tokens.content[name] for name in EDITIONS)
-    for name, wrong, reason in (
-        ("edition_id", pc.less(edition, 0), "negative"),
-        ("total_edition", pc.less(total, 0), "negative"),
-        ("edition_id", pc.greater(edition, total), "edition beyond its total"),
-    ):
-        rows = np.flatnonzero(flags(wrong))
-        yield _problems(rows, name, reason, tokens.content[name].take(pa.array(rows)))
+    edition, total = tokens.content["edition_id"], tokens.content["total_edition"]
+    beyond = np.flatnonzero(flags(pc.greater(edition, total)))
+    yield _problems(
+        beyond, "edition_id", "edition beyond its total", edition.take(pa.array(beyond))
+    )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nftsync.records import CONTENT_COLUMNS
+from nftsync.records import CONTENT_COLUMNS, INTEGER_COLUMNS
 from nftsync.store.mirror import Mirror
 from nftsync.store.schema import empty_store, open_store
 
@@ -40,7 +40,6 @@ STORED_NAMES = {
 }
 
 _TEXT, _NUMBER, _BYTES = pa.string(), pa.int64(), pa.binary()
-_NUMBERS = {"edition_id", "total_edition"}
 
 
 class Table(NamedTuple):
@@ -93,7 +92,7 @@ _WALLET = {
 }
 _TOKEN = {
     "token_id": _TEXT,
-    **{name: _NUMBER if name in _NUMBERS else _TEXT for name in CONTENT_COLUMNS},
+    **{name: _NUMBER if name in INTEGER_COLUMNS else _TEXT for name in CONTENT_COLUMNS},
     **_texts("first_seen_at", "updated_at"),
     **dict.fromkeys(("sequence", "changed_sequence", "detailed"), _NUMBER),
 }

@@ -21,7 +21,7 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import quote
 
 import msgspec
@@ -32,6 +32,12 @@ from nftsync.text import cut_deep, nests_too_deeply, toml_key
 
 #: The header with the signature.
 HEADER = "x-service-webhook-hmac"
+
+#: The allowed types (provider's document, sections Events and Webhook configuration).
+WebhookType: TypeAlias = Literal[
+    "payment", "transaction", "nft", "kyc", "document", "custodialAccount"
+]
+WEBHOOK_TYPES: tuple[WebhookType, ...] = get_args(WebhookType)
 
 #: `missing`: no signature. `malformed`: not a signature, or two of them. `wrong`: made from another
 #: body or with another secret.

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from nftsync.errors import UnusableResponse
-from nftsync.records import Content, Entry, are_uuids, is_uuid
+from nftsync.records import FIELD_PATHS, INTEGER_COLUMNS, Content, Entry, are_uuids, is_uuid
 from nftsync.text import DEEPEST_JSON, cut_deep, nests_too_deeply
 
 _T = TypeVar("_T")
@@ -94,9 +94,9 @@ class _LooseBalances(msgspec.Struct, rename="camel", gc=False):
 
 _LIST_FIELD = "nftTokenBalances"
 _AMOUNT = b'"amount"'
-_TOKEN_FIELDS = ("organizationId", "contractAddress", "blockchainTokenId")
+_TOKEN_FIELDS = tuple(path for path in FIELD_PATHS.values() if "." not in path)
 _METADATA_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(_Metadata))
-_INTEGER_FIELDS = frozenset({"editionId", "totalEdition"})
+_INTEGER_FIELDS = {FIELD_PATHS[name].rpartition(".")[2] for name in INTEGER_COLUMNS}
 
 _strict_balances = msgspec.json.Decoder(_Balances)
 _loose_balances = msgspec.json.Decoder(_LooseBalances)

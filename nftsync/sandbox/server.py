@@ -19,11 +19,12 @@ from werkzeug.local import LocalProxy
 from werkzeug.wrappers import Response as BaseResponse
 
 from nftsync.errors import InputError, NftsyncError
+from nftsync.provider.webhooks import WebhookType
 from nftsync.records import normalize_uuid
 from nftsync.sandbox.consumer import ConsumerFaults, Consumers
 from nftsync.sandbox.generator import draw
 from nftsync.sandbox.state import State
-from nftsync.sandbox.webhooks import Changes, Fault, Sandbox, Sender, WebhookType
+from nftsync.sandbox.webhooks import Changes, Fault, Sandbox, Sender
 from nftsync.sandbox.world import World, decode
 from nftsync.wsgi import HttpServer, Listener
 

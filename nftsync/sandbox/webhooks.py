@@ -26,17 +26,12 @@ import httpx
 import msgspec
 
 from nftsync.errors import InputError, StoreError
-from nftsync.provider.webhooks import HEADER, sign
+from nftsync.provider.webhooks import HEADER, WebhookType, sign
 from nftsync.records import normalize_uuid
 from nftsync.sandbox.world import World, decode
 from nftsync.text import http_url, visible
 from nftsync.threads import start_thread
 from nftsync.times import now, shifted
-
-#: The allowed types (provider's document, section Events).
-WebhookType: TypeAlias = Literal[
-    "payment", "transaction", "nft", "kyc", "document", "custodialAccount"
-]
 
 #: Seconds from the end of an attempt to the next. The provider's document says only that they grow
 #: (section Events, 6).

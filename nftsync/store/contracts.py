@@ -19,7 +19,6 @@ from nftsync.text import quoted, seen_line, short_id, without_controls
 #: leading zeros mean nothing.
 _HEX_ADDRESS = re.compile("0[xX][0-9a-fA-F]{1,64}")
 _WITH_ZEROS = len("0x") + 40
-_LONGEST_WHOLE = 20
 
 
 def is_hex_address(address: str) -> bool:
@@ -39,9 +38,7 @@ def contract_key(address: str) -> str:
 
 def short_address(contract: str) -> str:
     """Shorten an address of more than 20 characters to its ends: `0x8f4f…8e63`."""
-    if len(contract) <= _LONGEST_WHOLE:
-        return contract
-    return f"{contract[:6]}…{contract[-4:]}"
+    return short_id(contract, head=6)
 
 
 # Both patterns work in RE2 and `re`. They match only at the start of a run of digits or separators,

@@ -31,28 +31,18 @@ if TYPE_CHECKING:
 #: The name of our migrations in sqlite-utils' table `_sqlite_migrations`.
 _SET = "nftsync"
 
-#: The migrations of 0.5.0, the first version for users.
-_RELEASED = (
-    "first_tables",
-    "inbox",
-    "full_syncs",
-    "collections",
-    "removals",
-    "removal_guard",
-    "sequence_numbers",
-    "name_samples",
-    "hidden",
-    "watch",
-)
-#: Later migrations, in order, each in `migrations/NAME.sql`, with the feature that it adds for
-#: users, if any. `schema.sql` has the tables after all of them.
-_LATER = {
+#: The last migration of 0.5.0, the first version for users. In a new database, it stands for
+#: `schema.sql`, which has the tables of all migrations.
+_FIRST = "watch"
+#: In order. The later ones are in `migrations/NAME.sql`; the text is the feature that one adds for
+#: users, if any.
+_MIGRATIONS = {
+    _FIRST: "",
     "outbox_order": "",
     "partial_spans": "",
     "hex_addresses": "",
     "token_faults": "records of unreadable metadata",
 }
-_MIGRATIONS = (*_RELEASED, *_LATER)
 
 
 def open_store(path: Path) -> sqlite3.Connection:
@@ -85,7 +75,7 @@ def empty_store() -> bytes:
 
 
 def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
-    """Return the number of migrations applied to a database; refuse one of another program."""
+    """Return the number of applied migrations; refuse other programs' databases."""
     cursor = connection.cursor()
     cursor.row_factory = None
     names = {row[0] for row in cursor.execute("SELECT name FROM sqlite_schema")}
@@ -97,16 +87,17 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
         applied = [row[0] for row in cursor]
     if not applied and names:
         raise StoreError(f"{path} is not an nftsync database; name another with --database")
-    if not set(applied).issubset(_MIGRATIONS):
-        raise NewerDatabase(
-            f"{path} was written by a newer nftsync; update nftsync, or name another --database"
-        )
-    if applied and not set(applied).issuperset(_RELEASED):
+    if applied and _FIRST not in applied:
         raise StoreError(
             f"{path} is from before nftsync 0.5; upgrade it with nftsync 0.5 first, with `nftsync"
             " migrate`, or name another --database"
         )
-    return len(applied)
+    since = applied[applied.index(_FIRST) :] if applied else []
+    if not set(since).issubset(_MIGRATIONS):
+        raise NewerDatabase(
+            f"{path} was written by a newer nftsync; update nftsync, or name another --database"
+        )
+    return len(since)
 
 
 def made_at(connection: sqlite3.Connection) -> str | None:
@@ -149,12 +140,12 @@ def _apply_due(connection: sqlite3.Connection) -> None:
     from sqlite_utils.migrations import Migrations
 
     migrations = Migrations(_SET)
-    scripts = {name: f"migrations/{name}.sql" for name in _LATER}
+    scripts = {name: f"migrations/{name}.sql" for name in _MIGRATIONS}
     if check_schema(connection, "the database") == 0:
-        scripts = {_MIGRATIONS[0]: "schema.sql"}  # which has the tables of all others
+        scripts = {_FIRST: "schema.sql"}
     for name in _MIGRATIONS:
-        migrate_one: Callable[[Database], None] = partial(_run_script, file=scripts.get(name))
-        migrations(name=name)(migrate_one)
+        apply: Callable[[Database], None] = partial(_run_script, file=scripts.get(name))
+        migrations(name=name)(apply)
     migrations.apply(Database(connection, recursive_triggers=False, execute_plugins=False))
 
 
@@ -206,8 +197,8 @@ def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlit
                 " temporary copy, and the folder for temporary files has no room. Free some space,"
                 " set SQLITE_TMPDIR to another folder, or run `nftsync migrate`"
             ) from error
-        missing = _MIGRATIONS[check_schema(connection, name) :]
-        features = ", ".join(_LATER[later] for later in missing if _LATER[later])
+        missing = [*_MIGRATIONS.values()][check_schema(connection, name) :]
+        features = ", ".join(filter(None, missing))
         without = f", without {features}" if features else ""
         warnings.warn(
             f"{name} was made by an earlier version of nftsync{without}; to upgrade it: `nftsync"

@@ -2,14 +2,12 @@
 
 import json
 from datetime import datetime, timedelta
-from typing import Any, get_args
+from typing import Any
 
-from nftsync.provider.webhooks import sign
-from nftsync.sandbox.webhooks import WebhookType
+from nftsync.provider.webhooks import WEBHOOK_TYPES, sign
 from nftsync.sandbox.world import World
 from tests.kit.webhook_receiver import CONFIG, SECRET, UNKNOWN, Receiver, enable, finished
 
-WEBHOOK_TYPES = get_args(WebhookType)
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 

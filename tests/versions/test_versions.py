@@ -367,7 +367,9 @@ def test_migrate_refuses_what_is_no_database_of_ours(tmp_path, command):
     empty.touch()
     unpacked("0.5.0", newer)
     with closing(sqlite3.connect(newer)) as connection:
-        connection.execute("UPDATE _sqlite_migrations SET name = 'of_2030' WHERE name = 'inbox'")
+        connection.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name) VALUES ('nftsync', 'of_2030')"
+        )
         connection.commit()
     for path, problem in {
         tmp_path / "none.db": "there is no database",
