@@ -67,12 +67,9 @@ def check_rules(path: Path, at: str) -> _Checks:
     with reading(path) as connection:
         yield from _history(connection)
         yield _tokens(connection)
-        yield _orphans(connection)
-        yield _times(connection)
-        yield _runs(connection)
-        yield _stuck(connection, at, syncing=syncing or is_syncing(path))
-        yield _numbers(connection)
-        yield _index(connection)
+        values = {"stuck_since": shifted(at, _STUCK), "syncing": syncing or is_syncing(path)}
+        for text, problems in _QUERIES.items():
+            yield _counted(connection, Rule(text), problems, values)
 
 
 #: For each wallet its changes in order, then its balances. SQLite merges the two indexes, so it
@@ -130,6 +127,24 @@ def _tokens(connection: sqlite3.Connection) -> Rule:
     return rule
 
 
+def _counted(
+    connection: sqlite3.Connection,
+    rule: Rule,
+    problems: Mapping[str, str],
+    values: dict[str, object],
+) -> Rule:
+    for problem, rows in problems.items():
+        checked, broken, example = connection.execute(
+            f"WITH rows (name, breaks) AS ({rows})"
+            " SELECT count(*), coalesce(sum(breaks), 0), min(iif(breaks, name, NULL)) FROM rows",
+            values,
+        ).fetchone()
+        rule.checked += checked
+        if broken:
+            rule.breaks(problem.format(broken, example), broken)
+    return rule
+
+
 #: The tables of keys, and the columns of other tables that refer to them.
 _KEYS = {"wallet_no": "wallets", "token_no": "tokens", "run_id": "sync_runs"}
 _KEYS |= {"webhook_id": "webhooks", "state_id": "wallet_state_rows"}
@@ -143,155 +158,86 @@ _NAMED = {
     "wallet_state_rows": ("wallet_no", "run_id"),
     "wallets": ("state_id",),
 }
-
-
-def _orphans(connection: sqlite3.Connection) -> Rule:
-    rule = Rule("each wallet, token, run, webhook and state that a row names exists")
-    for table, key in ((table, key) for table, keys in _NAMED.items() for key in keys):
-        # A removal without a wallet has the number 0.
-        column = f"nullif({key}, 0)" if table == "removal_rows" else key
-        broken, example = _count_rows(
-            rule,
-            connection,
-            f"SELECT r.name, o.{key} IS NULL FROM (SELECT {column} AS name FROM {table}) r"
-            f" LEFT JOIN {_KEYS[key]} o ON o.{key} = r.name WHERE r.name IS NOT NULL",
-        )
-        if broken:
-            where = f"{table}: {key} {example} is not in {_KEYS[key]}"
-            rule.breaks(f"{where}, nor are {broken - 1:,} more" if broken > 1 else where, broken)
-    return rule
-
-
 #: The logs, and their keys.
-_LOGS = (
-    ("balance_change_rows", "change_id"),
-    ("token_change_rows", "change_id"),
-    ("wallet_state_rows", "state_id"),
-)
+_LOGS = {
+    "balance_change_rows": "change_id",
+    "token_change_rows": "change_id",
+    "wallet_state_rows": "state_id",
+}
+_LIVE = "(SELECT lease_no FROM leases WHERE expires_at >= :stuck_since)"
+_LEASED = "SELECT NULL, coalesce(lease_no, 0) NOT IN {} FROM {} WHERE state = 'running'"
+_INDEXED = "(SELECT indexed_token_no FROM mirror_state)"
 
-
-def _times(connection: sqlite3.Connection) -> Rule:
-    rule = Rule("observed_at never decreases")
-    for table, key in _LOGS:
-        broken, example = _count_rows(
-            rule,
-            connection,
-            f"SELECT {key}, observed_at < lag(observed_at) OVER (ORDER BY {key}) FROM {table}",
+#: For each rule its problems, each with a query of the rows to check: a name, and whether the row
+#: breaks the rule. In a problem, {0} is the number of such rows, and {1} the name of the first.
+_QUERIES = {
+    "each wallet, token, run, webhook and state that a row names exists": {
+        f"{table}: {key} {{1}} is not in {_KEYS[key]} ({{0:,}} rows)": (
+            # A removal without a wallet has the number 0.
+            f"SELECT r.{key}, o.{key} IS NULL FROM {table} r LEFT JOIN {_KEYS[key]} o USING ({key})"
+            f" WHERE r.{key} IS NOT NULL AND ('{table}' <> 'removal_rows' OR r.{key} <> 0)"
         )
-        if broken:
-            rule.breaks(f"{table}: {key} {example}", broken)
-    return rule
-
-
-def _count_rows(rule: Rule, connection: sqlite3.Connection, rows: str) -> tuple[int, str | int]:
-    checked, broken, example = connection.execute(
-        f"WITH rows (name, breaks) AS ({rows})"
-        " SELECT count(*), coalesce(sum(breaks), 0), min(iif(breaks, name, NULL)) FROM rows"
-    ).fetchone()
-    rule.checked += checked
-    return broken, example
-
-
-def _runs(connection: sqlite3.Connection) -> Rule:
-    rule = Rule("runs count no more changes than the logs have, and their sums are right")
+        for table, keys in _NAMED.items()
+        for key in keys
+    },
+    "observed_at never decreases": {
+        f"{table}: {key} {{1}}": (
+            f"SELECT {key}, observed_at < lag(observed_at) OVER (ORDER BY {key}) FROM {table}"
+        )
+        for table, key in _LOGS.items()
+    },
     # The change feed has later approved removals under the run that read them.
-    rows = connection.execute(
-        "SELECT r.run_id, wallets_total = wallets_ok + wallets_failed"
-        " AND wallets_unchanged <= wallets_ok"
-        " AND balances_added <= coalesce(b.added, 0) AND balances_removed <= coalesce(b.gone, 0)"
-        " AND balances_changed <= coalesce(b.number - b.added - b.gone, 0)"
-        " AND tokens_changed <= coalesce(t.number, 0) FROM sync_runs r"
-        " LEFT JOIN (SELECT run_id, count(*) AS number, sum(old_amount IS NULL) AS added,"
-        " sum(new_amount IS NULL) AS gone FROM balance_change_rows GROUP BY run_id) b"
-        " USING (run_id) LEFT JOIN (SELECT run_id, count(*) AS number FROM token_change_rows"
-        " GROUP BY run_id) t USING (run_id)"
-    )
-    for run_id, right in rows:
-        rule.checked += 1
-        if not right:
-            rule.breaks(f"run {run_id}")
-    return rule
-
-
-#: Stuck work, with the remedy. ?1: leases that expired before this time are stuck; ?2: whether a
-#: sync is running.
-_IDLE = {
-    "webhooks run under no lease; to return them to the queue: `nftsync replay`": """
-        SELECT count(*) FROM webhooks WHERE state = 'running' AND coalesce(lease_no, 0) NOT IN live
+    "runs count no more changes than the logs have, and their sums are right": {
+        "run {1} ({0:,} runs)": """
+        SELECT r.run_id, NOT (wallets_total = wallets_ok + wallets_failed
+            AND wallets_unchanged <= wallets_ok
+            AND balances_added <= coalesce(b.added, 0) AND balances_removed <= coalesce(b.gone, 0)
+            AND balances_changed <= coalesce(b.number - b.added - b.gone, 0)
+            AND tokens_changed <= coalesce(t.number, 0))
+        FROM sync_runs r
+        LEFT JOIN (SELECT run_id, count(*) AS number, sum(old_amount IS NULL) AS added,
+            sum(new_amount IS NULL) AS gone FROM balance_change_rows GROUP BY run_id) b
+            USING (run_id)
+        LEFT JOIN (SELECT run_id, count(*) AS number FROM token_change_rows GROUP BY run_id) t
+            USING (run_id)
+        """
+    },
+    "no run, lease, webhook or message is stuck": {
+        "{0:,} webhooks run under no lease; to return them to the queue: `nftsync replay`": (
+            _LEASED.format(_LIVE, "webhooks")
+        ),
+        "{0:,} messages run under no lease; to return them to the queue: `nftsync watch`": (
+            _LEASED.format(_LIVE, "messages")
+        ),
+        "{0:,} leases have expired; to end them: `nftsync replay`": (
+            f"SELECT NULL, lease_no NOT IN {_LIVE} FROM leases"
+        ),
+        "{0:,} replays are marked as running, and none is": f"""
+        SELECT NULL, run_id NOT IN (
+            SELECT run_id FROM leases WHERE lease_no IN {_LIVE} AND run_id IS NOT NULL)
+        FROM sync_runs WHERE kind = 'replay' AND status = 'running'
         """,
-    "messages run under no lease; to return them to the queue: `nftsync watch`": """
-        SELECT count(*) FROM messages WHERE state = 'running' AND coalesce(lease_no, 0) NOT IN live
+        "{0:,} syncs were killed; to resume: `nftsync sync --resume`": (
+            "SELECT NULL, NOT :syncing FROM sync_runs WHERE kind = 'sync' AND status = 'running'"
+        ),
+    },
+    "no sequence number is above the stored maximum": {
+        "wallet {1} has a greater one ({0:,} wallets)": (
+            "SELECT wallet_no, sequence > greatest_sequence FROM wallets, mirror_state"
+        )
+    },
+    "the full-text index has each token, and nothing else": {
+        "{0:,} tokens are missing from the index": f"""
+        SELECT NULL, token_no <= {_INDEXED} AND token_no NOT IN (SELECT id FROM tokens_fts_docsize)
+        FROM tokens
         """,
-    "leases have expired; to end them: `nftsync replay`": """
-        SELECT count(*) FROM leases WHERE lease_no NOT IN live
+        "{0:,} index entries belong to no token": f"""
+        SELECT NULL, 1 FROM tokens_fts_docsize
+        WHERE id > {_INDEXED} OR id NOT IN (SELECT token_no FROM tokens)
         """,
-    "replays are marked as running, and none is": """
-        SELECT count(*) FROM sync_runs WHERE kind = 'replay' AND status = 'running'
-        AND run_id NOT IN (SELECT run_id FROM leases WHERE lease_no IN live AND run_id IS NOT NULL)
+        "{0:,} tokens are not indexed yet; the next sync adds them": f"""
+        SELECT NULL, 1 FROM tokens WHERE token_no > {_INDEXED}
+            AND NOT EXISTS (SELECT 1 FROM sync_runs WHERE status = 'running')
         """,
-    "syncs were killed; to resume: `nftsync sync --resume`": """
-        SELECT count(*) FROM sync_runs, now WHERE NOT syncing AND kind = 'sync'
-        AND status = 'running'
-        """,
+    },
 }
-_WITH = """
-    WITH now (ended_before, syncing) AS (VALUES (?1, ?2)),
-    live (lease_no) AS (SELECT lease_no FROM leases, now WHERE expires_at >= ended_before)
-    """
-
-
-def _stuck(connection: sqlite3.Connection, at: str, *, syncing: bool) -> Rule:
-    rule = Rule("no run, lease, webhook or message is stuck")
-    (rule.checked,) = connection.execute(
-        "SELECT (SELECT count(*) FROM leases) + (SELECT count(*) FROM webhooks"
-        " WHERE state = 'running') + (SELECT count(*) FROM messages WHERE state = 'running')"
-        " + (SELECT count(*) FROM sync_runs WHERE status = 'running')"
-    ).fetchone()
-    _count(rule, connection, {k: _WITH + q for k, q in _IDLE.items()}, shifted(at, _STUCK), syncing)
-    return rule
-
-
-def _count(
-    rule: Rule, connection: sqlite3.Connection, queries: Mapping[str, str], *parameters: object
-) -> None:
-    for problem, query in queries.items():
-        (count,) = connection.execute(query, parameters).fetchone()
-        if count:
-            rule.breaks(f"{count:,} {problem}", count)
-
-
-def _numbers(connection: sqlite3.Connection) -> Rule:
-    rule = Rule("no sequence number is above the stored maximum")
-    greatest, rule.checked, last = connection.execute(
-        "SELECT greatest_sequence, (SELECT count(*) FROM wallets),"
-        " (SELECT max(sequence) FROM wallets) FROM mirror_state"
-    ).fetchone()
-    if last is not None and last > greatest:
-        rule.breaks(f"a wallet has {last}, and the maximum is {greatest}")
-    return rule
-
-
-#: Faults of the full-text index. ?1: the last indexed token.
-_UNINDEXED = {
-    "tokens are missing from the index": """
-        SELECT count(*) FROM tokens WHERE token_no <= ?1
-        AND token_no NOT IN (SELECT id FROM tokens_fts_docsize)
-        """,
-    "index entries belong to no token": """
-        SELECT count(*) FROM tokens_fts_docsize WHERE id > ?1
-        OR id NOT IN (SELECT token_no FROM tokens)
-        """,
-    "tokens are not indexed yet; the next sync adds them": """
-        SELECT count(*) FROM tokens WHERE token_no > ?1
-        AND NOT EXISTS (SELECT 1 FROM sync_runs WHERE status = 'running')
-        """,
-}
-
-
-def _index(connection: sqlite3.Connection) -> Rule:
-    rule = Rule("the full-text index has each token, and nothing else")
-    done, rule.checked = connection.execute(
-        "SELECT indexed_token_no, (SELECT count(*) FROM tokens) FROM mirror_state"
-    ).fetchone()
-    _count(rule, connection, _UNINDEXED, done)
-    return rule
