@@ -81,12 +81,9 @@ class ReadError(NftsyncError):
     """A read from the provider failed; `passing` tells whether a retry may succeed.
 
     Attributes:
-        status: the response's HTTP status, if any.
-        provider_down: the provider is unreachable or refuses every request: 401, 403, a status that
-            may pass, or no response. Other errors, truncated responses included, concern one
-            object.
-        passing: a retry may succeed: `may_pass`, broken connection, truncated response.
-        reason: the provider's reason for a 4xx on one line; blank if it repeats a part of a secret.
+        provider_down: the provider is unreachable or refuses every request. Other errors, truncated
+            responses included, concern one object.
+        reason: the provider's reason for a 4xx; blank if it repeats a part of a secret.
     """
 
     reason = ""
@@ -103,11 +100,7 @@ class AccessRefused(ReadError):
 
 
 class NoConnection(ReadError):
-    """The provider did not respond: no listener, a broken connection, or a timeout.
-
-    Attributes:
-        connected: a connection was established.
-    """
+    """The provider did not respond; `connected` tells whether it was reached."""
 
     def __init__(self, message: str, *, connected: bool = True, final: bool = False) -> None:
         """Set the message; `final`: no retry can succeed, as at a port without TLS."""
@@ -118,10 +111,10 @@ class NoConnection(ReadError):
 
 
 class ProxyFailed(NoConnection):
-    """The proxy is unreachable or refused; the text names it and where it was configured."""
+    """The proxy is unreachable or refused."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
-        """Set the message; `final`: no retry can succeed, as with a wrong password."""
+        """Set the message; `final`: as with a wrong password."""
         super().__init__(message, connected=False, final=final)
 
 
@@ -130,4 +123,4 @@ class UnusableResponse(ReadError):
 
 
 class Stopped(NftsyncError):
-    """The caller asked to stop while a read was waiting for its turn."""
+    """The caller asked to stop while a read was waiting."""

@@ -1,7 +1,7 @@
 """Exact arithmetic on amounts in SQL: functions for a SQLite connection.
 
-SQLite's `sum` returns a float, and `CAST(amount AS INTEGER)` caps amounts at 2**63 - 1; amounts
-reach 2**256 - 1. Datasette and sqlite-utils load these functions by the module's entry points.
+Amounts reach 2**256 - 1; SQLite's `sum` returns a float, and `CAST` caps them at 2**63 - 1.
+Datasette and sqlite-utils load these functions by entry points.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_EXACT = (
 
 
 def exact(amount: _Value) -> int | None:
-    """Return an integer, or the integer in 1 to 100 ASCII digits, or None."""
+    """Return an integer, or that in 1 to 100 ASCII digits, or None."""
     if isinstance(amount, str):
         if len(amount) <= _MAX_DIGITS and amount.isascii() and amount.isdigit():
             return int(amount)
@@ -65,10 +65,7 @@ class ExactSum:
 
 
 def amount_key(amount: _Value) -> str | None:
-    """Return a text that sorts as the amount's number does.
-
-    This SQL function also accepts sums of `exact_sum`. NULL for anything but 1 to 999 ASCII digits.
-    """
+    """Return a text that sorts as the amount, or a sum of up to 999 digits, does."""
     if isinstance(amount, int):
         amount = str(amount)
     if not isinstance(amount, str) or not (amount.isascii() and amount.isdigit()):

@@ -11,7 +11,7 @@ from nftsync.errors import NftsyncError
 
 
 def require(extra: str, purpose: str, *modules: str) -> None:
-    """Raise an error with the command that installs the extra, if a module is missing."""
+    """Refuse missing modules, and name the command that installs them."""
     if missing := [name for name in modules if find_spec(name) is None]:
         command = install_command(*_packages(extra))
         raise NftsyncError(f"{purpose} need {', '.join(missing)}; to install: {command}")

@@ -1,4 +1,4 @@
-"""Files that a person makes, such as a wallets file or prices: text, CSV, Excel's CSV."""
+"""Files that a person makes, such as a wallets file or prices."""
 
 from __future__ import annotations
 
@@ -23,20 +23,14 @@ _LINE_END = re.compile("\r\n|\r|\n")
 
 
 class Row(NamedTuple):
-    """A row of a table: its first line, from 1, and its stripped, nonblank cells by column."""
+    """A row: its first line, from 1, and its stripped, nonblank cells by column."""
 
     line: int
     cells: dict[str, str]
 
 
 class ListFile(NamedTuple):
-    """A text file.
-
-    Attributes:
-        kind: for messages, such as `wallets file`.
-        name: its path, or `standard input`.
-        text: its decoded content.
-    """
+    """A decoded text file; messages call it `kind` and `name`."""
 
     kind: str
     name: str
@@ -48,7 +42,7 @@ class ListFile(NamedTuple):
         return _LINE_END.split(self.text)
 
     def table(self, columns: Columns, **rules: Any) -> Iterator[Row]:
-        """Parse a table as `rows` does; InputError if the first line names no column."""
+        """Parse a table as `rows` does; refuse a first line without headings."""
         if (rows := self.rows(columns, **rules)) is None:
             raise InputError(
                 f"the first line of the {self.kind} {self.name} must be headings:"
@@ -57,19 +51,10 @@ class ListFile(NamedTuple):
         return rows
 
     def rows(self, columns: Columns, **rules: Any) -> Iterator[Row] | None:
-        """Parse a table whose first line names columns.
+        """Parse a table; return None if the first line names no column.
 
         The separator is a comma, semicolon or tab. Skips blank lines, empty columns, and lines that
-        begin with `#`.
-
-        For `rules`, see `named_columns`.
-
-        Returns:
-            The rows, or None if the first line names no column.
-
-        Raises:
-            InputError: a heading is unknown, missing or repeated; during iteration also if a row is
-                not CSV or has a value without a heading.
+        begin with `#`. For `rules`, see `named_columns`.
         """
         aliases = _aliases(columns)
         lines = self.lines
@@ -121,7 +106,7 @@ def named_columns(
     needs: Sequence[str] = (),
     others: bool = False,
 ) -> list[str]:
-    """Return the column of each heading; it is empty if the heading is, or names an ignored column.
+    """Return the column of each heading; empty for an empty heading and an ignored column.
 
     Case and punctuation do not matter: `Wallet ID` is `wallet_id`.
 
@@ -132,9 +117,6 @@ def named_columns(
         keys: the table needs one of this number of first columns.
         needs: further columns that the table needs.
         others: ignore unknown columns, and a second name of a column beside its own.
-
-    Raises:
-        InputError: a heading is unknown or repeated, or a column is missing.
     """
     aliases = _aliases(columns)
     names = [aliases.get(_key(heading), "" if others else heading) for heading in header]
@@ -162,14 +144,7 @@ def named_columns(
 
 
 def read_list_file(source: Path | Literal["-"], kind: str) -> ListFile:
-    """Read a file in UTF-8, UTF-16 or Windows-1252, or `-` for standard input.
-
-    Raises:
-        InputError: the file is unreadable or not text.
-
-    Warns:
-        NftsyncWarning: the file is not UTF-8, and was read as Windows-1252.
-    """
+    """Read a file in UTF-8, UTF-16 or, with a warning, Windows-1252; `-` is standard input."""
     name = "standard input" if source == "-" else str(source)
     try:
         # Bytes, whatever the terminal's encoding; a pipe may begin with a byte order mark.
@@ -234,7 +209,7 @@ _SEPARATOR = re.compile(r'"?sep=([,;\t])"?\s*', re.IGNORECASE)
 
 
 def _records(lines: list[str], separator: str, first: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield rows with their first lines; skip blank lines and comments, except in quotes."""
+    """Yield rows with their first lines, without blank lines and comments."""
     first_line: int | None = None
 
     def fed() -> Iterator[str]:

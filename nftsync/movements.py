@@ -1,7 +1,7 @@
 """Matching of a token's losses and gains: which pairs form a transfer.
 
-The provider names no transfers, so nftsync infers them from changes of balances: a loss and a gain
-in different wallets, observed in overlapping windows.
+The provider names no transfers, so nftsync infers them from a loss and a gain in different wallets,
+observed in overlapping windows.
 """
 
 from __future__ import annotations
@@ -15,14 +15,10 @@ Moment = TypeVar("Moment", int, str)
 
 
 class Movement(NamedTuple, Generic[Moment]):
-    """A change of one wallet's balance of a token, after `after` and until `at`.
+    """A change of one wallet's balance of a token, stored at `at`.
 
-    Attributes:
-        wallet: the wallet, by any key.
-        amount: negative for a loss; None: unknown size.
-        after: the wallet's last read before the change, if any. Ignored if not before `at`, because
-            the clock was set back.
-        at: when the change was stored.
+    `amount` is negative for a loss, and None for an unknown size. `after` is the wallet's last read
+    before the change; ignored if not before `at`, because the clock was set back.
     """
 
     wallet: Hashable
@@ -48,25 +44,17 @@ _MAX_LINKS, _MAX_LINKS_EACH = 100_000, 30
 
 
 def pairs(movements: Sequence[Movement[Moment]]) -> list[tuple[int, int]]:
-    """Find the losses and gains that can only be transfers.
+    """Find the losses and gains that can only be transfers; return their positions by loss.
 
     A loss and a gain in two wallets are candidates if their windows overlap. Their amounts may
     differ: a loss of 2 can be 1 for a known wallet and 1 for an unknown one. The rule pairs
-    movements until none is left:
+    movements until none is left: a movement with its only candidate; or, if all its candidates
+    belong to one wallet, with one whose own candidates all the others share.
 
-    - A movement with exactly one remaining candidate is paired with it.
-    - If all remaining candidates belong to one wallet, only their times are uncertain. The movement
-      is paired with a candidate whose own candidates all the others share.
-
-    Both amounts of a pair must be equal. Movements linked by candidates are all paired or all left
-    out, so that every complete explanation has the same amounts between the same wallets. Groups
-    with too many candidates, or a movement of unknown size, are left out.
-
-    Initial holdings are not movements, because their start date is unknown. Leaving them out causes
-    no wrong pair.
-
-    Returns:
-        Positions of the loss and the gain of each pair, in order of the losses.
+    Both amounts of a pair are equal. Movements linked by candidates are all paired or all left out,
+    so every complete explanation has the same amounts between the same wallets. Groups with too
+    many candidates, or with an unknown size, are left out. Leave out initial holdings: their start
+    is unknown.
     """
     named: list[tuple[int, int]] = []
     for cluster in _clusters(movements):
@@ -80,7 +68,7 @@ def pairs(movements: Sequence[Movement[Moment]]) -> list[tuple[int, int]]:
 
 
 def _clusters(movements: Sequence[Movement[Moment]]) -> Iterator[list[int]]:
-    """Split the movements where no window spans; order each part by window starts."""
+    """Split where no window spans; order each part by window starts."""
     unbounded, bounded = [], []
     for place, movement in enumerate(movements):
         begins = movement.begins
@@ -114,7 +102,7 @@ def _match_two(movements: Sequence[Movement[Moment]], cluster: list[int]) -> lis
 def _candidates(
     movements: Sequence[Movement[Moment]], cluster: Sequence[int]
 ) -> dict[int, set[int]]:
-    """Link each movement of a cluster to its candidates, unless there are too many."""
+    """Link movements to their candidates, unless there are too many."""
     candidates: dict[int, set[int]] = {place: set() for place in cluster}
     links_left = max(_MAX_LINKS, _MAX_LINKS_EACH * len(cluster))
     running: dict[bool | None, list[int]] = {True: [], False: [], None: []}
@@ -159,7 +147,7 @@ def _components(candidates: dict[int, set[int]]) -> Iterator[list[int]]:
 def _match_group(
     movements: Sequence[Movement[Moment]], candidates: dict[int, set[int]], component: list[int]
 ) -> list[tuple[int, int]]:
-    """Pair linked movements by the rule of `pairs`, or none of them."""
+    """Pair linked movements by the rule of `pairs`, or none."""
     amounts = {place: movements[place].amount for place in sorted(component)}
     sizes = {place: amount for place, amount in amounts.items() if amount is not None}
     if len(sizes) < len(amounts) or sum(sizes.values()) != 0:
@@ -168,7 +156,6 @@ def _match_group(
     left = {place: set(candidates[place]) for place in sizes}
 
     def partner(place: int) -> int | None:
-        """Return the candidate that the rule pairs a movement with, if any."""
         linked = left[place]
         if len({movements[other].wallet for other in linked}) != 1:
             return None
@@ -198,7 +185,7 @@ def _match_group(
 
 
 class Flow(NamedTuple):
-    """An amount that a loss and a gain share; both are positions in a sequence."""
+    """An amount that a loss and a gain share, by position."""
 
     loss: int
     gain: int
@@ -208,9 +195,8 @@ class Flow(NamedTuple):
 def explain_losses(movements: Sequence[Movement[Moment]]) -> list[Flow]:
     """Find gains of other wallets that can explain losses, using each amount once.
 
-    Unlike `pairs`, this measures how much of the losses can be transfers at all. The result is the
-    maximum, except in rare cases in which a wallet both gains and loses the token. No movement has
-    an unknown size.
+    All sizes are known. Unlike `pairs`, this measures how much of the losses can be transfers at
+    all: the maximum, except in rare cases in which a wallet both gains and loses the token.
     """
     left = [abs(movement.amount or 0) for movement in movements]
     # Losses (False) and gains (True) that may have amounts left, ordered by end; and the number of

@@ -1,4 +1,4 @@
-"""`WalletRead`, `TokenRead` and `ObjectRead`: results of reads, for the mirror to apply."""
+"""Results of reads, for the mirror to apply."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _UUIDS = re.compile(rf"(?:{_UUID},)*{_UUID}")
 
 
 class Effort(msgspec.Struct, array_like=True):
-    """Counts of a read's HTTP requests, and of the retries among them; updated during the read."""
+    """Counts of a read's HTTP requests and retries, updated during the read."""
 
     requests: int = 0
     retries: int = 0
@@ -92,14 +92,14 @@ class Effort(msgspec.Struct, array_like=True):
 
 
 class NumberedEffort(Effort, kw_only=True):
-    """Effort with the sequence number and the time of the last request."""
+    """Effort with the sequence number and time of the last request."""
 
     numbers: SequenceNumbers
     sequence: int = 0
     started_at: str = ""
 
     def sending(self) -> None:
-        """Take the sequence number of the request that is about to be sent."""
+        """Take the sequence number of the next request."""
         self.sequence, self.started_at = self.numbers.take(), now()
 
     def counts(self) -> Effort:
@@ -110,15 +110,9 @@ class NumberedEffort(Effort, kw_only=True):
 class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Fields of all reads.
 
-    Attributes:
-        sequence: sequence number of the last request; for a list of pages, of the first page's. The
-            greater number is the newer read.
-        started_at: when that request was sent, in the stored form.
-        error: why the read is `failed` or `incomplete`.
-        webhook_id: a webhook that caused it.
-        volatile: the setting `volatile_fields`.
-        provider_down: see `ReadError`, like `passing`.
-        status: HTTP status of a failed read, if there was a response.
+    `sequence` is the number of the last request (for a list, of its first page); the greater number
+    is the newer read. `started_at` is that request's time. `volatile` is the setting
+    `volatile_fields`. See `ReadError` for `provider_down` and `passing`.
     """
 
     sequence: int
@@ -134,12 +128,9 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class WalletRead(_Read, frozen=True, kw_only=True, gc=False, tag="wallet"):
-    """Read of a wallet's balances.
+    """Read of a wallet's balances; `digest` is the SHA-256 of the body, or of all pages.
 
-    Attributes:
-        entries: the list, each token once; empty unless `ok` or `incomplete`.
-        digest: SHA-256 of the body (of all pages), hexadecimal.
-        etag: the response's entity tag.
+    `entries` has each token once, and is empty unless `ok` or `incomplete`.
     """
 
     wallet_id: str
@@ -156,7 +147,7 @@ class TokenRead(_Read, frozen=True, kw_only=True, gc=False, tag="token"):
 
 
 class ObjectRead(_Read, frozen=True, kw_only=True, gc=False, tag="object"):
-    """Read of another object; its outcome is `ok` or `failed`, its body JSON as sent.
+    """Read of another object, its body JSON as sent; `ok` or `failed`.
 
     Source: provider's document, Follow-up read of a webhook's object.
     """
@@ -173,11 +164,8 @@ Read: TypeAlias = WalletRead | TokenRead | ObjectRead
 class SequenceNumbers:
     """Sequence numbers of requests; one object per process and database.
 
-    A number is the monotonic clock plus an offset from the database. It orders the reads of all
-    processes on a machine, whatever the wall clock does.
-
-    Attributes:
-        offset: nanoseconds to add to the clock, also in other processes.
+    A number is the monotonic clock plus `offset` (nanoseconds), which the database's processes
+    share. So it orders their reads, whatever the wall clock does.
     """
 
     def __init__(self, offset: int, last: int) -> None:
@@ -194,15 +182,10 @@ class SequenceNumbers:
 
 
 class Removals(NamedTuple):
-    """A read's removals, by the tokens' ids, and its wallet's gains.
+    """A read's removals by token, and its wallet's gains (old and new amount).
 
-    Attributes:
-        wallet_id: blank for a read of a single token.
-        balances: tokens missing from the list, or whose amount fell below half.
-        before: the previous amount of each of `balances`.
-        after: the remaining amounts.
-        gained: old and new amount of tokens whose amount rose.
-        renamed: contract, old name and new name by token.
+    `balances` are missing, or fell below half, from `before` to `after`. `renamed` has contract,
+    old name and new name. `wallet_id` is blank for a read of a single token.
     """
 
     wallet_id: str
@@ -216,10 +199,9 @@ class Removals(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """A read, its result, and the rows of the mirror that it changed.
+    """A read, its result, and the rows that it changed.
 
-    Attributes:
-        removals: the removals of a `staged` or `held` read.
+    Only a `staged` or `held` read has `removals`.
     """
 
     read: Read
@@ -254,11 +236,7 @@ def is_uuid(text: str) -> bool:
 
 
 def normalize_uuid(value: str, kind: str) -> str:
-    """Return an id in lower case; `kind` names it in messages ("wallet id").
-
-    Raises:
-        InputError: the text is not a UUID.
-    """
+    """Return a UUID in lower case; `kind` names it in messages ("wallet id")."""
     if not is_uuid(value):
         shown = repr(value if len(value) <= 80 else value[:77] + "...") + look_alike(value)
         raise InputError(f"{shown} is not a {kind}: expected a UUID of 8-4-4-4-12 hex digits")
@@ -266,7 +244,7 @@ def normalize_uuid(value: str, kind: str) -> str:
 
 
 def look_alike(text: str) -> str:
-    """Return a remark on the first odd character of what only resembles a UUID, or ""."""
+    """Return a remark on the first odd character of what only resembles a UUID."""
     odd = re.search(r"[^\x00-\x7f]", text)
     if not (odd and _RESEMBLES.fullmatch(unicodedata.normalize("NFKC", text[:80]))):
         return ""

@@ -19,8 +19,7 @@ def progress_bar(
 ) -> Any:
     """Return a tqdm bar on standard error, or as a notebook's widget.
 
-    `unit` is a plural; `done` units are already done. `shown` None means on a terminal and in a
-    notebook.
+    `unit` is a plural. `shown` None means on a terminal and in a notebook.
     """
     in_notebook = _is_notebook() and not sys.stderr.isatty()
     if in_notebook and shown is not False and find_spec("ipywidgets"):
@@ -43,7 +42,7 @@ def _is_notebook() -> bool:
 
 @contextmanager
 def interruptible(*more: int) -> Iterator[threading.Event]:
-    """Set an event at the first Ctrl-C, SIGTERM or other signal; the next raises KeyboardInterrupt.
+    """Set an event at the first signal (Ctrl-C, SIGTERM, …); the next raises KeyboardInterrupt.
 
     Outside the main thread, signals do not set it.
     """

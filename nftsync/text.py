@@ -51,7 +51,7 @@ def counted(number: int, one: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text as a sentence: with a capital letter, and a period."""
+    """Return a text with a capital letter and a period."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
@@ -70,22 +70,12 @@ def matching(name: str, names: Iterable[str]) -> set[str]:
     return names & {name} or {other for other in names if other.casefold() == name.casefold()}
 
 
-def size(number: int) -> str:
-    """Return a number of bytes with its unit: `17 bytes`, `1.2 GB`."""
-    shown = float(number)
-    for unit in ("", "kB", "MB", "GB"):
-        if shown < 999.95:
-            return f"{shown:.1f} {unit}" if unit else counted(number, "byte")
-        shown /= 1000
-    return f"{shown:,.1f} TB"
-
-
 #: Units of time, the longest first: seconds, word, symbol.
 _UNITS = ((86_400, "day", "d"), (3_600, "hour", "h"), (60, "minute", "min"), (1, "second", "s"))
 
 
 def lasting(seconds: float, *, symbols: bool = False) -> str:
-    """Return a duration in its largest whole unit: `3 minutes`, or `3 min`."""
+    """Return a duration in its largest whole unit: `3 minutes` or `3 min`."""
     for size_of_one, word, symbol in _UNITS:
         if seconds >= size_of_one:
             number = int(seconds // size_of_one)
@@ -99,21 +89,21 @@ def visible(text: str) -> str:
 
 
 def escaped_json(encoded: bytes) -> bytes:
-    r"""Show unsafe characters in one-line JSON as `\uXXXX`; the value stays the same."""
+    r"""Show unsafe characters in one-line JSON as `\uXXXX`, with the same value."""
     if encoded.isascii() and b"\x7f" not in encoded:  # JSON escapes the other ASCII controls
         return encoded
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded.decode()).encode()
 
 
 def decoded(content: bytes, errors: str = "strict") -> str:
-    """Return a file's or program's text without a byte order mark and white space at its ends."""
+    """Decode and strip a file's or program's text, also with a byte order mark."""
     # PowerShell writes UTF-16 with its mark.
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors).strip()
 
 
 def without_controls(text: str, instead: str = "") -> str:
-    """Return a text as one line, with `instead` for each unsafe character."""
+    """Return a text as one line, with `instead` for unsafe characters."""
     return " ".join(_UNSAFE.sub(instead, " ".join(text.split())).split())
 
 
@@ -125,7 +115,7 @@ def cut_line(text: str, longest: int) -> str:
 
 
 def seen_line(text: str | None, longest: int) -> str:
-    """Return `cut_line`, or an empty text if a reader sees nothing of it."""
+    """Return `cut_line`, or nothing if a reader sees nothing of it."""
     if not text:
         return ""
     if len(text) <= longest and _PLAIN.fullmatch(text):  # nearly always
@@ -138,7 +128,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_string(text: str) -> str:
-    """Return a text as a TOML basic string, escaped as in JSON."""
+    """Return a text as a TOML basic string."""
     return escaped_json(json.dumps(text, ensure_ascii=False).encode()).decode()
 
 
@@ -151,7 +141,7 @@ _HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+")
 
 
 def http_url(url: str) -> SplitResult | None:
-    """Return the parts of an http or https URL, or None if it is unusable."""
+    """Return the parts of a usable http or https URL, or None."""
     from urllib.parse import urlsplit  # not at import: every error of nftsync imports this module
 
     try:
@@ -168,7 +158,7 @@ _HEADER_VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
 
 
 def header_problem(name: str, value: str) -> Literal["name", "value"] | None:
-    """Return the part of a header that HTTP cannot carry, if any."""
+    """Return the part of a header that HTTP cannot carry."""
     if _HEADER_NAME.fullmatch(name) is None:
         return "name"
     return "value" if _HEADER_VALUE.fullmatch(value) is None else None
@@ -187,9 +177,9 @@ def nests_too_deeply(document: str) -> bool:
 
 
 def cut_deep(document: str, deepest: int, instead: str = "[]") -> str:
-    """Return a document with `instead` for each array or object deeper than `deepest` levels.
+    """Replace arrays and objects deeper than `deepest` levels.
 
-    Spaces follow up to the length of what was there.
+    Spaces follow `instead` up to the length of the replaced text.
     """
     if document.count("{") + document.count("[") <= deepest:
         return document

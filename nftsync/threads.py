@@ -1,7 +1,7 @@
 """Threads that report the exception that ended them to their owner.
 
 A thread that ends unnoticed can leave others waiting forever, so a lint rule refuses
-`threading.Thread` elsewhere. docs/develop/architecture.md lists all threads.
+`threading.Thread` elsewhere.
 """
 
 from __future__ import annotations
@@ -18,14 +18,10 @@ _log = logging.getLogger("nftsync")
 def start_thread(
     name: str, work: Callable[[], object], on_failure: Callable[[Exception], object] | None = None
 ) -> threading.Thread:
-    """Start a daemon thread.
+    """Start a daemon thread, which debuggers show after `nftsync-`.
 
-    Debuggers show its name after `nftsync-`. `on_failure` is called in that thread with the
-    exception that ends `work`. It must release all waiting threads, and must not fail. If None, the
-    failure is only logged.
-
-    Raises:
-        RuntimeError: the system does not allow another thread.
+    `on_failure` gets the exception that ends `work`, in that thread. It must release all waiting
+    threads, and must not fail. If None, the failure is only logged.
     """
 
     def run() -> None:

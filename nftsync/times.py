@@ -32,10 +32,7 @@ def now() -> str:
 
 
 def format_time(moment: datetime) -> str:
-    """Return an aware time as `YYYY-MM-DDTHH:MM:SS.ffffffZ`.
-
-    These texts sort as times, which queries rely on.
-    """
+    """Return an aware time as `YYYY-MM-DDTHH:MM:SS.ffffffZ`; queries rely on its order."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
 
 
@@ -50,21 +47,16 @@ def growing_wait(first: float, longest: float, times: int) -> float:
 
 
 def age_seconds(moment: str, at: str) -> float:
-    """Return the seconds between two stored times; 0 if the clock went back."""
+    """Return the seconds between two stored times, at least 0."""
     age = datetime.fromisoformat(at) - datetime.fromisoformat(moment)
     return max(0.0, age.total_seconds())
 
 
 def parse_time(value: str | date | datetime, edge: Edge = "start") -> str:
-    """Return the user's time in the stored form.
+    """Return the user's time in the stored form; a bare date means this edge of the day.
 
-    Args:
-        value: ISO 8601 text (UTC without an offset), `today`, `yesterday`, a duration such as `7d`
-            (ago), a datetime or a date.
-        edge: the edge of the day that a bare date means.
-
-    Raises:
-        InputError: the value is not a time.
+    The value is a date, a datetime, ISO 8601 (UTC without an offset), `today`, `yesterday`, or a
+    duration such as `7d` (ago).
     """
     moment = _parse_text(value) if isinstance(value, str) else value
     if not isinstance(moment, datetime):
@@ -98,11 +90,7 @@ def _parse_text(value: str) -> date | datetime:
 
 
 def days_of_month(value: str) -> tuple[str, str]:
-    """Return the first time of a month such as `2026-10`, and the last one until today.
-
-    Raises:
-        InputError: the text is not a month.
-    """
+    """Return the first time of a month such as `2026-10`, and its last one until today."""
     try:
         first = date.fromisoformat(f"{value.strip()}-01")
     except ValueError as error:
@@ -112,14 +100,9 @@ def days_of_month(value: str) -> tuple[str, str]:
 
 
 def up_to_now(moment: str, latest: Callable[[], str | None]) -> str:
-    """Return a time, or the present for the end of a day in progress.
+    """Return a parsed time; for the end of today, return the present.
 
-    Args:
-        moment: the time, as `parse_time` returns it.
-        latest: returns the latest time by a clock that may be ahead; called if needed.
-
-    Raises:
-        InputError: the time is in the future.
+    `latest` returns the latest stored time, which may be ahead of this clock; called if needed.
     """
     clock = now()
     if moment <= shifted(clock, _CLOCKS_DIFFER):
@@ -144,11 +127,7 @@ def _hint(ahead: str, clock: str) -> str:
 
 
 def parse_duration(value: str) -> timedelta:
-    """Return `90s`, `15m`, `6h` or `7d` as a timedelta.
-
-    Raises:
-        InputError: the text is not a duration.
-    """
+    """Return `90s`, `15m`, `6h` or `7d` as a timedelta."""
     match = _DURATION.fullmatch(value.strip())
     if match is None:
         raise InputError(f"{value!r} is not a duration; write 90s, 15m, 6h or 7d")
@@ -159,6 +138,6 @@ def parse_duration(value: str) -> timedelta:
 
 
 def utc_times(text: str) -> str:
-    """Show the stored times in a text as `2026-01-31 12:00:00 UTC`, or as the end of a day."""
+    """Show stored times in a text as `2026-01-31 12:00:00 UTC` or `the end of 2026-01-31 UTC`."""
     text = re.sub(r"(\d{4}-\d\d-\d\d)T23:59:59\.999999Z", r"the end of \1 UTC", text)
     return re.sub(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z", r"\1 \2 UTC", text)

@@ -21,12 +21,7 @@ _PARTIAL = re.compile(r"\..+\.\w{8}\.nftsync-partial")
 def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield an empty private file that becomes `path` at the end of the block.
 
-    Without `replace`, nothing may exist at `path`, not even a link; with it, no directory. Its
-    folder is created if missing.
-
-    Raises:
-        InputError: `path` already exists, or appeared during the block.
-        StoreError: the file cannot be written.
+    Without `replace`, nothing may exist at `path`, not even a link; with it, no directory.
     """
     if not replace:
         _refuse_existing(path)
@@ -46,12 +41,7 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def whole_directory(path: Path) -> Iterator[Path]:
-    """Yield an empty private directory that becomes `path` at the end of the block.
-
-    Raises:
-        InputError: `path` is a file or a non-empty directory.
-        StoreError: the directory cannot be written.
-    """
+    """Yield a private directory that becomes `path`, missing or empty, at the end of the block."""
     _refuse_in_use(path)
     with _folder_beside(path) as partial:
         yield partial
@@ -72,11 +62,7 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
 
 def create_private(path: Path) -> None:
-    """Create an empty file that only its owner can read.
-
-    Raises:
-        FileExistsError: `path` already exists.
-    """
+    """Create an empty file that only its owner can read; refuse an existing one."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
@@ -88,7 +74,7 @@ def sync_to_disk(path: Path) -> None:
 
 @contextmanager
 def descriptor_of(path: Path) -> Iterator[int]:
-    """Yield the descriptor of a file or directory, to lock or sync it."""
+    """Yield the descriptor of a file or directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         yield descriptor
@@ -98,7 +84,7 @@ def descriptor_of(path: Path) -> Iterator[int]:
 
 @contextmanager
 def _folder_beside(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder, locked by this process; remove folders of killed processes."""
+    """Yield a locked temporary folder; remove folders of killed processes."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for leftover in path.parent.iterdir():

@@ -1,7 +1,6 @@
 """Server for a WSGI app, with waitress; it stops without losing a response.
 
-waitress reads each request completely first, so slow clients occupy a connection but no thread.
-Against clients that send for minutes or occupy all connections, put a web server in front
+Slow clients occupy a connection but no thread. Against many of them, put a web server in front
 (docs/operate/operations.md).
 """
 
@@ -72,7 +71,7 @@ class _CheckedSocket(socket.socket):
         return _CheckedSocket(fileno=connection.detach()), address
 
     def recv(self, *size: int) -> bytes:
-        """Read data; instead of the end of an ambiguous head, return one that waitress refuses."""
+        """Instead of the end of an ambiguous head, return one that waitress refuses."""
         data = super().recv(*size)
         text, start, checked = self._unchecked + data, 0, len(self._unchecked)
         for end in _ENDS.finditer(text):
@@ -88,13 +87,7 @@ class _CheckedSocket(socket.socket):
 class Listener:
     """A listening port, for a server whose app must know its address beforehand.
 
-    Args:
-        host: a name, IPv4 or IPv6 address.
-        port: the port; 0 takes any free one.
-        advice: what to do if the port is taken.
-
-    Raises:
-        InputError: the port is taken or not allowed.
+    Port 0 takes any free one. `advice`: what to do if the port is taken.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, advice: str = "") -> None:
@@ -120,7 +113,7 @@ class Listener:
 
 
 def _holder(port: int) -> str:
-    """Return the program that listens on a port of this machine, as far as /proc shows it."""
+    """Return the program that listens on a port, as far as /proc shows it."""
     with suppress(OSError):
         tables = "".join(table.read_text() for table in Path("/proc/net").glob("tcp*"))
         sockets = {f"socket:[{inode}]" for inode in re.findall(_LISTENING % port, tables)}
@@ -137,17 +130,11 @@ class HttpServer(AbstractContextManager["HttpServer"]):
     """Threaded server for a WSGI app; a context manager that stops it.
 
     Args:
-        listener: the port, closed with the server; by default, any of 127.0.0.1.
-        threads: concurrent requests.
-        connections: concurrent clients. Reduced, with a warning, if the process may not open twice
+        connections: concurrent clients; reduced, with a warning, if the process may not open twice
             as many files.
         idle_seconds: how long a client may send nothing within a request.
-        largest_body: largest body to accept, in bytes. A larger one gets 413; a client that is
-            still sending may miss it.
+        largest_body: in bytes. A larger one gets 413; a client that is still sending may miss it.
         on_broken: called once, in the server's thread, if that ends unexpectedly.
-
-    Raises:
-        NftsyncError: the system does not allow that many threads.
     """
 
     def __init__(
@@ -271,7 +258,7 @@ def enough_threads() -> Iterator[None]:
 
 
 def _as_descriptors_allow(connections: int) -> int:
-    """Raise the limit of open files; return how many connections it allows."""
+    """Raise the limit of open files; return the connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * connections + _OTHER_FILES
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -288,8 +275,7 @@ def _as_descriptors_allow(connections: int) -> int:
 def stop_signals() -> Iterator[Callable[[], int]]:
     """Catch SIGTERM and Ctrl-C, and ignore SIGHUP; main thread only.
 
-    Yields:
-        A function that waits for one of them and returns its number.
+    Yields a function that waits for one of them and returns its number.
     """
     caught: list[int] = []
     # SIGINT too, because a shell ignores it for background processes.

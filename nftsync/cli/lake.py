@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.filesize import decimal
 
 from nftsync.cli import options
 from nftsync.cli.output import (
@@ -21,7 +22,7 @@ from nftsync.cli.output import (
 from nftsync.cli.removals import accept_options, confirmed, print_accepted, print_held
 from nftsync.cli.sync import say_failures
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
-from nftsync.text import counted, size
+from nftsync.text import counted
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -192,7 +193,7 @@ def status(url: str, *, as_json: bool) -> int:
     if report.removals_held.since is not None:
         click.echo(f"{report.removals_held} held for review: {review_command(url)}")
     click.echo()
-    tables = [{**msgspec.structs.asdict(x), "size": size(x.bytes)} for x in report.tables]
+    tables = [{**msgspec.structs.asdict(x), "size": decimal(x.bytes)} for x in report.tables]
     print_table([tables], _TABLE)
     return code
 
@@ -226,7 +227,7 @@ def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bo
         return
     click.echo(
         f"Compacted {counted(done.tables, 'table')}: {counted(done.files_before, 'file')} became"
-        f" {done.files_after:,}, {size(done.bytes_freed)} freed;"
+        f" {done.files_after:,}, {decimal(done.bytes_freed)} freed;"
         f" {counted(len(done.runs_kept), 'run')} kept (`nftsync lake runs`)"
     )
 

@@ -1,5 +1,4 @@
 """Files of frames, tables and databases; each appears under its name once it is complete.
 
-Long writes show a progress bar on a terminal and in a notebook. InputError means an unusable
-argument; StoreError, an unreadable database or unwritable file.
+Long writes show a progress bar on a terminal and in a notebook.
 """

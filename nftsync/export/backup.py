@@ -31,16 +31,10 @@ PAGES_PER_STEP = 2_000
 def write_snapshot(
     database: Path, file: Path, *, check: Callable[[Path], None] | None = None
 ) -> int:
-    """Copy a database at one moment, while other programs write to it.
+    """Copy a database at one moment, while other programs write to it; return the copy's size.
 
-    Only its owner can read it. In it, running webhooks are pending, and running syncs are
-    interrupted. A database of an earlier version is not upgraded.
-
-    Creates missing folders, and returns the copy's size in bytes. `check` may raise an error to
-    discard the finished copy.
-
-    Raises:
-        InputError: `file` exists.
+    Only its owner can read it. It has no running webhooks or syncs. An earlier version's database
+    is not upgraded. `check` may raise an error to discard the finished copy.
     """
     file = Path(os.path.abspath(file))  # noqa: PTH100 - does not follow a link at this path
     with opened_as_is(database) as source, whole_file(file) as partial, explained(file):
@@ -68,10 +62,9 @@ FULL_CHECK_LIMIT = 4_000_000_000
 
 
 class Backup(NamedTuple):
-    """Result of a backup.
+    """Result of a backup: SQLite's check of the copy, and the names of removed older backups.
 
-    `check` is SQLite's check of the copy, `pruned` names the removed older backups, and `left_over`
-    counts the removed files of killed backups.
+    `left_over` counts the removed files of killed backups.
     """
 
     file: Path
@@ -82,16 +75,9 @@ class Backup(NamedTuple):
 
 
 def write_backup(database: Path, directory: Path, *, keep: int) -> Backup:
-    """Write a dated, checked copy of a database to a directory, and prune its older copies.
+    """Write a dated, checked copy to a directory, and prune older copies of this database.
 
-    Other files stay, also backups of other databases. If the copy fails, nothing is pruned.
-
-    Creates a missing directory for its owner. `keep` counts copies of this database, including the
-    new one.
-
-    Raises:
-        InputError: `directory` is not a directory.
-        StoreError: also if the database is damaged or another backup is running.
+    If the copy fails, nothing is pruned. `keep` includes the new copy.
     """
     copies = _Copies(database, directory)
     if directory.exists() and not directory.is_dir():
@@ -141,12 +127,10 @@ class _Copies:
         return self._directory / f"{self._stem}-{moment:%Y%m%dT%H%M%SZ}-{self._mark}.db"
 
     def unfinished(self, name: str) -> bool:
-        """Return whether a name is a temporary file of `whole_file`."""
         return bool(re.fullmatch(rf"\.{self._name}\.\w+\.(nftsync-)?partial", name))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the directory against other backups of the same database."""
         file = self._directory / f".{self._stem}-{self._mark}.lock"
         try:
             with filelock.FileLock(file, timeout=0, mode=0o600):
@@ -157,7 +141,7 @@ class _Copies:
             ) from None
 
     def prune(self, newest: Path, keep: int) -> list[str]:
-        """Remove the oldest copies; the newest stays, even if the clock was set back."""
+        """The newest stays, even if the clock was set back."""
         older = sorted(
             entry.name
             for entry in os.scandir(self._directory)

@@ -31,8 +31,7 @@ def write_csv(
 ) -> None:
     """Write rows as CSV (UTF-8, RFC 4180).
 
-    Missing values are empty, flags 0 or 1, and bytes base64. Text that a spreadsheet would run as a
-    formula gets a leading single quote.
+    Missing values are empty, flags 0 or 1, and bytes base64. See `neutralized` for formulas.
     """
     headings, kinds = zip(*columns, strict=True) if columns else ((), ())
     out = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
@@ -81,8 +80,7 @@ _HARMLESS = frozenset(f"{string.ascii_letters}{string.digits}{{[") | {""}
 def neutralized(cell: str) -> str:
     """Put a quote before each place where a spreadsheet could start a formula.
 
-    A formula can start the cell, or follow a semicolon, tab or line break. To restore the text,
-    remove one quote per place.
+    A formula can start the cell, or follow a semicolon, tab or line break.
     """
     if _SEPARATOR.search(cell):
         cell = _WITHIN.sub(r"\g<0>'", cell)
@@ -121,11 +119,7 @@ _TYPES: dict[ColumnKind, pa.DataType] = {
 
 
 def write_rows(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterable[Rows]) -> None:
-    """Write rows to Parquet with declared types, one row group per chunk.
-
-    Raises:
-        StoreError: a time is invalid.
-    """
+    """Write rows to Parquet with declared types, one row group per chunk."""
     fields = [
         pa.field(name, _TYPES[kind], metadata=AMOUNT if kind == "amount" else None)
         for name, kind in columns.items()

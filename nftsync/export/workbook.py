@@ -68,7 +68,7 @@ _UNSUMMED = (
 
 
 class Sheet(NamedTuple):
-    """A written sheet: its name, rows without the header, and number of cut texts."""
+    """A written sheet; `rows` excludes the header, and `cut` counts cut texts."""
 
     name: str
     rows: int
@@ -77,10 +77,7 @@ class Sheet(NamedTuple):
 
 @contextmanager
 def workbook(file: BinaryIO, folder: Path) -> Iterator[Book]:
-    """Yield a workbook to fill, and write it to a file after the block.
-
-    Temporary rows go to `folder`.
-    """
+    """Yield a workbook to fill; temporary rows go to `folder`."""
     from xlsxwriter import Workbook
 
     # One row at a time is in memory, and text stays text.
@@ -113,7 +110,7 @@ class Book:
         self._unsummed: Counter[int] = Counter()  # by column
 
     def add(self, name: str) -> Worksheet:
-        """Add a sheet after the others; `write` fills it at any time."""
+        """Add a sheet after the others, for `write` to fill."""
         return self._book.add_worksheet(name)
 
     def write(
@@ -128,9 +125,6 @@ class Book:
         """Fill an empty sheet with a table below the lines `above`, the first of them a title.
 
         Printed pages have the first columns that fit. With `total`, the last row is bold.
-
-        Raises:
-            InputError: too many rows or columns.
         """
         name = sheet.get_name()
         check_fits(name, 0, len(columns))
@@ -211,7 +205,7 @@ class Book:
 
 
 def check_fits(name: str, rows: int, columns: int = 1) -> None:
-    """Raise InputError if a table has too many rows or columns for a sheet."""
+    """Refuse a table with too many rows or columns for a sheet."""
     for count, most, unit in (
         (rows + 1, _MOST_ROWS, "rows, including the heading"),
         (columns, _MOST_COLUMNS, "columns"),
@@ -224,13 +218,13 @@ def check_fits(name: str, rows: int, columns: int = 1) -> None:
 
 
 def sheet_name(text: str) -> str:
-    """Return a valid sheet name: up to 31 characters without reserved ones."""
+    """Return a valid sheet name of up to 31 characters."""
     name = text.translate(_NOT_IN_NAME)[:_MOST_NAME].strip("' ")
     return name if name and name.casefold() != "history" else "data"
 
 
 def _moment(text: str) -> datetime | None:
-    """Parse a stored time for a cell; None: Excel cannot represent it."""
+    """Return None for a time that Excel cannot represent."""
     try:
         moment = datetime.fromisoformat(text.removesuffix("Z"))
     except ValueError:
@@ -239,7 +233,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _widen(widths: list[int], kinds: Sequence[ColumnKind], rows: Rows) -> None:
-    """Widen columns for all numbers, with separators, and for the texts of the first rows."""
+    """Widen columns for all numbers, and for the texts of the first rows."""
     for place, column in enumerate(zip(*rows, strict=True)):
         if kinds[place] in _NUMBERS:
             digits = max((len(str(value)) for value in column if value is not None), default=0)

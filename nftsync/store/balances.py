@@ -1,8 +1,7 @@
 """Batches of reads applied to balances: computed in memory, written in bulk.
 
 A wallet has the digest and ETag of its last response only while the database agrees with that
-response, so unchanged responses can be skipped. When a read changes a token, all other wallets that
-list the token lose both. A wallet has neither if a later read of a token contradicts its list.
+response, so unchanged responses can be skipped. A changed token clears both in its other holders.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Batch:
         self._failures: list[tuple[Any, ...]] = []
 
     def apply(self, reads: Sequence[WalletRead | TokenRead]) -> list[Applied]:
-        """Apply reads of different objects, given in the order of their sequence numbers."""
+        """Apply reads of different objects, in the order of their sequence numbers."""
         self._load(reads)
         applied = [None if read.outcome == "unchanged" else self._apply(read) for read in reads]
         self._write()
@@ -185,7 +184,6 @@ class Batch:
     # Removals --------------------------------------------------------------------------------
 
     def _gone(self, read: WalletRead, wallet: _Wallet) -> dict[int, Gone]:
-        """Return the removals of a wallet's read, by token number."""
         gone = self._gone_of_tokens(read)
         left = dict(self._held.get(wallet.no, {}))
         if not left:
@@ -204,14 +202,12 @@ class Batch:
         return gone
 
     def _gone_of_tokens(self, read: WalletRead | TokenRead) -> dict[int, Gone]:
-        """Return emptied metadata and replaced names, by token number."""
         return {
             no: Gone(emptied=names is None, names=names)
             for no, names in self._tokens.removed_by(read)
         }
 
     def _fell_in_a_day(self, wallet_no: int, token_no: int, before: str, amount: str) -> bool:
-        """Return whether an amount falls below half of its value a day ago."""
         if (exact(amount) or 0) >= (exact(before) or 0):
             return False
         row = self._connection.execute(
@@ -226,7 +222,6 @@ class Batch:
         return first_change(self._connection, self._clock)
 
     def _gained(self, read: WalletRead, wallet: _Wallet) -> dict[str, tuple[str | None, str]]:
-        """Return the tokens that are new in the wallet, or whose amount rose."""
         balances = self._held.get(wallet.no, {})
         gained: dict[str, tuple[str | None, str]] = {}
         for token_id, amount, _ in read.entries:
@@ -248,7 +243,7 @@ class Batch:
     def _compare(
         self, read: WalletRead, wallet: _Wallet, listed: list[Token]
     ) -> tuple[int, int, int]:
-        """Compare a list with the balances; return the numbers added, changed and removed."""
+        """Return the numbers of balances added, changed and removed."""
         missing = self._held.get(wallet.no, {})
         changes = self._balance_changes
         at, no = self._at, wallet.no
@@ -277,7 +272,7 @@ class Batch:
         return added, changed, len(missing)
 
     def _state(self, read: WalletRead, wallet: _Wallet, listed: list[Token], moved: bool) -> None:
-        """Extend the wallet's current state, or start a new state if the read differs."""
+        """Extend the wallet's state, or start a new one if the read differs."""
         same = (
             wallet.state_id is not None
             and not moved
@@ -293,7 +288,6 @@ class Batch:
         self._new_states.append(state)
 
     def _apply_unchanged(self, reads: list[WalletRead]) -> Iterator[Applied]:
-        """Apply reads whose response did not change, unless the wallet has changed since."""
         if not reads:
             return iter(())
         if self._tokens.stale:  # this batch has removed digests since the look-up

@@ -1,7 +1,6 @@
 """Contract addresses in one spelling, and the names of collections.
 
-A label is preferred to a name from the collections file, and that to a name guessed from the names
-of the contract's tokens.
+A label wins over a name from the collections file, and both over a guess from the tokens' names.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def is_hex_address(address: str) -> bool:
 
 
 def contract_key(address: str) -> str:
-    """Return one spelling for all spellings of a contract's address.
+    """Return one spelling for all spellings of an address.
 
     Hex addresses are in lower case and, unless they have 40 digits, without leading zeros.
     """
@@ -37,7 +36,7 @@ def contract_key(address: str) -> str:
 
 
 def short_address(contract: str) -> str:
-    """Shorten an address of more than 20 characters to its ends: `0x8f4f…8e63`."""
+    """Shorten an address of more than 20 characters: `0x8f4f…8e63`."""
     return short_id(contract, head=6)
 
 
@@ -57,7 +56,7 @@ _NUMBER, _BETWEEN = re.compile(NUMBER, re.ASCII), re.compile(BETWEEN, re.ASCII)
 
 
 def series_of(name: str) -> str | None:
-    """Return a token's name without the number at its end, or None without such a number."""
+    """Return a token's name without the number at its end; None without a number."""
     number = _NUMBER.search(name)
     between = number and _BETWEEN.match(name[: number.end("before")])
     return between["series"] if between else None
@@ -71,10 +70,9 @@ _LONGEST_NAME = 100
 
 
 def guess_name(names: Sequence[str | None]) -> str | None:
-    """Guess a collection's name from the names of its tokens, or return None.
+    """Guess a collection's name from its tokens' names, or return None.
 
-    The guess is the series of nearly all tokens, or their name if all of the series share it,
-    unless its number is 1.
+    The guess is the series of nearly all tokens, or their one name unless its number is 1.
     """
     by_series: dict[str, list[str]] = {}
     for name in names:
@@ -94,7 +92,7 @@ def nft_name(
 ) -> str:
     """Return the one name of an NFT: its own, or its collection and `#` with its on-chain id.
 
-    The short token id replaces a missing on-chain id, or stands alone without a contract.
+    The short token id replaces a missing on-chain id or contract.
     """
     if own := seen_line(name, _LONGEST_NAME):
         return own
@@ -105,7 +103,7 @@ def nft_name(
 
 
 def name_new_tokens(connection: sqlite3.Connection, after: int, until: int) -> None:
-    """Add the contracts of new tokens, numbered above `after`, and guess their names."""
+    """Name the contracts of new tokens, numbered above `after`."""
     rows = connection.execute(
         "SELECT token_no, contract_address FROM tokens WHERE token_no > ? AND token_no <= ?"
         " ORDER BY token_no",
@@ -117,7 +115,7 @@ def name_new_tokens(connection: sqlite3.Connection, after: int, until: int) -> N
 def name_contracts(
     connection: sqlite3.Connection, tokens: Iterable[tuple[int, str | None]]
 ) -> None:
-    """Guess the names of contracts whose first tokens include new or changed ones.
+    """Guess the names of contracts whose first tokens are new or changed.
 
     A token has its number, and its present or former contract's address.
     """
@@ -149,7 +147,7 @@ def name_contracts(
 def store_guesses(
     connection: sqlite3.Connection, guesses: Iterable[tuple[str, str, str | None]]
 ) -> None:
-    """Store contracts, their addresses and guessed names, in a write transaction."""
+    """Store contracts, addresses and guessed names."""
     connection.executemany(
         "INSERT INTO contracts (contract, contract_address, guessed_name) VALUES (?, ?, ?)"
         " ON CONFLICT (contract) DO UPDATE SET contract_address = excluded.contract_address,"
@@ -163,11 +161,7 @@ FileName: TypeAlias = tuple[str, str, str | None]
 
 
 def names_that_differ(connection: sqlite3.Connection, names: Mapping[str, str]) -> list[FileName]:
-    """Return the names that the collections file adds, changes or removes, for `store_file_names`.
-
-    Args:
-        names: the file's names by address; contracts without tokens are stored, too.
-    """
+    """Return what the collections file (names by address) adds, changes or removes."""
     file = {contract_key(address): (address, name) for address, name in names.items()}
     rows = connection.execute(
         "SELECT contract, contract_address, file_name FROM contracts WHERE file_name IS NOT NULL"
@@ -178,7 +172,7 @@ def names_that_differ(connection: sqlite3.Connection, names: Mapping[str, str]) 
 
 
 def store_file_names(connection: sqlite3.Connection, names: Iterable[FileName]) -> None:
-    """Store names from the collections file, in a write transaction."""
+    """Store names from the collections file."""
     connection.executemany(
         "INSERT INTO contracts (contract, contract_address, file_name) VALUES (?, ?, ?)"
         " ON CONFLICT (contract) DO UPDATE SET file_name = excluded.file_name",
@@ -187,11 +181,7 @@ def store_file_names(connection: sqlite3.Connection, names: Iterable[FileName]) 
 
 
 def label_contract(connection: sqlite3.Connection, address: str, name: str) -> None:
-    """Set a contract's label; an empty one removes it.
-
-    Raises:
-        InputError: the contract is not in the database.
-    """
+    """Set a known contract's label; an empty one removes it."""
     done = connection.execute(
         "UPDATE contracts SET given_name = nullif(?, '') WHERE contract = ?",
         (name, contract_key(address)),
@@ -210,10 +200,7 @@ def unknown_contract(connection: sqlite3.Connection, address: str) -> InputError
 
 
 def near_contracts(rows: Iterable[tuple[str, str, str | None]], wanted: str) -> str:
-    """Return similar contracts for an error about an unknown address or name.
-
-    Rows are the contract, address and name of each contract in the database.
-    """
+    """Return similar ones of the rows (contract, address, name), for an error."""
     shown: dict[str, str] = {}
     for contract, address, name in rows:
         shown |= {contract.lower(): address} if name is None else {name.lower(): name}

@@ -39,7 +39,7 @@ def paused_rules(connection: sqlite3.Connection, rules: _Rules) -> dict[str, str
 
 
 def waits(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[str, float]:
-    """Return how many seconds changes have waited for each rule, without its own delays."""
+    """Return the seconds that changes have waited for each rule, beyond its own delays."""
     seconds = {}
     for rule in rules:
         query = f"SELECT {', '.join(_FIRST_TIMES[type(rule)])} FROM watch_cursors c WHERE rule = ?"
@@ -53,7 +53,7 @@ def waits(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[str, f
 
 
 def late_rules(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[str, str]:
-    """Return the rules for which changes have waited for too long, with a text."""
+    """Return the late rules, each with a text."""
     return {
         name: f"changes have waited for {lasting(seconds)}; run `nftsync serve` or `nftsync watch`"
         for name, seconds in waits(connection, rules, at).items()

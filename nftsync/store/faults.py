@@ -1,4 +1,4 @@
-"""Unreadable parts of tokens: the known values stay, and a table names each part and the reason."""
+"""Unreadable parts of tokens, with the reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHOLE = len(CONTENT_COLUMNS)
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An unreadable part of a token: a dotted field of its record, or `token` for the record."""
+    """An unreadable part of a token: a dotted field, or `token` for the whole record."""
 
     token_id: str
     field: str
@@ -20,12 +20,12 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 def faults_of(content: Content | None) -> str | None:
-    """Return the unreadable parts of a record, as a JSON object with reasons, or None."""
+    """Return a record's unreadable parts as a JSON object with reasons, or None."""
     return str(content[-1]) if content is not None and len(content) > _WHOLE else None
 
 
 def unreadable_parts(connection: sqlite3.Connection) -> list[Unreadable]:
-    """Return the unreadable parts of all tokens, in the order of tokens."""
+    """Return the unreadable parts of all tokens."""
     rows = connection.execute(
         "SELECT DISTINCT t.token_id, j.key, j.value FROM token_faults f JOIN tokens t"
         " USING (token_no), json_each(f.faults) j ORDER BY f.token_no, j.key"

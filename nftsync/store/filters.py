@@ -15,10 +15,7 @@ from nftsync.text import matching, quoted
 
 @dataclass(frozen=True)
 class Filters:
-    """The rows to read; an attribute of None applies no condition.
-
-    `since` and `until` are the first and last time, in the stored form; wallets may be unknown.
-    """
+    """The rows to read; None applies no condition. Times are in the stored form."""
 
     wallet_ids: list[str] | None = None
     contract: str | None = None
@@ -30,9 +27,8 @@ class Filters:
     ) -> tuple[str, tuple[object, ...]]:
         """Return a condition on rows, and the values of its placeholders.
 
-        Args:
-            key: the rows' columns are `wallet_id` and `token_id`, or `wallet_no` and `token_no`.
-            times: the columns with a row's last and first time; None ignores `since` and `until`.
+        `key`: the rows have `wallet_id` and `token_id`, or `wallet_no` and `token_no`. `times`: the
+        columns with a row's last and first time; None ignores `since` and `until`.
         """
         wallet, token = f"wallet_{key}", f"token_{key}"
         conditions: list[str] = []
@@ -66,13 +62,7 @@ def find_filters(
     until: str | None = None,
     exclude: WalletIds = (),
 ) -> Filters:
-    """Build filters from the names of wallets, groups and a contract.
-
-    `wallet`, `group` and `contract` are as in `nftsync.frames`, and times in the stored form.
-
-    Raises:
-        InputError: a label, group or contract is unknown or ambiguous, or `since` is after `until`.
-    """
+    """Build filters from names, as in `nftsync.frames`, and stored times."""
     if since is not None and until is not None and since > until:
         raise InputError(f"since ({since}) is after until ({until}); swap them")
     ids = None if wallet is None else ids_in(database, wallet)
@@ -97,12 +87,9 @@ _IS_TOKENS = """
 
 
 def contract_named(database: Reader, named: object) -> str:
-    """Return the address of the contract that a caller names, by address or by name.
+    """Return the address of a contract, by address or name.
 
     An address of `0x` and 40 to 64 hex digits need not be in the database.
-
-    Raises:
-        InputError: the value is neither a known address nor the name of exactly one collection.
     """
     if not isinstance(named, str):
         raise InputError(f"{named!r} is not a contract; give its address or its name as text")

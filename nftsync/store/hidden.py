@@ -23,7 +23,7 @@ HIDDEN_TOKENS = """(
 
 
 class Hidden(NamedTuple):
-    """A hidden contract (its address in one spelling) or a hidden token; the other is None."""
+    """A hidden contract (in one spelling) or token; the other is None."""
 
     contract: str | None
     token_id: str | None
@@ -49,15 +49,9 @@ def hide(
 
 
 def unhide(connection: sqlite3.Connection, entry: Hidden, named: str, file: Path | None) -> bool:
-    """Remove an entry, in a write transaction.
+    """Remove an entry; return whether its contract still hides the token.
 
-    Without `file`, the hidden file, removes its entries, too.
-
-    Returns:
-        Whether its contract still hides the token.
-
-    Raises:
-        InputError: the contract or token is not hidden, or the hidden file has its entry.
+    Without `file`, the hidden file, also removes the file's entry.
     """
     by_person, by_file = (
         connection.execute(_REMOVE, (*entry, source)).rowcount for source in ("given", "file")
@@ -87,7 +81,7 @@ def file_entries(connection: sqlite3.Connection) -> dict[Hidden, str | None]:
 
 
 def store_hidden_file(connection: sqlite3.Connection, file: Reasons, at: str) -> None:
-    """Store what the hidden file adds, changes or removes, in a write transaction."""
+    """Store what the hidden file adds, changes or removes."""
     before = file_entries(connection)
     connection.executemany(_REMOVE, [(*entry, "file") for entry in before if entry not in file])
     differing = [
@@ -99,7 +93,7 @@ def store_hidden_file(connection: sqlite3.Connection, file: Reasons, at: str) ->
 
 
 def note_unknown(connection: sqlite3.Connection, entries: Collection[Hidden]) -> str:
-    """Return a note on the entries that name nothing in the database; empty without any."""
+    """Return a note on entries that name nothing in the database, if any."""
     (count,) = over_keys(
         connection,
         "SELECT count(*) FROM json_each(?) e WHERE e.value ->> 0 IN"
@@ -120,11 +114,7 @@ _KNOWN: Final = """
 
 
 def entry_named(connection: sqlite3.Connection, named: str) -> Hidden:
-    """Return the contract, by address or name, or the token, by id, that a caller names.
-
-    Raises:
-        InputError: neither the tokens nor the entries have it.
-    """
+    """Return the known contract (by address or name) or token (by id)."""
     entry = Hidden(None, named.lower()) if is_uuid(named) else Hidden(contract_key(named), None)
     if any(connection.execute(_KNOWN, entry)):
         return entry
@@ -162,5 +152,5 @@ _LIST = f"""
 
 
 def list_hidden(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """Return all entries, oldest first, with their names and the tokens and holdings they hide."""
+    """Return all entries, oldest first, with the tokens and holdings they hide."""
     return named_rows(connection.execute(_LIST))

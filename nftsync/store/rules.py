@@ -29,14 +29,7 @@ _STUCK = timedelta(seconds=-60)
 
 
 class Rule(msgspec.Struct):
-    """A consistency rule and the result of its check.
-
-    Attributes:
-        rule: the condition, in words.
-        checked: the number of rows checked.
-        broken: the number of violations.
-        examples: the first violations, a line each.
-    """
+    """A consistency rule in words, and the result of its check, with a line per example."""
 
     rule: str
     checked: int = 0
@@ -54,7 +47,7 @@ _Checks: TypeAlias = Iterator[Rule]
 
 
 def check_rules(path: Path, at: str) -> _Checks:
-    """Check the rules in one snapshot of the database, and yield each result as it is ready."""
+    """Check the rules in one snapshot, and yield each result."""
     whole = Rule("the file is intact (SQLite's integrity_check)", 1)
     with opened(path), explained(path):  # so that a missing database gets our message
         report = damage(path)

@@ -1,4 +1,4 @@
-"""Runs (syncs and replays): a run's row has its plan, counts and status, so it can be resumed."""
+"""Runs (syncs and replays): plan, counts and status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RunStatus: TypeAlias = Literal["running", "ok", "partial", "failed", "interrupte
 
 
 class Counts(msgspec.Struct):
-    """The counts of a run so far, named like the columns of `sync_runs`."""
+    """A run's counts, named like the columns of `sync_runs`."""
 
     wallets_ok: int = 0
     wallets_unchanged: int = 0
@@ -32,7 +32,7 @@ class Counts(msgspec.Struct):
     seconds: float = 0.0
 
     def with_applied(self, all_applied: Iterable[Applied]) -> Counts:
-        """Return these counts plus applied reads; stale reads add only to the requests."""
+        """Return these counts plus applied reads; stale reads add only requests."""
         sums = msgspec.structs.replace(self)
         for applied in all_applied:
             sums.requests += applied.read.effort.requests
@@ -53,18 +53,15 @@ class Counts(msgspec.Struct):
         return sums
 
     def add_unchanged(self, wallets: int) -> None:
-        """Count wallets that need no read; a negative number subtracts wallets to be read again."""
+        """Count wallets that need no read; a negative number takes some back."""
         self.wallets_ok += wallets
         self.wallets_unchanged = max(0, self.wallets_unchanged + wallets)
 
 
 class Run(msgspec.Struct):
-    """A run in progress.
+    """A run in progress: the numbers of its wallets, and the first sequence number of its reads.
 
-    Attributes:
-        plan: the numbers of the wallets to read.
-        first_sequence: reads from this sequence number on are this run's or newer.
-        with_tokens: the run also reads each held token by its id.
+    `with_tokens` also reads each held token by its id.
     """
 
     run_id: int
@@ -87,12 +84,9 @@ def start_run(
     with_tokens: bool = False,
     reads_all: bool = False,
 ) -> Run:
-    """Insert a new run.
+    """Insert a new run; a replay has no plan.
 
-    Args:
-        started_at: a time before the plan was made.
-        plan: see `Run`; None for a replay, which has no plan.
-        reads_all: the plan has all tracked wallets.
+    `started_at` is before the plan was made.
     """
     stored = None if plan is None else plan.tobytes()
     run_id = connection.execute(
@@ -105,7 +99,7 @@ def start_run(
 
 
 def reopen(connection: sqlite3.Connection, run: Run) -> None:
-    """Mark a run that was interrupted, or taken for dead, as running again."""
+    """Mark a run as running again."""
     connection.execute(
         "UPDATE sync_runs SET status = 'running', finished_at = NULL, error = NULL"
         " WHERE run_id = ?",
@@ -115,7 +109,7 @@ def reopen(connection: sqlite3.Connection, run: Run) -> None:
 
 
 def last_full_sync_began(connection: sqlite3.Connection, since: str) -> str | None:
-    """Return the start, if after `since`, of the last full sync that ended `ok` or `partial`."""
+    """Return the start of the last full sync after `since` that ended `ok` or `partial`."""
     row = connection.execute(
         "SELECT started_at FROM sync_runs WHERE reads_all AND started_at > ?"
         " AND status IN ('ok', 'partial') ORDER BY started_at DESC LIMIT 1",
@@ -125,7 +119,7 @@ def last_full_sync_began(connection: sqlite3.Connection, since: str) -> str | No
 
 
 def all_read_since_webhook(connection: sqlite3.Connection, webhook_id: str) -> bool:
-    """Return whether a full sync that began after a webhook arrived ended `ok` or `partial`."""
+    """Return whether a full sync has ended that began after the webhook arrived."""
     (received_at,) = connection.execute(
         "SELECT received_at FROM webhooks WHERE webhook_id = ?", (webhook_id,)
     ).fetchone()
@@ -135,7 +129,7 @@ def all_read_since_webhook(connection: sqlite3.Connection, webhook_id: str) -> b
 def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
     """Return the newest resumable sync, and whether a later sync exists.
 
-    The caller holds the sync lock, so a run marked as `running` was killed.
+    The caller holds the sync lock, so a `running` run was killed.
     """
     connection.execute(
         "UPDATE sync_runs SET status = 'interrupted' WHERE kind = 'sync' AND status = 'running'"
@@ -157,7 +151,7 @@ def find_cut_off_run(connection: sqlite3.Connection) -> tuple[Run, bool] | None:
 
 
 def save_counts(connection: sqlite3.Connection, run_id: int, counts: Counts) -> None:
-    """Write a run's counts, in the transaction that commits the counted changes."""
+    """Write a run's counts, in the transaction of the counted changes."""
     assignments = ", ".join(f"{column} = ?" for column in _COLUMNS)
     connection.execute(
         f"UPDATE sync_runs SET {assignments}, wallets_total = ? WHERE run_id = ?",
@@ -174,10 +168,7 @@ def finish_run(
     resumable: bool = False,
     at: str | None = None,
 ) -> None:
-    """End a run.
-
-    `error` is why it ended early. `resumable` keeps the plan, so that the run can be resumed.
-    """
+    """End a run; `resumable` keeps its plan."""
     save_counts(connection, run.run_id, run.counts)
     connection.execute(
         "UPDATE sync_runs SET status = ?1, finished_at = ?2, error = ?3,"
@@ -187,7 +178,7 @@ def finish_run(
 
 
 def end_all_work(connection: sqlite3.Connection, at: str) -> None:
-    """End all runs and leases in a copy of a database, possibly of an earlier version."""
+    """End all runs and leases in a copy, possibly of an earlier version."""
     connection.execute(
         "UPDATE sync_runs SET status = 'interrupted', finished_at = ? WHERE status = 'running'",
         (at,),

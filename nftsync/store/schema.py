@@ -1,4 +1,4 @@
-"""The database's schema, and its migrations from SQL files, run by sqlite-utils."""
+"""The database's schema and migrations: SQL files, run by sqlite-utils."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 #: The name of our migrations in sqlite-utils' table `_sqlite_migrations`.
 _SET = "nftsync"
 
-#: The last migration of 0.5.0, the first version for users. In a new database, it stands for
-#: `schema.sql`, which has the tables of all migrations.
+#: The last migration of 0.5.0, the first version for users. A new database runs `schema.sql` under
+#: this name instead, and records the others as applied.
 _FIRST = "watch"
 #: In order. The later ones are in `migrations/NAME.sql`; the text is the feature that one adds for
 #: users, if any.
@@ -46,9 +46,9 @@ _MIGRATIONS = {
 
 
 def open_store(path: Path) -> sqlite3.Connection:
-    """Open the database for writing, and create or migrate it if necessary.
+    """Open the database for writing; create or migrate it if necessary.
 
-    A migration leaves a copy of the older database at `DATABASE.before-VERSION`.
+    A migration leaves a copy at `DATABASE.before-VERSION`.
     """
     with explained(path):
         if path.is_file() and path.stat().st_size > 0:
@@ -67,7 +67,7 @@ def open_store(path: Path) -> sqlite3.Connection:
 
 @cache
 def empty_store() -> bytes:
-    """Return the file of an empty database; copying it is quicker than creating one."""
+    """Return the file of an empty database, quicker to copy than to create."""
     with TemporaryDirectory(prefix="nftsync-") as folder:
         path = Path(folder, "empty.db")
         open_store(path).close()
@@ -101,7 +101,7 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
 
 
 def made_at(connection: sqlite3.Connection) -> str | None:
-    """Return when the database was created, in sqlite-utils' format, or None if it is empty."""
+    """Return when the database was created, in sqlite-utils' format."""
     made: str | None
     (made,) = connection.execute("SELECT min(applied_at) FROM _sqlite_migrations").fetchone()
     return made
@@ -170,16 +170,15 @@ def _refuse_empty(connection: sqlite3.Connection, path: Path | str) -> None:
 
 
 def is_earlier(connection: sqlite3.Connection, path: Path | str) -> bool:
-    """Return whether an earlier version of nftsync made a database that is not empty."""
+    """Return whether an earlier version made the database."""
     return 0 < check_schema(connection, path) < len(_MIGRATIONS)
 
 
 @contextmanager
 def upgraded(connection: sqlite3.Connection, name: Path | str) -> Iterator[sqlite3.Connection]:
-    """Yield a connection with the tables of this version, without changing the database.
+    """Yield a connection with this version's tables.
 
-    For the database of an earlier version, this is a connection to a migrated temporary copy, so
-    queries need not handle missing tables and columns.
+    For an earlier version's database, it reads a migrated temporary copy.
     """
     _refuse_empty(connection, name)
     if not is_earlier(connection, name):
@@ -228,7 +227,7 @@ def _upgrade_copy(source: sqlite3.Connection, copy: sqlite3.Connection, name: Pa
 
 @contextmanager
 def opened_as_is(path: Path | str) -> Iterator[sqlite3.Connection]:
-    """Open a database of this or an earlier version for reading, during a block, unmigrated."""
+    """Open a database for reading, unmigrated."""
     with explained(path):
         connection = connect_reader(path)
     with closing(connection):
@@ -239,10 +238,9 @@ def opened_as_is(path: Path | str) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def opened(path: Path | str, *, live: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading, during a block, with this version's tables; see `upgraded`.
+    """Open a database for reading, with this version's tables; see `upgraded`.
 
-    Args:
-        live: refuse a database of an earlier version, because a copy would not show later changes.
+    `live` refuses an earlier version's database, because a copy shows no later changes.
     """
     with opened_as_is(path) as connection, ExitStack() as stack:
         with explained(path):
@@ -257,7 +255,7 @@ def opened(path: Path | str, *, live: bool = False) -> Iterator[sqlite3.Connecti
 
 @contextmanager
 def reading(path: Path | str) -> Iterator[sqlite3.Connection]:
-    """Open a database during a block, and read one snapshot of it."""
+    """Open a database, and read one snapshot of it."""
     with opened(path) as connection, explained(path):
         connection.execute("BEGIN DEFERRED")
         yield connection

@@ -1,7 +1,6 @@
 """Whether two contents of a token differ, apart from spelling and volatile fields.
 
-A number in another spelling is not a change. An address with new signing parameters is not one
-either, because some providers sign addresses for each response.
+Some providers sign addresses for each response, so signing parameters do not count.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SIGNATURES = (
 
 
 def differing(before: Content, after: Content, volatile: Collection[str] = ()) -> list[str]:
-    """Return the columns that changed, apart from the spelling and from `volatile` fields."""
+    """Return the columns that changed in more than spelling and `volatile` fields."""
     return [
         column
         for column, old, new in zip(CONTENT_COLUMNS, before, after, strict=False)
@@ -56,7 +55,6 @@ def _essence(column: str, value: str | int | None, volatile: Collection[str]) ->
 
 
 def _unsigned(match: re.Match[str]) -> str:
-    """Return an address without the parameters of its signature."""
     address, query, fragment = match.groups()
     parts = [(part.partition("=")[0].lower(), part) for part in query.split("&")]
     parameters = {name for name, part in parts if part.partition("=")[2]}
@@ -68,7 +66,7 @@ def _unsigned(match: re.Match[str]) -> str:
 
 
 def _number(text: str) -> Any:
-    """Return a value that equals that of another spelling, and no other kind of value."""
+    """Return a value that equals only the same number in another spelling."""
     try:
         return "number", Decimal(text)
     except ArithmeticError:  # an exponent beyond 10**18
@@ -76,7 +74,6 @@ def _number(text: str) -> Any:
 
 
 def _drop(value: Any, path: list[str]) -> None:
-    """Remove a nested field, in each element of lists."""
     if isinstance(value, list):
         for one in value:
             _drop(one, path)

@@ -1,7 +1,7 @@
 """Tokens: content merged from wallets' lists and from reads of the token itself.
 
-After a read of a token by its id, the table `token_sources` has the fields of both sources, and the
-token's row merges them. If both sources have a field, the newer value wins.
+`token_sources` has the fields of both sources once a token was read by its id. The newer value of a
+field wins.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _pack(fields: Fields) -> str:
 
 
 def completed(content: Content | None, stored: Fields) -> Content | None:
-    """Return content with the known values of its unreadable fields, if there are any."""
+    """Return content with the known values of its unreadable fields."""
     if content is None or faults_of(content) is None:
         return content
     faults = _object.decode(str(content[-1]))
@@ -127,7 +127,7 @@ class Token(msgspec.Struct):
 
 
 class Sources(NamedTuple):
-    """A token's fields from lists and from detail reads, each with its sequence number."""
+    """A token's fields from lists and from detail reads."""
 
     list_sequence: int
     list_fields: Fields
@@ -162,11 +162,8 @@ def listed_fields(packed: str) -> Fields:
 class TokenBatch:
     """The tokens in a batch of reads.
 
-    Attributes:
-        new: the rows of new tokens.
-        changes: the rows of changed content.
-        stale: sequence and token number of changes that make other wallets' digests outdated.
-        confirmed: sequence and token number of wallets' reads that confirm the content.
+    Pairs of a sequence number and a token's number: `stale` changes make other wallets' digests
+    outdated; `confirmed` reads of wallets confirm the content.
     """
 
     def __init__(
@@ -191,7 +188,7 @@ class TokenBatch:
         self._changed_faults: dict[tuple[int, int], str | None] = {}
 
     def load(self, token_ids: Iterable[str]) -> None:
-        """Look up tokens, and the sources of tokens that have been read by their id."""
+        """Look up tokens and their sources."""
         rows = over_keys(
             self._connection,
             f"SELECT t.token_id, t.token_no, t.sequence, t.changed_sequence, t.detailed, {_CONTENT}"
@@ -233,7 +230,7 @@ class TokenBatch:
         return msgspec.structs.replace(read, content=whole[0][2])
 
     def note_faults(self, read: WalletRead | TokenRead) -> None:
-        """Note the unreadable parts in an applied read, and end the faults of readable tokens."""
+        """Note unreadable parts, and end the faults of readable tokens."""
         for token_id, _, content in _entries_of(read) if self._has_faults else ():
             faults = faults_of(content)
             if faults or (self._faults and content is not None):
@@ -242,11 +239,7 @@ class TokenBatch:
                     self._faults[key] = self._changed_faults[key] = faults
 
     def see(self, read: WalletRead) -> tuple[list[Token], bool]:
-        """Apply the content of tokens in a wallet's list.
-
-        Returns:
-            The tokens in the list's order, and whether the database now agrees with the list.
-        """
+        """Apply a list; return its tokens, and whether the database now agrees with it."""
         tokens = self._tokens
         listed: list[Token] = []
         agreed = True
@@ -265,7 +258,7 @@ class TokenBatch:
         return 0 if token is None else token.no
 
     def ids_of(self, numbers: Collection[int]) -> dict[int, str]:
-        """Return the ids of stored tokens, and of this batch's new tokens, by number."""
+        """Return the ids of stored and new tokens, by number."""
         if not numbers:
             return {}
         rows = over_keys(
@@ -281,11 +274,9 @@ class TokenBatch:
     def removed_by(
         self, read: WalletRead | TokenRead
     ) -> Iterator[tuple[int, tuple[str | None, str, str] | None]]:
-        """Find the tokens whose metadata the read empties, or whose name it replaces.
+        """Yield each token whose metadata the read empties (None), or whose name it replaces.
 
-        Yields:
-            The token's number, and for a replaced name the contract, the old and the new name; None
-            for emptied metadata.
+        A replaced name comes with the contract, the old and the new name.
         """
         for token_id, _, content in _entries_of(read):
             token = self._tokens.get(token_id)
@@ -366,7 +357,7 @@ class TokenBatch:
         return max(token.sequence, row[0] or 0)
 
     def _see_again(self, token: Token, content: Content, read: WalletRead) -> bool:
-        """Apply a list's content of a known token; return False if a later read wins."""
+        """Return False if a later read wins."""
         sources = self._sources.get(token.no)
         if sources is None:
             if read.sequence < self._list_sequence(token):
@@ -400,7 +391,7 @@ class TokenBatch:
             self._changed[token.no] = token
 
     def _change(self, token: Token, content: Content, read: WalletRead | TokenRead) -> bool:
-        """Store content; return whether it differs in more than spelling and volatile fields."""
+        """Return whether the content differs in more than spelling and volatile fields."""
         differ = differing(token.content, content, read.volatile)
         if differ:
             at = {name: CONTENT_COLUMNS.index(name) for name in differ}
@@ -450,7 +441,6 @@ class TokenBatch:
             self._index(changed)
 
     def _index(self, changed: list[Token]) -> None:
-        """Update the full-text index and the contracts' guessed names."""
         (done,) = self._connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
         columns = ", ".join(_INDEXED)
         gone, come = [], []

@@ -36,13 +36,7 @@ _READ_BEFORE = "(?2 IS NULL OR synced_at IS NULL OR synced_at < ?2 OR synced_at 
 
 
 class WalletLine(NamedTuple):
-    """A wallet from the wallets file or the command line.
-
-    Attributes:
-        wallet_id: the id, in lower case.
-        label: the label, or None to keep the current one.
-        group: the group, or None to keep the current one.
-    """
+    """A wallet from the wallets file or the command line; None keeps the current label or group."""
 
     wallet_id: str
     label: str | None = None
@@ -52,10 +46,8 @@ class WalletLine(NamedTuple):
 class KnownWallet(NamedTuple):
     """A wallet's state before a read.
 
-    Attributes:
-        etag: the ETag of the stored response; None before the first read of each day, so that an
-            ETag that never changes cannot freeze a wallet.
-        sequence: the sequence number of the last applied read.
+    `etag` is None before the first read of each day, so that an ETag that never changes cannot
+    freeze a wallet.
     """
 
     wallet_id: str
@@ -69,13 +61,9 @@ class KnownWallet(NamedTuple):
 def register(
     connection: sqlite3.Connection, wallets: Sequence[WalletLine], at: str, *, track: bool = False
 ) -> int:
-    """Add new wallets, and set the labels and groups that lines name.
+    """Add new wallets, set labels and groups, and return the number of new wallets.
 
-    Args:
-        track: track untracked wallets again.
-
-    Returns:
-        The number of new wallets.
+    `track` tracks untracked wallets again.
     """
     ids = [line.wallet_id for line in wallets]
     new = add_unknown(connection, ids, at)
@@ -95,7 +83,7 @@ def register(
 
 
 def add_unknown(connection: sqlite3.Connection, wallet_ids: Sequence[str], at: str) -> int:
-    """Add the wallets that are not in the database; return their number."""
+    """Add missing wallets; return their number."""
     return over_keys(
         connection,
         "INSERT OR IGNORE INTO wallets (wallet_id, first_seen_at)"
@@ -112,29 +100,27 @@ def list_wallets(path: Path) -> list[dict[str, Any]]:
 
 
 def labels_and_statuses(path: Path, wallet_ids: Sequence[str]) -> dict[str, tuple[str | None, str]]:
-    """Return the labels and the statuses of wallets, by id."""
+    """Return labels and statuses, by id."""
     query = "SELECT wallet_id, label, status FROM json_each(?) JOIN wallets ON wallet_id = value"
     with reading(path) as connection:
         return {row[0]: row[1:] for row in over_keys(connection, query, wallet_ids)}
 
 
 def label_wallet(connection: sqlite3.Connection, wallet_id: str, label: str) -> None:
-    """Set a wallet's label; an empty one removes it.
+    """Set a known wallet's label; an empty one removes it."""
+    _set(connection, wallet_id, "label = nullif(?, '')", label, "add it: `nftsync wallets add`")
 
-    Raises:
-        InputError: the wallet is not in the database.
-    """
-    done = connection.execute(
-        "UPDATE wallets SET label = nullif(?, '') WHERE wallet_id = ?", (label, wallet_id)
-    )
-    if not done.rowcount:
-        raise InputError(
-            f"wallet {wallet_id} is not in the database; to add it: `nftsync wallets add`"
-        )
+
+def _set(
+    connection: sqlite3.Connection, wallet_id: str, assignment: str, value: object, advice: str
+) -> None:
+    query = f"UPDATE wallets SET {assignment} WHERE wallet_id = ?"
+    if not connection.execute(query, (value, wallet_id)).rowcount:
+        raise InputError(f"wallet {wallet_id} is not in the database; to {advice}")
 
 
 def forget_answers(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:
-    """Drop the ETags and digests of wallets, so that their next reads compare the whole list."""
+    """Make the next reads of wallets compare the whole list."""
     over_keys(
         connection,
         "UPDATE wallets SET etag = NULL, body_sha256 = NULL"
@@ -144,25 +130,15 @@ def forget_answers(connection: sqlite3.Connection, wallet_ids: Sequence[str]) ->
 
 
 def untrack(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:
-    """Exclude wallets from syncs; their rows stay.
-
-    Raises:
-        InputError: one of the wallets is not in the database.
-    """
+    """Exclude known wallets from syncs; their rows stay."""
     for wallet_id in wallet_ids:
-        done = connection.execute(
-            "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", (wallet_id,)
-        )
-        if not done.rowcount:
-            raise InputError(
-                f"wallet {wallet_id} is not in the database; to list wallets: `nftsync wallets`"
-            )
+        _set(connection, wallet_id, "tracked = ?", 0, "list wallets: `nftsync wallets`")
 
 
 def tracked_numbers(
     connection: sqlite3.Connection, *, read_before: str | None = None
 ) -> array[int]:
-    """Return the numbers of the tracked wallets, or of those last read before a time."""
+    """Return the numbers of tracked wallets last read before a time."""
     rows = connection.execute(
         f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE} ORDER BY wallet_no",
         (None, read_before, now()),
@@ -179,7 +155,7 @@ def has_all_tracked(connection: sqlite3.Connection, numbers: array[int]) -> bool
 def numbers_of(
     connection: sqlite3.Connection, wallet_ids: Iterable[str], *, read_before: str | None = None
 ) -> array[int]:
-    """Return the numbers of wallets, in the given order, without duplicates."""
+    """Return the distinct numbers of wallets, in the given order."""
     rows = over_keys(
         connection,
         "SELECT w.wallet_no FROM json_each(?1) k"
@@ -258,11 +234,7 @@ _LISTED, _LONGEST = 5, 60
 
 
 def given_wallets(wallet: WalletIds) -> list[str]:
-    """Return a caller's ids and labels of wallets as a list, stripped of white space.
-
-    Raises:
-        InputError: a value is neither text nor a UUID.
-    """
+    """Return a caller's ids and labels as a list of stripped texts."""
     values = [wallet] if isinstance(wallet, str | UUID) else wallet
     if isinstance(values, Iterable):
         names = list(values)
@@ -272,10 +244,7 @@ def given_wallets(wallet: WalletIds) -> list[str]:
 
 
 def wallet_names(wallets: Iterable[tuple[str, str | None]]) -> list[str]:
-    """Return the name of each wallet (id and label): its label or short id, and both if shared.
-
-    Names are distinct, so some short ids are longer.
-    """
+    """Return each wallet's distinct name: its label or short id, and both for a shared label."""
     pairs = [(one, label if label and not label.isspace() else None) for one, label in wallets]
     names = [label or short_id(wallet_id) for wallet_id, label in pairs]
     more = 0
@@ -289,16 +258,10 @@ def wallet_names(wallets: Iterable[tuple[str, str | None]]) -> list[str]:
 
 
 def ids_named(names: Sequence[str], labelled: Callable[[], Labelled]) -> list[str]:
-    """Return the ids of wallets that are named by id or label.
+    """Return the ids of wallets named by id or label.
 
-    A UUID counts as an id, even of an unknown wallet. A label matches exactly or, without an exact
-    match, in any case.
-
-    Args:
-        labelled: returns the wallets with labels; called only if a name is not an id.
-
-    Raises:
-        InputError: a label belongs to no wallet or to several.
+    A UUID counts as an id, even of an unknown wallet. A label matches in any case if none matches
+    exactly. `labelled` is called only if a name is not an id.
     """
     if all(map(is_uuid, names)):
         return [name.lower() for name in names]
@@ -333,7 +296,7 @@ def _wrong(name: str, ids: list[str], labels: list[str]) -> str:
 
 
 def ids_in(database: Reader, names: WalletIds) -> list[str]:
-    """Return the ids of wallets, by id or by label in a database; see `ids_named`."""
+    """Return the ids of wallets named by id or label."""
     return ids_named(given_wallets(names), lambda: database.execute(_LABELLED).fetchall())
 
 
@@ -342,13 +305,7 @@ _GROUPS = 20
 
 
 def ids_in_groups(database: Reader, group: GroupNames) -> list[str]:
-    """Return the ids of the wallets of one group or several.
-
-    A name matches exactly or, without an exact match, in any case.
-
-    Raises:
-        InputError: a group has no wallets, or its name is not text.
-    """
+    """Return the ids of the wallets of groups, which match in any case if none matches exactly."""
     names = [group] if isinstance(group, str) else group
     names = list(names) if isinstance(names, Iterable) else [names]
     query = "SELECT DISTINCT wallet_group FROM wallets WHERE wallet_group IS NOT NULL ORDER BY 1"
@@ -388,7 +345,7 @@ def _no_group(name: str, wallets: int, groups: list[str]) -> str:
 
 
 def ids_from(path: Path, names: WalletIds) -> list[str]:
-    """Return the ids of wallets; open the database, which may be missing, only for labels."""
+    """Return the ids of wallets; open the database only for labels."""
 
     def labelled() -> Labelled:
         if not path.exists():
