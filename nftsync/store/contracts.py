@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from nftsync.errors import InputError
+from nftsync.records import look_alike
+from nftsync.store.database import Reader
 from nftsync.text import quoted, seen_line, short_id, without_controls
 
 #: Addresses of Ethereum have 40 digits. Those of Starknet, Aptos and Sui have up to 64, and their
@@ -190,12 +192,12 @@ def label_contract(connection: sqlite3.Connection, address: str, name: str) -> N
         raise unknown_contract(connection, address)
 
 
-def unknown_contract(connection: sqlite3.Connection, address: str) -> InputError:
-    """Return the error for an address that the database does not have."""
-    rows = connection.execute("SELECT contract, contract_address, NULL FROM contracts")
+def unknown_contract(database: Reader, named: str) -> InputError:
+    """Return the error for a contract that the database does not have."""
+    rows = database.execute("SELECT contract, contract_address, name FROM contracts").fetchall()
     return InputError(
-        f"contract {quoted(address)} is not in the database{near_contracts(rows, address)};"
-        " to list contracts: `nftsync collections`"
+        f"unknown collection or contract {quoted(named)}{look_alike(named)}"
+        f"{near_contracts(rows, named)}; to list collections: `nftsync collections`"
     )
 
 
@@ -203,6 +205,6 @@ def near_contracts(rows: Iterable[tuple[str, str, str | None]], wanted: str) -> 
     """Return similar ones of the rows (contract, address, name), for an error."""
     shown: dict[str, str] = {}
     for contract, address, name in rows:
-        shown |= {contract.lower(): address} if name is None else {name.lower(): name}
+        shown |= {contract.lower(): address, (name or address).lower(): name or address}
     near = get_close_matches(wanted.lower(), shown, n=3)
     return f"; similar: {', '.join(repr(shown[key]) for key in near)}" if near else ""

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nftsync.errors import InputError
-from nftsync.records import look_alike
-from nftsync.store.contracts import contract_key, is_hex_address, near_contracts
+from nftsync.store.contracts import contract_key, is_hex_address, unknown_contract
 from nftsync.store.database import Reader, as_json
 from nftsync.store.wallets import GroupNames, WalletIds, ids_in, ids_in_groups
 from nftsync.text import matching, quoted
@@ -95,12 +94,11 @@ def contract_named(database: Reader, named: object) -> str:
         raise InputError(f"{named!r} is not a contract; give its address or its name as text")
     if is_hex_address(named):
         return named
-    query = "SELECT contract, contract_address, name FROM contracts"
-    contracts = database.execute(query).fetchall()
-    if any(contract == contract_key(named) for contract, _, _ in contracts):
+    contracts = database.execute("SELECT contract, name FROM contracts").fetchall()
+    if any(contract == contract_key(named) for contract, _ in contracts):
         return named
-    same = matching(named, (name for *_, name in contracts if name is not None))
-    matches = [contract for contract, _, name in contracts if name in same]
+    same = matching(named, (name for _, name in contracts if name is not None))
+    matches = [contract for contract, name in contracts if name in same]
     if len(matches) == 1:
         return str(matches[0])
     if matches:
@@ -110,7 +108,4 @@ def contract_named(database: Reader, named: object) -> str:
         )
     if database.execute(_IS_TOKENS, (named,)).fetchone()[0]:
         return named
-    raise InputError(
-        f"unknown collection or contract {quoted(named)}{look_alike(named)}"
-        f"{near_contracts(contracts, named)}; to list collections: `nftsync collections`"
-    )
+    raise unknown_contract(database, named)

@@ -145,8 +145,8 @@ BREAKS = [
         _TOKENS,
         "an older list has its say",
         "if read.sequence < self._list_sequence(token):\n                return False\n"
-        "            self._change",
-        "if False:\n                return False\n            self._change",
+        "            if not self._change",
+        "if False:\n                return False\n            if not self._change",
     ),
     Break(
         _TOKENS,
