@@ -6,49 +6,52 @@ import re
 import threading
 import time
 import unicodedata
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from nftsync.errors import InputError
 from nftsync.times import now
 
-#: Columns of a token that the provider fills, in the order of a `Content` tuple (provider's
-#: document, sections Token and TokenMetadata).
-CONTENT_COLUMNS = (
-    "organization_id",
-    "contract_address",
-    "blockchain_token_id",
-    "name",
-    "description",
-    "image",
-    "animation_url",
-    "external_url",
-    "background_color",
-    "edition_id",
-    "total_edition",
-    "creator_name",
-    "creator_image_url",
-    "creator_external_page_url",
-    "extra",
-)
+#: A whole number that SQLite can store.
+Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
+
+class TokenMetadata(
+    msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
+    """Fields of a token's metadata, each with a column (provider's document, TokenMetadata)."""
+
+    name: str | None = None
+    description: str | None = None
+    image: str | None = None
+    animation_url: str | None = None
+    external_url: str | None = None
+    background_color: str | None = None
+    edition_id: Integer | None = None
+    total_edition: Integer | None = None
+    creator_name: str | None = None
+    creator_image_url: str | None = None
+    creator_external_page_url: str | None = None
+
+
+_METADATA_FIELDS = msgspec.structs.fields(TokenMetadata)
+
+#: The provider's field of each column, as settings and messages name it: `metadata.editionId`.
+FIELD_PATHS = {
+    "organization_id": "organizationId",
+    "contract_address": "contractAddress",
+    "blockchain_token_id": "blockchainTokenId",
+    **{field.name: f"metadata.{field.encode_name}" for field in _METADATA_FIELDS},
+}
+#: Columns of a token that the provider fills, in the order of a `Content` tuple.
+CONTENT_COLUMNS = (*FIELD_PATHS, "extra")
 #: Columns of whole numbers; all others have text.
-INTEGER_COLUMNS = frozenset({"edition_id", "total_edition"})
+INTEGER_COLUMNS = frozenset(field.name for field in _METADATA_FIELDS if field.type != str | None)
 
 #: Positions of the name and of all metadata.
 NAME = CONTENT_COLUMNS.index("name")
-METADATA = slice(NAME, CONTENT_COLUMNS.index("extra"))
-
-
-def _path(column: str) -> str:
-    first, *rest = column.split("_")
-    place = "metadata." if column in CONTENT_COLUMNS[METADATA] else ""
-    return place + first + "".join(word.capitalize() for word in rest)
-
-
-#: The provider's field of each column, as settings and messages name it: `metadata.editionId`.
-FIELD_PATHS = {column: _path(column) for column in CONTENT_COLUMNS[:-1]}
+METADATA = slice(NAME, len(FIELD_PATHS))
 
 #: A token's content: a value per column of CONTENT_COLUMNS; None if the response lacks it. If parts
 #: of the record are unreadable, one more value follows: a JSON object of their paths and reasons.

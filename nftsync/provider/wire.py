@@ -18,16 +18,24 @@ from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from itertools import count, repeat
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from nftsync.errors import UnusableResponse
-from nftsync.records import FIELD_PATHS, INTEGER_COLUMNS, Content, Entry, are_uuids, is_uuid
+from nftsync.records import (
+    FIELD_PATHS,
+    INTEGER_COLUMNS,
+    Content,
+    Entry,
+    Integer,
+    TokenMetadata,
+    are_uuids,
+    is_uuid,
+)
 from nftsync.text import DEEPEST_JSON, cut_deep, nests_too_deeply
 
 _T = TypeVar("_T")
-_Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class CutShort(UnusableResponse):
@@ -44,21 +52,7 @@ class _Strict(
     """Base of what the strict pass reads."""
 
 
-class _Metadata(_Strict):
-    name: str | None = None
-    description: str | None = None
-    image: str | None = None
-    animation_url: str | None = None
-    external_url: str | None = None
-    background_color: str | None = None
-    edition_id: _Integer | None = None
-    total_edition: _Integer | None = None
-    creator_name: str | None = None
-    creator_image_url: str | None = None
-    creator_external_page_url: str | None = None
-
-
-class _AttributedMetadata(_Metadata):
+class _AttributedMetadata(TokenMetadata):
     """Metadata with a field that is not in the document, but frequent: here for speed."""
 
     attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -95,7 +89,7 @@ class _LooseBalances(msgspec.Struct, rename="camel", gc=False):
 _LIST_FIELD = "nftTokenBalances"
 _AMOUNT = b'"amount"'
 _TOKEN_FIELDS = tuple(path for path in FIELD_PATHS.values() if "." not in path)
-_METADATA_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(_Metadata))
+_METADATA_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(TokenMetadata))
 _INTEGER_FIELDS = {FIELD_PATHS[name].rpartition(".")[2] for name in INTEGER_COLUMNS}
 
 _strict_balances = msgspec.json.Decoder(_Balances)
@@ -104,7 +98,7 @@ _loose_entry = msgspec.json.Decoder(_LooseEntry)
 _strict_token = msgspec.json.Decoder(_Token)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str | None)
-_integer = msgspec.json.Decoder(_Integer | None)
+_integer = msgspec.json.Decoder(Integer | None)
 
 _LONE = re.compile("[\ud800-\udfff]")
 _BEGUN_NUMBER = re.compile(rb"(?:-|[0-9]\.|[0-9][eE][+-]?)\Z")
