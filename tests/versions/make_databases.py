@@ -3,7 +3,7 @@
 The commands of a checkout of its commit make it, against that checkout's own sandbox: two syncs,
 labels and groups, transfers, changed metadata, webhooks and held removals. By hand:
 
-    git worktree add --detach /tmp/nftsync-0.5.0 COMMIT      # COMMITS below
+    git worktree add --detach /tmp/nftsync-0.5.0 74803b2
     .venv/bin/python -m tests.versions.make_databases 0.5.0 /tmp/nftsync-0.5.0
     git worktree remove --force /tmp/nftsync-0.5.0
 """
@@ -23,10 +23,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-#: The last commit of each version for users.
-COMMITS = {"0.5.0": "74803b2"}
-
-#: A version before all of these, whose database is refused.
+#: A version from before the first one for users, whose database is refused.
 REFUSED = "0.4.0"
 
 SECRET = "a secret of the tests, and of nothing else"

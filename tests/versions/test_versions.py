@@ -20,29 +20,23 @@ import pytest
 import sqlite_utils
 
 import nftsync
-from nftsync import charts, frames
+from nftsync import frames
 from nftsync.errors import EarlierDatabase, NftsyncWarning, StoreError
 from nftsync.store.catalog import TABLES
 from nftsync.store.schema import is_earlier, migrate, open_store
-from tests.versions.make_databases import COMMITS, REFUSED, unpacked
-
-
-@pytest.fixture(scope="session", params=COMMITS)
-def version(request: pytest.FixtureRequest) -> str:
-    """Each version that made databases of its own."""
-    return str(request.param)
+from tests.versions.make_databases import REFUSED, unpacked
 
 
 @pytest.fixture
-def earlier(version: str, tmp_path: Path) -> Path:
+def earlier(tmp_path: Path) -> Path:
     """A database that an earlier version made, alone in a folder."""
-    return unpacked(version, tmp_path / "earlier" / "nftsync.db")
+    return unpacked("0.5.0", tmp_path / "earlier" / "nftsync.db")
 
 
 @pytest.fixture(scope="session")
-def today(version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def today(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same database, upgraded."""
-    path = unpacked(version, tmp_path_factory.mktemp("today") / "nftsync.db")
+    path = unpacked("0.5.0", tmp_path_factory.mktemp("today") / "nftsync.db")
     migrate(path)
     return path
 
@@ -90,25 +84,6 @@ def test_a_list_is_that_of_the_upgraded_database_with_one_warning(earlier, today
         assert "earlier version" not in expected.err, name
 
 
-def test_lists_hold_what_the_earlier_version_stored(earlier, command):
-    def rows(*words: str) -> list[Any]:
-        done = command(*words, "--json", "-d", earlier)
-        assert done.code == 0
-        assert isinstance(done.json, list)
-        return done.json
-
-    for name in ("holdings", "changes", "wallets"):
-        table = {"changes": "balance_changes"}.get(name, name)
-        assert len(rows(name)) == query(earlier, f"SELECT count(*) FROM {table}")[0][0] > 0
-    assert {row["wallet_label"] for row in rows("holdings")} >= {"Treasury", "Customer 1"}
-    assert {row["name"] for row in rows("find", "Renamed")} == {"Renamed"}
-    contracts = query(earlier, "SELECT count(DISTINCT lower(contract_address)) FROM tokens")
-    assert len(rows("collections")) == contracts[0][0] > 1
-    held = query(earlier, "SELECT count(*) FROM removal_rows WHERE held")[0][0]
-    assert len(rows("removals")) == held > 0
-    assert len(rows("inbox")) == query(earlier, "SELECT count(*) FROM webhooks")[0][0]
-
-
 def test_the_status_counts_and_says_which_command_upgrades(earlier, command):
     with untouched(earlier):
         done = command("status", "--json", "-d", earlier)
@@ -126,15 +101,6 @@ def test_the_status_counts_and_says_which_command_upgrades(earlier, command):
     assert checked.code == 1  # there is no provider
     line = next(line for line in checked.out.splitlines() if " database: " in line)
     assert re.match("warning .*nftsync migrate.* upgrades it", line)
-
-
-def test_its_rules_hold_and_its_webhooks_are_shown(earlier, command):
-    for (webhook,) in query(earlier, "SELECT webhook_id FROM webhooks"):
-        with untouched(earlier):
-            command("inbox", "show", webhook, "-d", earlier).says(webhook)
-    with untouched(earlier):
-        assert command("verify", "--sample", 0, "-d", earlier).says().out[:4] == "All "
-        command("routes", "suggest", "-d", earlier).says()
 
 
 def test_an_export_is_that_of_the_upgraded_database(earlier, today, tmp_path, command):
@@ -248,22 +214,6 @@ def test_the_callers_transaction_and_cursor_go_on(earlier):
         connection.rollback()
         frame, _ = read_with_warnings("wallets", connection, earlier)
         assert "Treasury" in set(frame["label"])
-
-
-def test_charts_and_the_gallery_show_an_earlier_database(earlier):
-    with warnings.catch_warnings(), untouched(earlier):
-        warnings.simplefilter("ignore", EarlierDatabase)
-        for chart in charts.__all__:
-            assert getattr(charts, chart)(earlier).to_dict()["data"] is not None, chart
-        assert "Renamed" in nftsync.gallery(frames.holdings(earlier))._repr_html_()
-
-
-def test_frames_say_of_each_file_that_it_is_earlier(earlier, tmp_path):
-    paths = [earlier, unpacked("0.5.0", tmp_path / "other.db")]
-    for path in paths:
-        for name in ("wallets", "holdings", "tokens"):
-            _, (notice,) = read_with_warnings(name, path, path)
-            assert str(path) in notice
 
 
 def test_the_notice_names_features_that_users_lack_and_the_command_that_upgrades(earlier, command):
