@@ -6,17 +6,14 @@ import fcntl
 import os
 import random
 import re
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-import msgspec
-
 from nftsync.errors import InputError, StoreError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.state import OtherVersion, State
+from nftsync.sandbox.state import InUse, OtherVersion, State
 from nftsync.sandbox.world import World
 from nftsync.store.database import connect_reader, explained
 from nftsync.store.schema import open_store
@@ -154,15 +151,8 @@ def _concentrate(world: World) -> None:
     targets = rng.choices(wallets, [1 / rank for rank in range(1, len(wallets) + 1)], k=_EXTRA)
     for target in targets:
         sender = rng.choice(wallets)
-        token, amount = rng.choice(list(balances(world, sender).items()))
+        token, amount = rng.choice(list(world.amounts(sender).items()))
         world.transfer(sender, target, token, amount)
-
-
-def balances(world: World, wallet_id: str) -> dict[str, int]:
-    """Return a wallet's amounts by token, in the order of its list."""
-    body = world.balances_body(wallet_id)
-    entries = msgspec.json.decode(body or b"{}").get("nftTokenBalances", [])
-    return {entry["tokenId"]: int(entry["amount"]) for entry in entries}
 
 
 @contextmanager
@@ -175,26 +165,16 @@ def stored_provider(database: Path, log: Callable[[str], object] = lambda _: Non
     url, state = stored_address(database), state_file(database)
     if url is None or not state.is_file():
         raise InputError(f"the provider of {database} is missing; to recreate both: `nftsync demo`")
+    port = int(url.rpartition(":")[2])
     try:
-        port = int(url.rpartition(":")[2])
         server = SandboxServer(_refuse_empty_state, port=port, advice=_ADVICE, state=state)
-    except InputError:
-        if not _runs(state):
-            raise
+    except InUse:
         log(f"The demo's provider is already running at {url}, in another session.")
         yield url
         return
     with server:
         log(f"The demo's provider is running at {url}.")
         yield url
-
-
-def _runs(state: Path) -> bool:
-    try:
-        State(state).close()
-    except InputError as error:
-        return isinstance(error.__cause__, sqlite3.OperationalError)
-    return False
 
 
 def stored_address(database: Path) -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nftsync.alerts import Destination, WatchRule
-from nftsync.demo.provider import balances, create_database, new_provider
+from nftsync.demo.provider import create_database, new_provider
 from nftsync.demo.year import changed_metadata, picture_url, play_year, wallet_lines
 from nftsync.errors import StoreError
 from nftsync.provider.client import Client, access_to
@@ -57,16 +57,16 @@ def live_changes(sandbox: Sandbox, url: str) -> Iterator[tuple[list[str], str | 
     wallets = world.wallets()
     for _ in range(_PLAIN_TRANSFERS):
         sender, target = rng.sample(wallets, 2)
-        yield sandbox.transfer(sender, target, rng.choice(list(balances(world, sender))), 1), None
+        yield sandbox.transfer(sender, target, rng.choice(list(world.amounts(sender))), 1), None
     # Lend one NFT from the first wallet to another.
     borrower = rng.choice(wallets[1:])
-    amounts = balances(world, wallets[0])
+    amounts = world.amounts(wallets[0])
     token = rng.choice([token for token, amount in amounts.items() if amount == 1])
     yield sandbox.transfer(wallets[0], borrower, token, 1), None
     yield sandbox.transfer(borrower, wallets[0], token, 1), None
     # Transfer a third of the copies of one NFT, so that an amount changes.
-    sender = max(wallets, key=lambda wallet: max(balances(world, wallet).values()))
-    amounts = balances(world, sender)
+    sender = max(wallets, key=lambda wallet: max(world.amounts(wallet).values()))
+    amounts = world.amounts(sender)
     token = max(amounts, key=lambda token: amounts[token])
     target = rng.choice([wallet for wallet in wallets if wallet != sender])
     yield sandbox.transfer(sender, target, token, amounts[token] // 3), None
@@ -74,12 +74,12 @@ def live_changes(sandbox: Sandbox, url: str) -> Iterator[tuple[list[str], str | 
     new = world.add_wallet()
     for added in (new, None):
         sender = rng.choice(wallets)
-        yield sandbox.transfer(sender, new, rng.choice(list(balances(world, sender))), 1), added
+        yield sandbox.transfer(sender, new, rng.choice(list(world.amounts(sender))), 1), added
     world.begin_collection()
     edition = {"editionId": 0, "totalEdition": 3}
     minted = {"name": "Freshly Minted", "image": picture_url(url, rng), **edition}
     yield sandbox.mint(wallets[0], 3, minted)[1], None
-    renamed = next(iter(balances(world, wallets[-1])))
+    renamed = next(iter(world.amounts(wallets[-1])))
     new_metadata = changed_metadata(world, renamed, name="Renamed while you watch")
     yield sandbox.edit_metadata(renamed, new_metadata), None
 

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import msgspec
 
-from nftsync.demo.provider import balances
 from nftsync.provider.wire import decode_wallet, without_duplicates
 from nftsync.records import Effort, WalletRead
 from nftsync.sandbox.world import World
@@ -68,7 +67,7 @@ def play_year(world: World, url: str, database: Path, *, until: datetime) -> Mar
     """
     first = until.astimezone(UTC).replace(hour=_HOUR, minute=0, second=0, microsecond=0)
     first -= timedelta(weeks=_WEEKS)
-    with Mirror(database, write_gap=0) as mirror, world.state.transaction():
+    with Mirror(database, write_gap=0) as mirror:
         market = Market(world, url)
         for week in range(_WEEKS):
             _read_all(mirror, world, market.wallets, format_time(first + timedelta(weeks=week)))
@@ -121,7 +120,6 @@ class Market:
         self._url = url
         self._random = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
         wallets = world.wallets()
-        self._amounts = {wallet: balances(world, wallet) for wallet in wallets}
         self.wallets = wallets[: -len(_JOINED_IN)]
         self._joining = iter(wallets[-len(_JOINED_IN) :])
         self.minted = 0
@@ -140,9 +138,7 @@ class Market:
         if week % 8 == 0:
             self._edit(week)
         if week in _OPENED_IN:
-            opened = self._world.add_wallet()
-            self._amounts[opened] = {}
-            self.wallets.append(opened)
+            self.wallets.append(self._world.add_wallet())
         if week in _JOINED_IN:
             self.wallets.append(next(self._joining))
 
@@ -159,7 +155,7 @@ class Market:
                 "creatorName": "Studio Lowtide",
                 "attributes": [{"trait_type": "Tide", "value": _tide(self.minted)}],
             }
-            self._amounts[studio][self._world.mint(studio, 1, metadata)] = 1
+            self._world.mint(studio, 1, metadata)
 
     def _sell(self) -> None:
         """Sell from the house to a customer; the first customers buy most."""
@@ -176,27 +172,22 @@ class Market:
 
     def _seller(self, wallets: list[str]) -> str:
         """Return a wallet that can sell and still hold something."""
-        return self._random.choice([x for x in wallets if len(self._amounts[x]) > _FEW])
+        return self._random.choice([x for x in wallets if len(self._world.amounts(x)) > _FEW])
 
     def _move(self, seller: str, buyer: str) -> None:
-        token, amount = self._random.choice(list(self._amounts[seller].items()))
+        token, amount = self._random.choice(list(self._world.amounts(seller).items()))
         moved = amount if amount <= _FEW else self._random.randint(1, amount // _FEW)
         self._world.transfer(seller, buyer, token, moved)
-        self._amounts[buyer][token] = self._amounts[buyer].get(token, 0) + moved
-        self._amounts[seller][token] = amount - moved
-        if moved == amount:
-            del self._amounts[seller][token]
         self.moved += 1
 
     def _sell_outside(self) -> None:
         """Sell a customer's NFT to an unknown wallet."""
         seller = self._seller(self.wallets[len(_LABELS) :])
-        token = self._random.choice(list(self._amounts[seller]))
+        token = self._random.choice(list(self._world.amounts(seller)))
         self._world.remove(seller, token)
-        del self._amounts[seller][token]
 
     def _edit(self, week: int) -> None:
-        token = self._random.choice(list(self._amounts[self.wallets[0]]))
+        token = self._random.choice(list(self._world.amounts(self.wallets[0])))
         metadata = changed_metadata(
             self._world, token, description=f"A new description from week {week} of the year."
         )

@@ -73,11 +73,10 @@ def generate(
     chance = Random(f"generate {seed}")  # noqa: S311 - to be repeatable
     maker = _Generator(chance, image_base, with_traits=traits)
     world = World(seed=seed, organization_id=maker.organization)
-    with world.state.transaction():
-        for listed in maker.shared_lists(wallets, round(nfts * _SHARE)):
-            listed += [maker.owned() for _ in range(nfts - len(listed))]
-            maker.random.shuffle(listed)
-            world.add_wallet(maker.new_id(), listed)
+    for listed in maker.shared_lists(wallets, round(nfts * _SHARE)):
+        listed += [maker.owned() for _ in range(nfts - len(listed))]
+        maker.random.shuffle(listed)
+        world.add_wallet(maker.new_id(), listed)
     return world
 
 

@@ -274,6 +274,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
         on_broken: called from another thread with an error that ends the server or the deliveries.
 
     Raises:
+        InUse: another sandbox uses the state file.
         InputError: the port or state file is unavailable, a number is not finite, or the world is
             unusable.
     """
@@ -294,12 +295,12 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
         if not all(map(math.isfinite, filter(None, (time_scale, *faults.values())))):
             raise InputError("latency, fail rate, rate limit and time scale must be finite numbers")
         with ExitStack() as undo:
+            stored = State(state)
+            undo.callback(stored.close)
             listener = Listener(host, port, advice)
             undo.callback(listener.close)
             self.port, self.url = listener.port, listener.url
-            stored = State(state)
-            undo.callback(stored.close)
-            if stored.facts:
+            if stored["facts"]:
                 self.world = World(state=stored)
             else:
                 self.world = world if isinstance(world, World) else world(self.url)

@@ -1,156 +1,168 @@
-"""The sandbox's state, in memory or in a file.
+"""The sandbox's data, in memory and optionally in a file.
 
-One sandbox at a time uses a file. Only the owner can read it, as it contains the secret.
+After its first line, a file has a line of JSON per transaction: paths and their new values. One
+sandbox at a time uses a file. Only the owner can read it, as it contains the secret.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-import sqlite3
+import re
 import threading
-import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+import msgspec
 
 from nftsync.errors import InputError, StoreError
 
-#: SQLite's application_id in state files.
-_MARK = 0x6E667473
-_VERSION = 4
+_Change: TypeAlias = tuple[list[str], Any]
 
-# Ids are in lower case; `shown` has the original spelling. The rowids (`place`) keep the order of
-# wallets, holdings and webhooks. A holding's `record` is NULL if the list has none. `due` is NULL
-# during an attempt, and after the last one.
-_SCHEMA = f"""
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE tokens (token TEXT PRIMARY KEY, record TEXT) STRICT;
-CREATE TABLE wallets (
-    place INTEGER PRIMARY KEY, wallet TEXT NOT NULL UNIQUE, shown TEXT NOT NULL
-) STRICT;
-CREATE TABLE holdings (
-    place INTEGER PRIMARY KEY, wallet TEXT NOT NULL, token TEXT NOT NULL, shown TEXT NOT NULL,
-    amount TEXT NOT NULL, record TEXT, UNIQUE (wallet, token)
-) STRICT;
-CREATE INDEX holdings_token ON holdings (token);
-CREATE TABLE deliveries (
-    place INTEGER PRIMARY KEY, event TEXT NOT NULL, body BLOB NOT NULL, fault TEXT,
-    state TEXT NOT NULL, attempts TEXT NOT NULL DEFAULT '[]', due TEXT
-) STRICT;
-CREATE INDEX deliveries_due ON deliveries (due) WHERE due IS NOT NULL;
-PRAGMA application_id = {_MARK};
-PRAGMA user_version = {_VERSION};
-"""
+_VERSION = 5
+_FIRST_LINE = b"nftsync sandbox state %d\n" % _VERSION
+#: Until version 4, states were SQLite databases with this application_id.
+_OLD_MARK = b"nfts"
+
+_changes = msgspec.json.Decoder(list[_Change])
 
 
 class OtherVersion(InputError):
     """A state file of another version of nftsync."""
 
 
-class State:
-    """An open state, for many threads; without a path, in memory.
+class InUse(InputError):
+    """A state file that another sandbox is using."""
 
-    A missing or empty file becomes a new state. All methods raise StoreError if the file cannot be
-    read or written.
+
+class State:
+    """Tables of JSON values, for many threads; a missing or empty file becomes a new state.
 
     Raises:
         OtherVersion: the file is from another version.
-        InputError: the file is not a state, is in use, or cannot be opened.
+        InUse: another sandbox uses the file.
+        InputError: the file is not a state, or cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self._path = Path(":memory:" if path is None else path)
-        self._lock = threading.RLock()
-        self._is_file = path is not None
+        self.lock = threading.RLock()
+        self._tables: dict[str, Any] = {}
+        self._transaction: list[_Change] | None = None
+        self._file: FileIO | None = None
+        self._path = path
+        if path is None:
+            return
         try:
-            if self._is_file:
-                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._connection = sqlite3.connect(
-                self._path, timeout=1, isolation_level=None, check_same_thread=False
-            )
-            weakref.finalize(self, self._connection.close)
-            with ExitStack() as undo:
-                undo.callback(self._connection.close)
-                self._prepare()
-                undo.pop_all()
-        except (OSError, sqlite3.Error) as error:
-            raise InputError(
-                f"the state file {path} cannot be used: {error}. It must be a sandbox state that "
+            self._file = self._opened(Path(path))
+        except (OSError, ValueError) as error:
+            refusal = InUse if isinstance(error, BlockingIOError) else InputError
+            problem = "it is locked" if refusal is InUse else error
+            raise refusal(
+                f"the state file {path} cannot be used: {problem}. It must be a sandbox state that "
                 "no other sandbox is using; name another file with --state"
             ) from error
 
-    @property
-    def facts(self) -> dict[str, str]:
-        """Single values by name; a new state has none."""
-        return dict(self.run("SELECT name, value FROM facts"))
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """Return a table, to be read only, and with the lock if it may change meanwhile."""
+        table: dict[str, Any] = self._tables.get(name, {})
+        return table
 
-    def note(self, **facts: str) -> None:
-        """Store single values."""
-        self.run_many("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
-
-    def run(self, statement: str, *values: object) -> list[Any]:
-        """Run a statement and return its rows."""
-        with self._lock, self._explained():
-            return self._connection.execute(statement, values).fetchall()
-
-    def run_many(self, statement: str, rows: Iterable[Any]) -> None:
-        """Run a statement for each row of values; see `run`."""
-        with self.transaction():
-            self._connection.executemany(statement, rows)
+    def put(self, *path: str, value: Any) -> None:
+        """Set the value at a path of names, or delete it if it is None."""
+        with self.transaction() as changes:
+            changes.append(([*path], value))
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Run a block as one transaction, alone; nested blocks join the outer one."""
-        with self._lock, self._explained():
-            if self._connection.in_transaction:
-                yield
+    def transaction(self) -> Iterator[list[_Change]]:
+        """Store a block's changes together at its end, or none; nested blocks join the outer one.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        with self.lock:
+            if self._transaction is not None:
+                yield self._transaction
                 return
-            with self._connection:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield
+            changes: list[_Change] = []
+            self._transaction = changes
+            try:
+                yield changes
+            finally:
+                self._transaction = None
+            if changes:
+                self._write(msgspec.json.encode(changes) + b"\n")
+            self._apply(changes)
 
     def copy_into(self, other: State) -> None:
-        """Copy everything into another state, or nothing."""
-        with self._lock, other._explained():
-            self._connection.backup(other._connection)
+        """Copy everything into a new state, or nothing."""
+        with self.lock, other.transaction():
+            for name, table in msgspec.json.decode(msgspec.json.encode(self._tables)).items():
+                other.put(name, value=table)
 
     def close(self) -> None:
-        """Close the file for other sandboxes; a state in memory stays."""
-        if self._is_file:
-            with self._lock:
-                self._connection.close()
+        """Close the file for other sandboxes; the data in memory stays."""
+        if self._file is not None:
+            self._file.close()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _apply(self, changes: list[_Change]) -> None:
+        for (*parents, name), value in changes:
+            table = self._tables
+            for parent in parents:
+                table = table.setdefault(parent, {})
+            if value is None:
+                table.pop(name, None)
+            else:
+                table[name] = value
+
+    def _write(self, line: bytes) -> None:
+        if self._file is None:
+            return
+        problem: object = "no space is left"
         try:
-            yield
-        except sqlite3.Error as error:
-            raise StoreError(
-                f"the state file {self._path} cannot be written or read: {error}"
-            ) from error
+            end = self._file.tell()
+            if self._file.write(line) == len(line):
+                return
+            self._file.truncate(end)
+            self._file.seek(end)
+        except (OSError, ValueError) as error:
+            problem = error
+        raise StoreError(f"the state file {self._path} cannot be written: {problem}")
 
-    def _prepare(self) -> None:
-        connection = self._connection
-        # One sandbox at a time, without a file for shared memory.
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        query = (
-            "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
-        )
-        [header] = connection.execute(query)
-        new = header == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
-        if not new and header != (_MARK, _VERSION):
-            if header[0] != _MARK:
-                raise sqlite3.DatabaseError("it is not a sandbox state")
-            raise OtherVersion(
-                f"{self._path} is a sandbox state of version {header[1]}, but this nftsync reads "
-                f"{_VERSION}. Name another file with --state (`nftsync demo` recreates its own)"
-            )
-        if new and self._is_file:
-            self._path.chmod(0o600)  # for an existing empty file
-        # A write takes the lock.
-        change = _SCHEMA if new else f"PRAGMA user_version = {_VERSION};"
-        connection.executescript(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-            f" BEGIN IMMEDIATE; {change} COMMIT;"
-        )
+    def _opened(self, path: Path) -> FileIO:
+        file = FileIO(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+")
+        with ExitStack() as undo:
+            undo.callback(file.close)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lines = BufferedReader(file)
+            version = _version_of(lines.peek(100))
+            if version not in {None, _VERSION}:
+                raise OtherVersion(
+                    f"{path} is a sandbox state of version {version}, but this nftsync reads "
+                    f"{_VERSION}. Name another file with --state (`nftsync demo` recreates its own)"
+                )
+            end = len(lines.readline())
+            for line in lines:
+                if line.endswith(b"\n"):  # a kill may have cut off the last one
+                    self._apply(_changes.decode(line))
+                    end += len(line)
+            lines.detach()
+            file.seek(end)
+            file.truncate()
+            if not end:
+                os.fchmod(file.fileno(), 0o600)  # for an existing empty file
+                file.write(_FIRST_LINE)
+            undo.pop_all()
+        return file
+
+
+def _version_of(start: bytes) -> int | None:
+    """Return the version of a state that starts so, or None if it is empty."""
+    if start[68:72] == _OLD_MARK:
+        return int.from_bytes(start[60:64])
+    match = re.match(rb"nftsync sandbox state (\d+)\n", start)
+    if start and match is None:
+        raise ValueError("it is not a sandbox state")
+    return match and int(match[1])

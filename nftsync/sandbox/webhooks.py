@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
 from random import Random
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
@@ -73,13 +75,12 @@ class _Patch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Task(NamedTuple):
-    """An attempt to send a webhook, and the earlier attempts."""
+    """An attempt to send a webhook."""
 
     place: int
     url: str
     body: bytes
     signature: str
-    attempts: list[dict[str, object]]
 
 
 class Sandbox:
@@ -99,17 +100,17 @@ class Sandbox:
         self._state = world.state
         self._time_scale = time_scale
         self._random = Random(f"retries {seed}")  # noqa: S311 - a simulation, to be repeatable
-        # Attempts that were in progress, or reordered, when the sandbox ended.
-        self._state.run(
-            "UPDATE deliveries SET due = ?, fault = nullif(fault, 'reorder')"
-            " WHERE state = 'pending' AND due IS NULL",
-            now(),
-        )
+        stored = {int(place): delivery for place, delivery in self._state["deliveries"].items()}
+        self._places = count(max(stored, default=0) + 1)
+        # After a restart, reordered webhooks are due, too.
+        self._due = [(x["due"] or now(), n) for n, x in stored.items() if x["state"] == "pending"]
+        heapify(self._due)
+        self._reordered: deque[int] = deque()
 
     @property
     def config(self) -> dict[str, Any]:
         """The current webhook configuration, with the secret and the previous secret."""
-        stored: dict[str, Any] = msgspec.json.decode(self._state.facts.get("config", "{}"))
+        stored: dict[str, Any] = self._state["facts"].get("config", {})
         return {"url": None, "enabled": False, "webhookTypes": [], **_NO_SECRETS} | stored
 
     def configure(self, body: bytes) -> dict[str, Any]:
@@ -123,7 +124,7 @@ class Sandbox:
             if patch.get("sharedSecret", before["sharedSecret"]) != before["sharedSecret"]:
                 patch["previousSecret"] = before["sharedSecret"]
             config = before | patch
-            self._state.note(config=msgspec.json.encode(config).decode())
+            self._state.put("facts", "config", value=config)
         return {name: config[name] for name in ("url", "enabled", "webhookTypes")}
 
     def transfer(
@@ -175,34 +176,43 @@ class Sandbox:
             "resourceType": resource_type,
             "createdAtUtc": datetime.now(UTC).isoformat(timespec="microseconds"),
         }
-        body = msgspec.json.encode({**event, "changes": changes})
-        listed = msgspec.json.encode({**event, "type": webhook_type}).decode()
         fault = self.script.popleft() if self.script else None
         delay = fault.get("delay", 0) if isinstance(fault, dict) else 0
         name = fault if isinstance(fault, str) else None
-        state = "dropped" if name == "drop" else "pending"
         due = None if name in {"drop", "reorder"} else shifted(now(), timedelta(seconds=delay))
-        new = "INSERT INTO deliveries VALUES (NULL, ?, ?, ?, ?, '[]', ?)"
-        rows = [(listed, body, name, state, due)] * (2 if name == "duplicate" else 1)
-        self._state.run_many(new, rows)
+        delivery: dict[str, object] = {
+            "event": {**event, "type": webhook_type},
+            "body": msgspec.json.encode({**event, "changes": changes}).decode(),
+            "fault": name,
+            "state": "dropped" if name == "drop" else "pending",
+            "attempts": [],
+            "due": due,
+        }
+        with self._state.transaction():
+            for place in islice(self._places, 2 if name == "duplicate" else 1):
+                self._state.put("deliveries", str(place), value=delivery)
+                if due is not None:
+                    heappush(self._due, (due, place))
+                elif name == "reorder":
+                    self._reordered.append(place)
         return [webhook_id]
 
     def claim(self) -> Task | None:
         """Start a due attempt; None: nothing is due, or the configuration forbids it."""
         config = self.config
-        if not (config["enabled"] and config["url"] and config["sharedSecret"]):
+        is_ready = config["enabled"] and config["url"] and config["sharedSecret"]
+        with self._state.lock:
+            if not (is_ready and self._due and self._due[0][0] <= now()):
+                return None
+            _, place = heappop(self._due)
+            delivery = self._state["deliveries"].get(str(place))
+        if delivery is None:  # its edit could not be stored
             return None
-        rows = self._state.run(
-            "UPDATE deliveries SET due = NULL WHERE place ="
-            " (SELECT place FROM deliveries WHERE due <= ? ORDER BY due LIMIT 1)"
-            " RETURNING place, body, attempts, iif(attempts = '[]', fault, NULL)",
-            now(),
-        )
-        for place, body, attempts, fault in rows:
-            secret = config["previousSecret" if fault == "old_secret" else "sharedSecret"]
-            signature = sign(secret, body + b" " if fault == "corrupt" else body)
-            return Task(place, config["url"], body, signature, msgspec.json.decode(attempts))
-        return None
+        fault = None if delivery["attempts"] else delivery["fault"]
+        body = delivery["body"].encode()
+        secret = config["previousSecret" if fault == "old_secret" else "sharedSecret"]
+        signature = sign(secret, body + b" " if fault == "corrupt" else body)
+        return Task(place, config["url"], body, signature)
 
     def acknowledge(
         self, task: Task, at: str, status: int | None, error: str | None, ms: float
@@ -211,29 +221,27 @@ class Sandbox:
 
         Without a status, `error` is the reason that no complete response came.
         """
-        due, before = None, len(task.attempts)
-        if status != _SUCCESS and before < len(RETRY_SECONDS):
-            jitter = self._random.uniform(1 - _JITTER, 1 + _JITTER)
-            wait = RETRY_SECONDS[before] * jitter * self._time_scale
-            due = shifted(at, timedelta(milliseconds=ms, seconds=wait))
-        state = "delivered" if status == _SUCCESS else "failed" if due is None else "pending"
-        made = {"at": at, "status": status, "error": error, "ms": ms, "nextAttemptAt": due}
-        attempts = msgspec.json.encode([*task.attempts, made]).decode()
-        tried = "UPDATE deliveries SET attempts = ?, due = ?, state = ? WHERE place = ?"
-        release = (
-            "UPDATE deliveries SET fault = NULL, due = ? WHERE fault = 'reorder' AND place < ?"
-        )
-        with self._state.transaction():
-            self._state.run(tried, attempts, due, state, task.place)
-            self._state.run(release, now(), task.place)
+        with self._state.lock:
+            delivery = self._state["deliveries"][str(task.place)]
+            due, attempts = None, delivery["attempts"]
+            if status != _SUCCESS and len(attempts) < len(RETRY_SECONDS):
+                jitter = self._random.uniform(1 - _JITTER, 1 + _JITTER)
+                wait = RETRY_SECONDS[len(attempts)] * jitter * self._time_scale
+                due = shifted(at, timedelta(milliseconds=ms, seconds=wait))
+            state = "delivered" if status == _SUCCESS else "failed" if due is None else "pending"
+            made = {"at": at, "status": status, "error": error, "ms": ms, "nextAttemptAt": due}
+            changed = {"attempts": [*attempts, made], "due": due, "state": state}
+            self._state.put("deliveries", str(task.place), value=delivery | changed)
+            if due is not None:
+                heappush(self._due, (due, task.place))
+            while self._reordered and self._reordered[0] < task.place:
+                heappush(self._due, (now(), self._reordered.popleft()))
 
     def deliveries(self) -> list[dict[str, Any]]:
         """Return each webhook with its attempts, newest last."""
-        rows = self._state.run("SELECT event, state, attempts, due FROM deliveries ORDER BY place")
         return [
-            msgspec.json.decode(event)
-            | {"state": state, "attempts": msgspec.json.decode(attempts), "nextAttemptAt": due}
-            for event, state, attempts, due in rows
+            x["event"] | {"state": x["state"], "attempts": x["attempts"], "nextAttemptAt": x["due"]}
+            for x in list(self._state["deliveries"].values())
         ]
 
 

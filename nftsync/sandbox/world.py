@@ -33,10 +33,8 @@ _Form = TypeVar("_Form")
 _DIGITS = re.compile(r"[0-9]{1,100}", re.ASCII)
 _GZIP_MAGIC = b"\x1f\x8b"
 
-_FIND = {
-    "wallet": "SELECT 1 FROM wallets WHERE wallet = ?",
-    "token": "SELECT 1 FROM tokens WHERE token = ?",
-}
+#: The id as first written, the amount, and the record in the wallet's list, if it has one.
+_Row: TypeAlias = tuple[str, str, str | None]
 
 
 class Holding(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -58,6 +56,9 @@ class World:
     Ids match in any case. Responses keep the original text of ids, amounts and records. Edits raise
     InputError for an unknown or malformed id, and for an amount that is not a positive integer.
 
+    The tables of the state: `wallets` has each id as first written, `tokens` each token's record,
+    or a blank text, and `holdings` by wallet and token the id, the amount and the list's record.
+
     Args:
         seed: seed for the ids of later mints.
         organization_id: the organization of minted tokens and webhooks; None: random.
@@ -68,7 +69,7 @@ class World:
         self, *, seed: int = 0, organization_id: str | None = None, state: State | None = None
     ) -> None:
         self.state = state or State()
-        facts = self.state.facts
+        facts = self.state["facts"]
         self.restored = bool(facts)
         # The number of mints gives each restart other ids.
         start = "restored {organization} {minted}".format(**facts) if facts else f"world {seed}"
@@ -77,10 +78,10 @@ class World:
             facts = {
                 "organization": organization_id or self._new_id(),
                 "mint_contract": self._new_address(),
-                "minted": "0",
+                "minted": 0,
             }
-            self.state.note(**facts)
-        self.organization_id = facts["organization"]
+            self.state.put("facts", value=facts)
+        self.organization_id: str = facts["organization"]
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, seed: int = 0) -> World:
@@ -88,7 +89,7 @@ class World:
         world = cls(seed=seed)
         number = 0
         try:
-            with world.state.transaction(), _open(Path(path)) as lines:
+            with _open(Path(path)) as lines:
                 for line in lines:
                     number += 1
                     if line.strip():
@@ -104,55 +105,54 @@ class World:
 
     def wallets(self) -> list[str]:
         """Return the ids of all wallets, oldest first."""
-        return [shown for (shown,) in self.state.run("SELECT shown FROM wallets ORDER BY place")]
+        return list(self.state["wallets"].values())
+
+    def amounts(self, wallet_id: str) -> dict[str, int]:
+        """Return a wallet's amounts by token, in the order of its list."""
+        with self.state.lock:
+            return {token: int(row[1]) for token, row in self.state["holdings"][wallet_id].items()}
 
     def balances_body(self, wallet_id: str) -> bytes | None:
         """Return the response to a read of balances; None: the wallet is unknown."""
-        rows = self.state.run(
-            "SELECT h.shown, h.amount, h.record FROM wallets LEFT JOIN holdings AS h USING (wallet)"
-            " WHERE wallet = ? ORDER BY h.place",
-            wallet_id.lower(),
-        )
-        holdings = [
-            Holding(shown, amount, msgspec.UNSET if record is None else msgspec.Raw(record))
-            for shown, amount, record in rows
-            if shown is not None
-        ]
-        return msgspec.json.encode({"nftTokenBalances": holdings}) if rows else None
+        with self.state.lock:
+            rows = self.state["holdings"].get(wallet_id.lower())
+            if rows is None:
+                return None
+            holdings = [
+                Holding(shown, amount, msgspec.UNSET if record is None else msgspec.Raw(record))
+                for shown, amount, record in rows.values()
+            ]
+        return msgspec.json.encode({"nftTokenBalances": holdings})
 
     def token_body(self, token_id: str) -> bytes | None:
         """Return the response to a read of a token; None: it has no record."""
-        query = "SELECT record FROM tokens WHERE token = ? AND record IS NOT NULL"
-        rows = self.state.run(query, token_id.lower())
-        return rows[0][0].encode() if rows else None
+        record: str = self.state["tokens"].get(token_id.lower(), "")
+        return record.encode() or None
 
     def add_wallet(self, wallet_id: str | None = None, holdings: Iterable[Holding] = ()) -> str:
         """Add a wallet, by default with a random id, and return the id; ids may not repeat."""
         with self.state.transaction():
             shown = self._new_id() if wallet_id is None else wallet_id
             wallet = normalize_uuid(shown, "wallet id")
-            insert = "INSERT INTO wallets VALUES (NULL, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
-            if not self.state.run(insert, wallet, shown):
+            if wallet in self.state["wallets"]:
                 raise InputError(f"wallet {wallet} already exists")
-            rows = [
-                (wallet, normalize_uuid(token, "token id"), token, amount, _record(record))
-                for token, amount, record in map(msgspec.structs.astuple, holdings)
-            ]
-            if len({row[1] for row in rows}) < len(rows):
-                raise InputError(f"a token is listed twice in wallet {wallet}")
-            self.state.run_many("INSERT INTO holdings VALUES (NULL, ?, ?, ?, ?, ?)", rows)
-            # A token's record is the first in any wallet's list.
-            self.state.run_many(
-                "INSERT INTO tokens VALUES (?, nullif(?, 'null')) ON CONFLICT (token)"
-                " DO UPDATE SET record = excluded.record WHERE tokens.record IS NULL",
-                [(row[1], row[4]) for row in rows],
-            )
+            rows: dict[str, _Row] = {}
+            for listed in holdings:
+                token = normalize_uuid(listed.token_id, "token id")
+                if token in rows:
+                    raise InputError(f"a token is listed twice in wallet {wallet}")
+                record = _record(listed.token)
+                rows[token] = (listed.token_id, listed.amount, record)
+                # A token's record is the first in any wallet's list.
+                if not self.state["tokens"].get(token):
+                    self.state.put("tokens", token, value="" if record == "null" else record or "")
+            self.state.put("wallets", wallet, value=shown)
+            self.state.put("holdings", wallet, value=rows)
             return shown
 
     def add_token(self, token_id: str, record: msgspec.Raw) -> None:
         """Add a token that no wallet holds, or replace a token's own record."""
-        token = normalize_uuid(token_id, "token id")
-        self.state.run("INSERT OR REPLACE INTO tokens VALUES (?, ?)", token, _record(record))
+        self.state.put("tokens", normalize_uuid(token_id, "token id"), value=_record(record))
 
     def transfer(self, from_wallet: str, to_wallet: str, token_id: str, amount: int | str) -> None:
         """Transfer an amount within the balance; an empty balance leaves the list."""
@@ -180,23 +180,24 @@ class World:
         with self.state.transaction():
             wallet = self._find("wallet", wallet_id)
             token = self._new_id()
-            facts = self.state.facts
-            minted = str(int(facts["minted"]) + 1)
-            self.state.note(minted=minted)
-            record = {
+            facts = self.state["facts"]
+            minted = facts["minted"] + 1
+            content = {
                 "id": token,
                 "organizationId": self.organization_id,
                 "contractAddress": facts["mint_contract"],
-                "blockchainTokenId": minted,
+                "blockchainTokenId": str(minted),
                 "metadata": metadata,
             }
-            self.add_token(token, msgspec.Raw(msgspec.json.encode(record)))
-            self.set_amount(wallet, token, str(total))
+            record = msgspec.json.encode(content).decode()
+            self.state.put("facts", "minted", value=minted)
+            self.state.put("tokens", token, value=record)
+            self.state.put("holdings", wallet, token, value=(token, str(total), record))
             return token
 
     def begin_collection(self) -> None:
         """Mint all later tokens in a new contract."""
-        self.state.note(mint_contract=self._new_address())
+        self.state.put("facts", "mint_contract", value=self._new_address())
 
     def edit_metadata(self, token_id: str, metadata: Mapping[str, object]) -> None:
         """Replace a token's metadata, in its own record and in all wallets' lists."""
@@ -204,44 +205,37 @@ class World:
             token = self._find("token", token_id)
             before = self.token_body(token) or msgspec.json.encode({"id": token})
             fields = msgspec.json.decode(before, type=dict[str, msgspec.Raw])
-            record = msgspec.Raw(msgspec.json.encode({**fields, "metadata": metadata}))
-            self.add_token(token, record)
-            self.state.run(
-                "UPDATE holdings SET record = ? WHERE token = ? AND record != 'null'",
-                _record(record),
-                token,
-            )
+            record = msgspec.json.encode({**fields, "metadata": metadata}).decode()
+            self.state.put("tokens", token, value=record)
+            for wallet, rows in self.state["holdings"].items():
+                shown, amount, listed = rows.get(token, (token, "", None))
+                if listed not in {None, "null"}:
+                    self.state.put("holdings", wallet, token, value=(shown, amount, record))
 
     def set_amount(self, wallet_id: str, token_id: str, amount_text: str) -> None:
         """Set a balance to any text, even if it is not a number."""
         with self.state.transaction():
             wallet, token = self._find("wallet", wallet_id), self._find("token", token_id)
-            self.state.run(
-                "INSERT INTO holdings SELECT NULL, ?, token, token, ?, record FROM tokens"
-                " WHERE token = ?"
-                " ON CONFLICT (wallet, token) DO UPDATE SET amount = excluded.amount",
-                wallet,
-                amount_text,
-                token,
-            )
+            unlisted = (token, "", self.state["tokens"][token] or None)
+            shown, _, record = self.state["holdings"][wallet].get(token, unlisted)
+            self.state.put("holdings", wallet, token, value=(shown, amount_text, record))
 
     def remove(self, wallet_id: str, token_id: str) -> None:
         """Remove a token from a wallet's list."""
         with self.state.transaction():
             wallet, token = self._find("wallet", wallet_id), self._find("token", token_id)
-            delete = "DELETE FROM holdings WHERE wallet = ? AND token = ? RETURNING 1"
-            if not self.state.run(delete, wallet, token):
+            if token not in self.state["holdings"][wallet]:
                 raise InputError(f"wallet {wallet} does not hold token {token}")
+            self.state.put("holdings", wallet, token, value=None)
 
     def _find(self, kind: Literal["wallet", "token"], text: str) -> str:
         normalized = normalize_uuid(text, f"{kind} id")
-        if not self.state.run(_FIND[kind], normalized):
+        if normalized not in self.state[f"{kind}s"]:
             raise InputError(f"{kind} {normalized} does not exist")
         return normalized
 
     def _amount(self, wallet: str, token: str) -> int:
-        query = "SELECT amount FROM holdings WHERE wallet = ? AND token = ?"
-        [(amount,)] = self.state.run(query, wallet, token) or [("",)]
+        _, amount, _ = self.state["holdings"][wallet].get(token, (token, "", None))
         return int(amount) if _DIGITS.fullmatch(amount) else 0
 
     def _new_address(self) -> str:
@@ -249,7 +243,7 @@ class World:
 
     def _new_id(self) -> str:
         drawn = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-        is_taken = any(self.state.run(query, drawn) for query in _FIND.values())
+        is_taken = drawn in self.state["wallets"] or drawn in self.state["tokens"]
         return self._new_id() if is_taken else drawn
 
 
