@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from nftsync import settings as nftsync_settings
 from nftsync.errors import InputError, ReadError, SettingsError
 from nftsync.provider.client import Client, finish
+from nftsync.provider.compression import Gunzip
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.transport import Gunzip
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.records import Effort
 from nftsync.settings import KEYS

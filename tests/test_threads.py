@@ -23,7 +23,8 @@ import pytest
 from nftsync.errors import NftsyncError, NoConnection
 from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.transport import Transports, network_of
+from nftsync.provider.network import network_of
+from nftsync.provider.transport import Transports
 from nftsync.provider.webhooks import Routes, merge_routes
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate

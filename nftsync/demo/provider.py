@@ -25,12 +25,12 @@ _MARK = 0x6E667464
 
 
 def state_file(database: Path) -> Path:
-    """Return the path of the provider's state: `demo-provider.state` beside `demo.db`."""
+    """Return the path of the provider's state, beside the database."""
     return database.with_name(f"{database.stem}-provider.state")
 
 
 def address_file(database: Path) -> Path:
-    """Return the path of the provider's URL: `demo-provider.url` beside `demo.db`."""
+    """Return the path of the provider's URL, beside the database."""
     return database.with_name(f"{database.stem}-provider.url")
 
 
@@ -58,11 +58,7 @@ def create_database(database: Path) -> None:
 
 @contextmanager
 def demo_in_use(database: Path) -> Iterator[None]:
-    """Prevent the demo's removal during a block, by a shared lock on the address file.
-
-    Raises:
-        InputError: the demo is being recreated.
-    """
+    """Prevent the demo's removal during a block; InputError if it is being recreated."""
     with ExitStack() as stack:
         with explained(address_file(database)):
             file = stack.enter_context(address_file(database).open("a"))
@@ -74,7 +70,6 @@ def demo_in_use(database: Path) -> Iterator[None]:
 
 @contextmanager
 def _exclusively(database: Path) -> Iterator[None]:
-    """Lock the demo during a block; InputError if notebooks use it."""
     with ExitStack() as stack:
         with suppress(FileNotFoundError):
             file = stack.enter_context(address_file(database).open("r+"))
@@ -89,7 +84,7 @@ def _exclusively(database: Path) -> Iterator[None]:
 
 
 def remove_demo(database: Path) -> None:
-    """Remove the demo's database and provider; InputError if they are not a demo's, or in use."""
+    """Remove the demo's database and provider; InputError if they are not its, or in use."""
     if database.exists() and not is_demo(database):
         raise InputError(
             f"{database} was not made by a demo and stays unchanged; "
@@ -126,7 +121,7 @@ _ADDRESS = re.compile(r"(?P<url>http://127\.0\.0\.1:[0-9]{1,5})\s*")
 
 @contextmanager
 def new_provider(database: Path) -> Iterator[SandboxServer]:
-    """Run a new provider during a block, on its usual port if it is free, and store its state."""
+    """Run a new provider with a state file during a block, on its usual port if that is free."""
 
     def build(url: str) -> World:
         world = generate(wallets=_WALLETS, nfts=_NFTS, seed=_SEED, image_base=url)
@@ -145,7 +140,6 @@ def new_provider(database: Path) -> Iterator[SandboxServer]:
 
 
 def _concentrate(world: World) -> None:
-    """Concentrate holdings in some wallets, as in real data; no webhooks are sent."""
     rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
     wallets = world.wallets()
     targets = rng.choices(wallets, [1 / rank for rank in range(1, len(wallets) + 1)], k=_EXTRA)
@@ -160,7 +154,7 @@ def stored_provider(database: Path, log: Callable[[str], object] = lambda _: Non
     """Run a demo's stored provider during a block, or use its running one; yield its URL.
 
     Raises:
-        InputError: the provider is gone, or another program uses its port or state.
+        InputError: the provider is gone, or another program uses its port.
     """
     url, state = stored_address(database), state_file(database)
     if url is None or not state.is_file():

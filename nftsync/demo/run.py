@@ -51,7 +51,7 @@ NEW_WALLET = "Customer 040"
 
 
 def live_changes(sandbox: Sandbox, url: str) -> Iterator[tuple[list[str], str | None]]:
-    """Make changes at the provider; yield the ids of their webhooks, and any new wallet."""
+    """Make changes; yield the ids of their webhooks, and any new wallet."""
     rng = random.Random(_SEED)  # noqa: S311 - a simulation, the same each time
     world = sandbox.world
     wallets = world.wallets()
@@ -91,14 +91,7 @@ _TIMEOUT = 60.0
 
 
 class DemoResult(NamedTuple):
-    """Data that the demo shows.
-
-    Attributes:
-        seconds: time from each change to the database.
-        webhooks: number of webhooks by state.
-        holdings: `frames.holdings` at the end.
-        transfers: `frames.transfers` of webhooks.
-    """
+    """The seconds from each change to the database, the webhooks by state, and two frames."""
 
     seconds: list[float]
     webhooks: dict[str, int]
@@ -111,10 +104,7 @@ def run_demo(
 ) -> DemoResult:
     """Generate a year, sync a sandbox provider, and process its webhooks during live changes.
 
-    The database must not exist; `report` receives progress as lines of text.
-
-    Raises:
-        NftsyncError: the database cannot be written, or a server cannot start.
+    The database must not exist; `report` receives lines of progress.
     """
     from nftsync import frames
 
@@ -153,7 +143,7 @@ def run_demo(
 
 @contextmanager
 def _receiving_webhooks(database: Path, client: ClientConfig, consumer: str) -> Iterator[str]:
-    """Receive webhooks and send alerts during a block, as `nftsync serve` does; yield the URL."""
+    """Receive webhooks and send alerts, as `nftsync serve` does; yield the URL."""
     secret = secrets.token_urlsafe(32)
     access = access_to(client, at_once=16)
 
@@ -193,7 +183,7 @@ _COUNT_DONE = (
 
 
 def _make_changes(provider: SandboxServer, database: Path) -> list[float]:
-    """Make the live changes, and return the seconds until each one's webhooks were processed."""
+    """Return the seconds until each change's webhooks were processed."""
     seconds = []
     with closing(connect_reader(database)) as connection:
         for webhook_ids, new_wallet in live_changes(provider.sandbox, provider.url):

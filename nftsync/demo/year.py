@@ -43,7 +43,7 @@ _FEW = 3
 
 
 def wallet_lines(wallets: list[str]) -> list[WalletLine]:
-    """Return the demo's wallets with labels and groups, in order of their first read."""
+    """Return the wallets with labels and groups, in order of their first read."""
     house = [WalletLine(*pair, "house") for pair in zip(wallets, _LABELS, strict=False)]
     customers = enumerate(wallets[len(house) :], start=len(house))
     return house + [WalletLine(id_, f"Customer {n:03}", "customers") for n, id_ in customers]
@@ -63,7 +63,7 @@ def picture_url(url: str, rng: random.Random) -> str:
 def play_year(world: World, url: str, database: Path, *, until: datetime) -> Market:
     """Simulate a year at the provider's world, and store its weekly reads in an empty database.
 
-    The same happens each time, but times count back from `until`, which is timezone-aware.
+    The same happens each time, but times count back from `until`.
     """
     first = until.astimezone(UTC).replace(hour=_HOUR, minute=0, second=0, microsecond=0)
     first -= timedelta(weeks=_WEEKS)
@@ -77,7 +77,7 @@ def play_year(world: World, url: str, database: Path, *, until: datetime) -> Mar
 
 
 def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None:
-    """Store reads of all wallets, as a sync that started at this time would have."""
+    """Store reads of all wallets, as a sync that started then would have."""
     reads = []
     for place, wallet in enumerate(wallets):
         body = world.balances_body(wallet) or b""
@@ -108,10 +108,7 @@ def _tide(page: int) -> str:
 
 
 class Market:
-    """Mints and trades at the provider.
-
-    `wallets` has the known wallets in order of their first read; `reads` counts the weekly reads.
-    """
+    """Mints and trades at the provider; `wallets` are in order of their first read."""
 
     reads = _WEEKS
 
@@ -181,7 +178,6 @@ class Market:
         self.moved += 1
 
     def _sell_outside(self) -> None:
-        """Sell a customer's NFT to an unknown wallet."""
         seller = self._seller(self.wallets[len(_LABELS) :])
         token = self._random.choice(list(self._world.amounts(seller)))
         self._world.remove(seller, token)

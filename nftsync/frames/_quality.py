@@ -19,7 +19,7 @@ from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import Numbers, Store, positions, reading
 from nftsync.columnar.tokens import MADE_COLUMNS, Tokens, read_tokens
 from nftsync.exact_sum import NOT_EXACT
-from nftsync.provider.images import image_address, origin
+from nftsync.provider.images import Images, origin
 from nftsync.records import CONTENT_COLUMNS, FIELD_PATHS, INTEGER_COLUMNS
 
 _INTEGER = re.compile(rb"-?[0-9]+")
@@ -126,7 +126,7 @@ def _address_problems(distinct: pa.Array, field: str, base_url: str | None) -> p
     for place in np.flatnonzero(~flags(plain)).tolist():
         value = distinct[place].as_py()
         if field in _ADDRESSES:
-            reasons[place] = image_address(value.replace("{id}", "0"), provider=base_url).problem
+            reasons[place] = Images(provider=base_url).at(value.replace("{id}", "0")).problem
         else:
             reasons[place] = _page_problem(value)
     return pa.array(reasons, TEXT)
@@ -137,7 +137,7 @@ def _page_problem(value: str) -> str | None:
     link = value.strip()
     if not _HTTPS.match(link):
         return "not an http: or https: address"
-    return image_address(_HTTP.sub("https:", link, count=1)).problem
+    return Images().at(_HTTP.sub("https:", link, count=1)).problem
 
 
 _FIELDS = tuple(name for name in CONTENT_COLUMNS if name not in {"organization_id", "extra"})

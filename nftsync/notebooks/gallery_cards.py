@@ -15,7 +15,7 @@ from nftsync import settings
 from nftsync.columnar.source import Store, reading
 from nftsync.errors import InputError, NftsyncWarning, SettingsError
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.images import DEFAULT_GATEWAY, ImageAddress, Images
+from nftsync.provider.images import ImageAddress, Images
 from nftsync.store.contracts import contract_key, nft_name, short_address
 from nftsync.text import counted, seen_line, short_id
 
@@ -68,7 +68,7 @@ def configured_images(config: Path | None = None, database: str | Path | None = 
     except (SettingsError, InputError) as error:
         # The gallery is useful even if some images are missing.
         warnings.warn(f"the gallery ignores the settings: {error}", stacklevel=3)
-        images = Images(DEFAULT_GATEWAY, None)
+        images = Images()
     if database is None:
         return images
     from nftsync.notebooks.database import demo_address  # loads a server, which is slow

@@ -1,7 +1,5 @@
 """The provider's HTTP API: requests, responses, rate limits, credentials, webhooks.
 
-Throughout this package:
-
 - Times are in seconds. A `path` is encoded, and includes the query.
 - `effort` counts the requests of a read; `etag` is a response's validator.
 - Reads raise `ReadError` if they fail for good, and `Stopped` if their client is stopped.

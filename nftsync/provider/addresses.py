@@ -32,7 +32,7 @@ _LOCAL_NAT64 = ip_network("64:ff9b:1::/48")
 def is_private(host: str) -> bool:
     """Return whether a host is private, a cloud's service, or has no dot.
 
-    A public name may still resolve to a private address; connections check the connected address.
+    A public name may still resolve to a private address, which connections check.
     """
     try:
         address = ip_address(host.strip("[]"))
@@ -55,13 +55,12 @@ def is_loopback(host: str) -> bool:
 
 
 def is_cloud_service(address: Address) -> bool:
-    """Return whether an address is link-local, or a cloud's service for its machines."""
+    """Return whether an address is link-local, or a cloud's service."""
     addresses = (address, *_inner_addresses(address))
     return any(x in network for network in _CLOUD_SERVICES for x in addresses)
 
 
 def _inner_addresses(address: Address) -> Sequence[Address]:
-    """Return the IPv4 addresses that an IPv6 address contains, or else the address itself."""
     if isinstance(address, IPv4Address):
         return [address]
     packed = address.packed

@@ -1,7 +1,7 @@
 """Client of the provider's API: its calls, with retries, rate limit and strict parsing.
 
-Each read is a generator that yields the seconds to wait before each retry and returns its result,
-so that few threads can serve many waiting reads.
+Each read is a generator that yields the seconds to wait before each retry, so that few threads can
+serve many waiting reads.
 
 Source: provider's document, section Endpoints.
 """
@@ -9,22 +9,18 @@ Source: provider's document, section Endpoints.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import re
 import time
-import zlib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from http.client import responses
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import urlencode
 
 import msgspec
 
 from nftsync.errors import (
-    AccessRefused,
     InputError,
     NoConnection,
     ProxyFailed,
@@ -33,8 +29,10 @@ from nftsync.errors import (
     UnusableResponse,
     may_pass,
 )
-from nftsync.provider.config import HTTPS_HINT, ClientConfig, Paging
+from nftsync.provider.config import ClientConfig, Paging
+from nftsync.provider.paging import PAGING_HEADERS, PagePosition, continuation_header
 from nftsync.provider.rate_limit import Auth, GiveUpRule, RateLimiter, Slots
+from nftsync.provider.refusals import passing_refusal, refusal
 from nftsync.provider.waits import asked_wait, parse_date
 from nftsync.provider.wire import (
     WalletList,
@@ -44,11 +42,11 @@ from nftsync.provider.wire import (
     without_duplicates,
 )
 from nftsync.records import Content, Effort, Entry, normalize_uuid
-from nftsync.text import cut_line
 from nftsync.times import growing_wait
 
 if TYPE_CHECKING:
-    from nftsync.provider.transport import Network, Response
+    from nftsync.provider.network import Network
+    from nftsync.provider.transport import Response
 
 _T = TypeVar("_T")
 
@@ -59,19 +57,15 @@ _MOST_PAGES = 10_000
 _LONGEST_QUERY = 8_000
 #: RFC 9110, section 8.8.3; anything else, above all `*`, makes a meaningless condition.
 _ENTITY_TAG = re.compile(r'(?:W/)?"[!#-~]*"')
-_NEXT_LINK = re.compile(r';\s*rel\s*=\s*(?:"[^"]*)?(?<![\w-])next(?![\w-])', re.IGNORECASE)
-_RANGE = re.compile(r"\s*[\w-]+ ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})\s*")
-_DIGITS = re.compile(r"[0-9]{1,18}")
 
-#: If a response asks for a longer wait, the read fails, so that it does not block others; seconds.
-_LONGEST_PAUSE = 300.0
+#: In seconds.
 _LONGEST_WAIT = 30.0
 #: After this many failed attempts in a row, the provider is presumed down.
 _ALL_FAIL = 2_000
 
 
 def finish(read: Generator[float, None, _T]) -> _T:
-    """Run a read in this thread, with its waits, and return the result."""
+    """Run a read in this thread, with its waits."""
     while True:
         try:
             time.sleep(next(read))
@@ -80,7 +74,7 @@ def finish(read: Generator[float, None, _T]) -> _T:
 
 
 class Access(NamedTuple):
-    """The objects that a provider's clients share: rate limiter, credentials and network."""
+    """The objects that a provider's clients share."""
 
     limiter: RateLimiter
     auth: Auth
@@ -88,20 +82,15 @@ class Access(NamedTuple):
 
 
 def access_to(config: ClientConfig, *, at_once: int | None = None) -> Access:
-    """Return the access that several clients share, with at most `at_once` requests in flight."""
-    from nftsync.provider.transport import network_of  # loads httpx, which is slow
+    """Return an access for several clients, with at most `at_once` requests in flight."""
+    from nftsync.provider.network import network_of  # loads httpx, which is slow
 
     auth = Auth(config.api_token, token_command=config.token_command, headers=config.headers)
     return Access(RateLimiter(config.rate_limit, at_once=at_once), auth, network_of(config))
 
 
 class Client(AbstractContextManager["Client"]):
-    """Client of one provider for any number of threads, each with its own connection.
-
-    Attributes:
-        proxy: the proxy and its source, without the password, or None.
-        volatile_fields: see `ClientConfig`.
-    """
+    """Client of one provider for any number of threads, each with its own connection."""
 
     def __init__(
         self,
@@ -111,7 +100,7 @@ class Client(AbstractContextManager["Client"]):
         urgent: bool = False,
         rule: GiveUpRule | None = None,
     ) -> None:
-        """Prepare to read; requests of `urgent` clients go before others that share the access."""
+        """Prepare to read; `urgent` requests go before others of the same access."""
         # Imported late because httpx loads slowly, but not in threads: imports need descriptors.
         from nftsync.provider.transport import Requests, Transports
 
@@ -155,12 +144,12 @@ class Client(AbstractContextManager["Client"]):
         )
 
     def stop(self) -> None:
-        """Send no more requests, and end requests in flight with `Stopped`."""
+        """Send no more requests, and end those in flight with `Stopped`."""
         self._slots.stopped.set()
         self._transports.abort()
 
     def release(self) -> None:
-        """Note that this thread has finished with its last response, to free memory."""
+        """Free the memory of this thread's last response."""
         self._large.release()
 
     def close(self) -> None:
@@ -177,8 +166,7 @@ class Client(AbstractContextManager["Client"]):
     ) -> Generator[float, None, WalletList]:
         """Read a wallet's balances (provider's document, GET .../nft-balances).
 
-        `etag` and `known_digest` belong to the stored response: if the body is the same, it is not
-        decoded. With paging, `etag` is not used.
+        `etag` and `known_digest` belong to the stored response: the same body is not decoded.
         """
         path = f"/v1/wallets/{normalize_uuid(wallet_id, 'wallet id')}/nft-balances"
         if self._config.paging is not None:
@@ -190,10 +178,9 @@ class Client(AbstractContextManager["Client"]):
             digest = hashlib.sha256(response.body).hexdigest()
             new_etag = _entity_tag(response.headers.get("etag"))
             is_new = digest != known_digest
-            if is_new or not _PAGING_HEADERS.keys().isdisjoint(response.headers):
+            if is_new or not PAGING_HEADERS.keys().isdisjoint(response.headers):
                 page = self._decoded(response)
-                position = _PagePosition(1, 0, len(page.entries))
-                doubt = page.doubt or self._continuation_header(response, position)
+                doubt = page.doubt or self._continuation_header(response, 1, 0, len(page.entries))
                 if is_new or doubt is not None:
                     entries = without_duplicates(page.entries)
                     return WalletList(entries, doubt, digest=digest, etag=new_etag)
@@ -212,11 +199,8 @@ class Client(AbstractContextManager["Client"]):
     def object(self, path: str, effort: Effort) -> Generator[float, None, bytes]:
         """Read any object (provider's document, Follow-up read of a webhook's object).
 
-        Returns the JSON object as sent, but with lone surrogates replaced, which text cannot
-        contain.
-
-        Raises:
-            InputError: the path cannot be sent.
+        Returns the JSON object as sent, but with lone surrogates replaced. InputError: the path
+        cannot be sent.
         """
         if _PATH.fullmatch(path) is None:
             raise InputError(f"{path[:80]!r} is not an encoded path; no request was sent")
@@ -261,8 +245,7 @@ class Client(AbstractContextManager["Client"]):
             digest.update(hashlib.sha256(response.body).digest())
             doubt, cursor = doubt or page.doubt, page.cursor
             if cursor is None:  # on the last page, no header may indicate more
-                position = _PagePosition(number, before, len(entries))
-                doubt = doubt or self._continuation_header(response, position)
+                doubt = doubt or self._continuation_header(response, number, before, len(entries))
                 if digest.hexdigest() == known_digest and doubt is None:
                     return _unchanged(known_digest)
                 return WalletList(without_duplicates(entries), doubt, digest=digest.hexdigest())
@@ -279,13 +262,13 @@ class Client(AbstractContextManager["Client"]):
             most=self._config.max_entries,
         )
 
-    def _continuation_header(self, response: Response, position: _PagePosition) -> str | None:
-        """Name a header that indicates more pages; the provider's document shows no paging."""
-        for name, indicates_more in _PAGING_HEADERS.items():
-            value = None if name in self._ignored_headers else response.headers.get(name)
-            if value is not None and indicates_more(value, position):
-                return f"the header {name.title()}: {value[:80]!r}"
-        return None
+    def _continuation_header(
+        self, response: Response, page: int, before: int, until: int
+    ) -> str | None:
+        if PAGING_HEADERS.keys().isdisjoint(response.headers):  # nearly always
+            return None
+        position = PagePosition(page, before, until)
+        return continuation_header(response.headers, self._ignored_headers, position)
 
     def _call(
         self,
@@ -300,16 +283,13 @@ class Client(AbstractContextManager["Client"]):
     ) -> Generator[float, None, _T]:
         """Send a request until `read` can use a response, or until no attempt is left.
 
-        Yields the rest of the wait before each retry. If the caller throws `Stopped` into the
-        generator, the read fails with the error of the last attempt.
-
-        With `etag`, sent as `If-None-Match`, `read` also gets 304 responses. `is_first`: this
-        request sets the read's sequence number; False for further pages.
+        Yields the rest of the wait before each retry. If the caller throws `Stopped` in, the read
+        fails with the error of the last attempt. With `etag`, `read` also gets 304 responses.
+        `is_first`: not a further page, so the request sets the read's sequence number.
         """
         sending = effort.sending if is_first else lambda: None
 
         def send() -> tuple[Response, int]:
-            """Send the request once; return the response and the generation of its token."""
             anew = attempt > 1
             with self._slots:
                 effort.requests += 1
@@ -364,18 +344,32 @@ class Client(AbstractContextManager["Client"]):
                     self._rule.count_response(response.status)
                 self._auth.renew(generation)
                 response, _ = send()
-            wait = asked_wait(response.status, response.headers)
-            # A 403 that asks to wait refuses no credentials; it counts as a 429 everywhere.
-            status = response.status if wait is None else 429
-            self._rule.count_response(status, self._auth.advice)
-            if response.status != 304 or not conditional:
-                self._check(response, wait)
+            status = response.status
+            self._dated = response.headers, datetime.now(UTC)
+            is_whole = 200 <= status < 300 and status != 206
+            if not is_whole and not (status == 304 and conditional):
+                raise self._refused(response)
+            self._rule.count_response(status)
             result = read(response)
         except ReadError as error:
             self._failed_in_a_row = self._failed_in_a_row + 1 if error.passing else 0
             raise
         self._failed_in_a_row = 0
         return result
+
+    def _refused(self, response: Response) -> ReadError:
+        wait = asked_wait(response.status, response.headers)
+        # A 403 that asks to wait refuses no credentials; it counts as a 429 everywhere.
+        status = 429 if wait is not None else response.status
+        self._rule.count_response(status, self._auth.advice)
+        if response.status == 407 and self.proxy is not None:
+            return ProxyFailed(f"the proxy {self.proxy} refused: 407", final=True)
+        if wait is None and not may_pass(status):
+            return refusal(response, self._requests.base_url, self._auth, self._sent_secret)
+        error = passing_refusal(response.status, wait)
+        if status == 429 and error.passing:
+            self._limiter.pause(self._config.first_wait if wait is None else wait)
+        return error
 
     def _wait_after(self, attempt: int) -> float:
         return growing_wait(self._config.first_wait, _LONGEST_WAIT, attempt - 1) + self._jitter()
@@ -398,101 +392,11 @@ class Client(AbstractContextManager["Client"]):
             raise Stopped("stopped")
         return wait - blocked
 
-    def _check(self, response: Response, wait: float | None) -> None:
-        """Raise an error unless the response has the whole object; it may ask for a wait."""
-        status = response.status
-        self._dated = response.headers, datetime.now(UTC)
-        if 200 <= status < 300 and status != 206:
-            return
-        if status == 407 and self.proxy is not None:
-            raise ProxyFailed(f"the proxy {self.proxy} refused: 407", final=True)
-        if may_pass(status) or wait is not None:
-            raise self._busy(status, wait)
-        kind: type[ReadError] = UnusableResponse if status < 400 else ReadError
-        if status in {401, 403}:
-            kind = AccessRefused
-        error = kind(f"the provider answered {self._refusal(status)}", status=status)
-        error.reason = self._reason(response.body)
-        raise error
-
-    def _busy(self, status: int, wait: float | None) -> ReadError:
-        """Return the error of a status that may pass, and pause all requests if necessary."""
-        # With the standard phrase, as the provider's may be anything.
-        text = f"the provider answered {status} {responses.get(status, '')}".rstrip()
-        error = ReadError(text, status=429 if status == 403 else status)
-        if wait is not None and wait > _LONGEST_PAUSE:
-            text += f" and asks to wait {wait:.0f} s, longer than {_LONGEST_PAUSE:.0f} s"
-            error.args, error.passing = (text,), False
-        elif wait is not None or status == 429:
-            self._limiter.pause(self._config.first_wait if wait is None else wait)
-        return error
-
-    def _reason(self, body: bytes) -> str:
-        """Return the start of a body as one line, or blank if it repeats a part of a secret."""
-        with suppress(zlib.error):
-            body = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(body, 5_000)
-        text = body.decode("utf-8", "ignore")
-        secrets = [self._sent_secret, *self._auth.headers()[0].values()]
-        parts = {x[n : n + 6].lower() for x in secrets for n in range(max(1, len(x) - 5))} - {""}
-        repeats = any(y in text.lower() for x in parts for y in (x, json.dumps(x)[1:-1]))
-        return "" if repeats else cut_line(text, 300)
-
-    def _refusal(self, status: int) -> str:
-        """Return a status that no retry changes, with advice."""
-        base_url = self._requests.base_url
-        match status:
-            case 401 | 403 if status == 401 or not self._auth.is_set:
-                return f"{status}: no access; {self._auth.advice}"
-            case 403:
-                return "403: no access; the credentials are valid but lack permission; ask for it"
-            case 206:
-                return "206: only a part of the object"
-            case 304:
-                return "304: not modified, but the request had no condition"
-            case 400 if base_url.startswith("http:"):
-                return f"400{HTTPS_HINT}"
-            case 404 if re.search("/v1(/|$)", base_url):
-                return "404: no such object; paths already start with /v1: remove it from base_url"
-            case 404:
-                return "404: no such object"
-        if 300 <= status < 400:
-            return f"{status}, a redirect, which nftsync does not follow; check base_url"
-        return str(status)
-
 
 def _unchanged(digest: str, etag: str | None = None) -> WalletList:
     return WalletList([], digest=digest, etag=etag, unchanged=True)
 
 
 def _entity_tag(text: str | None) -> str | None:
-    """Return an ETag that can be sent back, or None."""
     good = text is not None and len(text) <= _LONGEST_QUERY and _ENTITY_TAG.fullmatch(text)
     return text if good else None
-
-
-class _PagePosition(NamedTuple):
-    """A page's number, and the entries before it and up to its end."""
-
-    page: int
-    before: int
-    until: int
-
-
-def _content_range(value: str, position: _PagePosition) -> bool:
-    match = _RANGE.fullmatch(value)
-    return match is None or int(match[1]) > position.before or int(match[2]) + 1 < int(match[3])
-
-
-def _count(value: str) -> int:
-    return int(value) if _DIGITS.fullmatch(value) else 0
-
-
-#: Paging headers, and whether a value indicates more: RFC 8288, RFC 9110 (14.4), and custom ones.
-_PAGING_HEADERS: dict[str, Callable[[str, _PagePosition], bool]] = {
-    "link": lambda value, _: _NEXT_LINK.search(value) is not None,
-    "content-range": _content_range,
-    "x-total-count": lambda value, position: _count(value) > position.until,
-    "x-total-pages": lambda value, position: _count(value) > position.page,
-    "x-next-page": lambda value, _: value.strip() != "",
-    "x-has-more": lambda value, _: value.strip().lower() not in {"", "false", "no", "0"},
-}

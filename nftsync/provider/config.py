@@ -11,12 +11,7 @@ HTTPS_HINT = "; base_url starts with http: does the server expect https?"
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True):
-    """Paging of balances responses (provider's document: not shown).
-
-    Attributes:
-        next: the response field that carries the cursor.
-        param: the query parameter that takes the cursor.
-    """
+    """The response field with the cursor, `next`, and the query parameter for it, `param`."""
 
     next: str
     param: str
@@ -26,20 +21,14 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Options for reading a provider; can be sent to other processes. The repr shows no secret.
 
     Attributes:
-        api_token: sent as `Authorization: Bearer ...`.
-        token_command: a command line that prints the token.
         proxy: the proxy's URL; None: from the environment; blank: no proxy.
-        proxy_source: where `proxy` was configured, for messages.
         ca_file: the only trusted certificates; None: the system's.
-        client_key: its private key, if in another file.
-        rate_limit: requests per second, or None.
+        rate_limit: requests per second.
         attempts: attempts per request, including the first.
         first_wait: wait before the first retry; later waits grow.
         max_bytes: limit per body, and for all pages of a wallet.
         max_entries: limit per wallet, which bounds memory.
         large_bytes: few responses above this size are in memory at once.
-        ignore_fields: harmless extra fields of a balances response.
-        paging: None if the provider does not page.
     """
 
     base_url: str
@@ -67,5 +56,5 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def environment_without_settings() -> dict[str, str]:
-    """Return the environment without nftsync's settings, for programs that must not see secrets."""
+    """Return the environment without nftsync's settings, which may be secret."""
     return {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}

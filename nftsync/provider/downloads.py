@@ -22,8 +22,9 @@ from nftsync.errors import NoConnection, ProxyFailed, ReadError, SettingsError, 
 from nftsync.provider.addresses import is_private
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.images import IMAGE_TYPES, ImageAddress, Images, origin
+from nftsync.provider.network import network_of
 from nftsync.provider.rate_limit import Auth
-from nftsync.provider.transport import Requests, Response, Transports, network_of
+from nftsync.provider.transport import Requests, Response, Transports
 from nftsync.terminal import progress_bar
 
 _NUMBER = re.compile(r"\[Errno -?\d+\] ")
@@ -36,15 +37,7 @@ _MOST_FAILURES = 3
 
 
 class Limits(NamedTuple):
-    """Bounds on the downloads for one page.
-
-    Attributes:
-        images: number of images.
-        megabytes: size of an image.
-        all_megabytes: size of all images together.
-        timeout: limit per response, in seconds.
-        all_seconds: limit for all downloads together, in seconds.
-    """
+    """Bounds on the downloads for one page: `timeout` per response, `all_seconds` together."""
 
     images: int = 1_000
     megabytes: int = 5
@@ -54,7 +47,7 @@ class Limits(NamedTuple):
 
 
 class _Refused(Exception):
-    """Carries why an image is not embedded."""
+    """Reason why an image is not embedded."""
 
 
 def download_images(
@@ -66,11 +59,8 @@ def download_images(
 ) -> dict[str, ImageAddress]:
     """Return for each URL a data URL, or the reason why there is none; a terminal shows progress.
 
-    The most important URLs, which `images` has checked, come first; redirects are checked, too.
+    `images` has checked the URLs, the most important ones first, and checks redirects, too.
     `config` gives the proxy and the trusted certificates.
-
-    Raises:
-        SettingsError: the proxy or the certificates cannot be used.
     """
     limits = limits or Limits()
     wanted = list(dict.fromkeys(urls))
@@ -122,20 +112,18 @@ class _Downloads:
         self._open: set[Transports] = set()
 
     def stop(self) -> None:
-        """End all downloads."""
         self._stopped.set()
         for transports in list(self._open):
             transports.abort()
 
     def get(self, url: str) -> ImageAddress:
-        """Return the image at this URL as a data URL."""
         try:
             return ImageAddress(self._data_url(url), None)
         except _Refused as problem:
             return ImageAddress(None, str(problem))
 
     def _data_url(self, url: str) -> str:
-        """Follow redirects to an image; an own source may redirect within itself alone."""
+        """Follow redirects; an own source may redirect within itself alone."""
         is_own = origin(url) in self._own
         for _ in range(_MOST_REDIRECTS + 1):
             site = origin(url)

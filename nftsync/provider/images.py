@@ -67,12 +67,7 @@ _UPWARDS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 
 
 class ImageAddress(NamedTuple):
-    """A checked image address.
-
-    Attributes:
-        url: ASCII and safe to load, or None.
-        problem: a short reason that quotes at most the scheme; None if there is a URL.
-    """
+    """A URL that is ASCII and safe to load, or a reason that quotes at most the scheme."""
 
     url: str | None
     problem: str | None
@@ -82,30 +77,8 @@ class _Refused(Exception):
     """Reason why an address is not shown."""
 
 
-def image_address(
-    text: str, *, ipfs_gateway: str = DEFAULT_GATEWAY, provider: str | None = None
-) -> ImageAddress:
-    """Turn an image address from metadata into a URL that is safe to load.
-
-    Args:
-        text: an address, a bare CID, or a picture as `data:` or as the text of an SVG.
-        ipfs_gateway: the URL before a CID.
-        provider: the provider's base URL; its origin may show images.
-    """
-    own = None if provider is None else origin(provider)
-    gateway = _gateway(ipfs_gateway)
-    try:
-        return ImageAddress(_shown(text.strip(), gateway, own), None)
-    except _Refused as problem:
-        return ImageAddress(None, str(problem))
-
-
 def origin(url: str) -> str:
-    """Return the scheme, host and port of a configured URL, as browsers write them.
-
-    Raises:
-        InputError: it is not an `http:` or `https:` URL.
-    """
+    """Return a configured URL's scheme, host and port, as browsers write them."""
     return _configured(url)[0]
 
 
@@ -118,19 +91,18 @@ class Images(NamedTuple):
 
     Attributes:
         gateway: the URL before IPFS content.
-        provider: the provider's base URL, or None.
+        provider: the provider's base URL; its origin may show images.
         which: `all`, only the `provider`'s, or `none`.
     """
 
-    gateway: str
-    provider: str | None
+    gateway: str = DEFAULT_GATEWAY
+    provider: str | None = None
     which: WhichImages = "all"
 
     def of_token(self, image: str, number: str, extra: str) -> ImageAddress:
         """Check a token's image and, if it is unusable, other fields of its metadata.
 
-        `number` is the on-chain token id, which replaces `{id}` (ERC-1155). `extra` has other
-        fields as JSON.
+        `number` is the on-chain token id, which replaces `{id}` (ERC-1155); `extra` is JSON.
         """
         digits = "{id}"
         if _TOKEN_NUMBER.fullmatch(number):
@@ -143,14 +115,17 @@ class Images(NamedTuple):
         return min(checked, key=lambda one: one.url is None, default=ImageAddress(None, None))
 
     def at(self, text: str) -> ImageAddress:
-        """Check an image's address."""
+        """Turn an address from metadata, a bare CID, `data:` or an SVG into a URL safe to load."""
         if self.which == "none":
             return ImageAddress(None, "images are off")
-        address = image_address(text, ipfs_gateway=self.gateway, provider=self.provider)
-        if self.which == "all" or address.url is None:
-            return address
-        if self.provider and address.url.startswith(f"{origin(self.provider)}/"):
-            return address
+        own = None if self.provider is None else origin(self.provider)
+        gateway = _gateway(self.gateway)
+        try:
+            url = _shown(text.strip(), gateway, own)
+        except _Refused as problem:
+            return ImageAddress(None, str(problem))
+        if self.which == "all" or (own and url.startswith(f"{own}/")):
+            return ImageAddress(url, None)
         return ImageAddress(None, "only the provider's images are on")
 
     def checked(self) -> Images:
@@ -198,7 +173,6 @@ def _shown(text: str, gateway: str, own: str | None) -> str:
 
 
 def _data_url(text: str) -> str:
-    """Return the picture that a text contains, encoded anew."""
     if len(text) > _MOST_IN_DATA:
         raise _Refused(f"a picture of more than {_MOST_IN_DATA:,} characters")
     kind, content = "image/svg+xml" if text[0] == "<" else "", text.encode("utf-8", "replace")
@@ -225,7 +199,7 @@ def _check_characters(text: str) -> None:
 
 
 def _split(scheme: str, after: str) -> tuple[str, str, str]:
-    """Return origin, host and rest of the text after `https:`; refuse ambiguous forms."""
+    """Return origin, host and rest of the text after `https:`."""
     match = _AUTHORITY.fullmatch(after)
     if match is None or not match[1]:
         raise _Refused("no host")
@@ -260,7 +234,6 @@ def _host(host: str) -> str:
 
 
 def _within(path: str) -> str:
-    """Encode a path below a CID, where `#` is part of a file name."""
     path = path.replace("#", "%23")
     if any(map(_UPWARDS.fullmatch, path.partition("?")[0].split("/"))):
         raise _Refused("path leads outside the content")

@@ -76,7 +76,7 @@ def run_program(
 
 
 def kill_programs() -> None:
-    """Kill all running programs, because this process ends."""
+    """Kill all running programs."""
     for number in list(_groups):
         _signal_group(number, signal.SIGKILL)
 

@@ -98,7 +98,6 @@ class RateLimiter:
                 self._wake_first()
 
     def _wait_of(self, mine: threading.Event, at: float) -> float:
-        """Return the shortest wait until this request may be sent."""
         first = (self._urgent or self._ordinary)[0]
         if mine is not first or (self._bounded and self._slots <= 0):
             return _SLICE
@@ -120,10 +119,8 @@ class RateLimiter:
 class Slots:
     """One client's access to a shared limiter: a context manager around each attempt.
 
-    Any number of threads may be inside; a thread inside must not enter again.
-
-    Attributes:
-        stopped: if set, every waiting or later request raises `Stopped`.
+    A thread inside must not enter again. If `stopped` is set, every waiting or later request raises
+    `Stopped`.
     """
 
     def __init__(self, limiter: RateLimiter, *, urgent: bool = False) -> None:
@@ -144,11 +141,7 @@ class Slots:
 
 
 class GiveUpRule:
-    """Rule that stops a run's clients once further requests are pointless; thread-safe.
-
-    Attributes:
-        reason: why the run gave up, or None.
-    """
+    """Rule that stops a run's clients once further requests are pointless; `reason` says why."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -202,7 +195,6 @@ class Auth:
 
     Attributes:
         advice: what to do after a refusal.
-        can_renew: whether a token command is set.
         is_set: whether there are credentials at all.
         generation: number of the current token.
     """
@@ -259,7 +251,6 @@ class Auth:
 
 
 def _token_from(command: list[str], timeout: float) -> str:
-    """Run the token command and return the token; no message shows the command's output."""
     try:
         code, output = run_program(command, timeout)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""HTTP connections to the provider: address, proxy, certificates, requests, and responses in time.
+"""HTTP connections to the provider: requests, and responses in time.
 
 httpx limits only single waits, so a thread watches the deadlines and shuts down late connections.
 Redirects are not followed, and no cookie is kept.
@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401 - a later import in a thread may lack a descriptor
 import math
-import os
 import re
 import socket
-import ssl
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
-from urllib.request import getproxies, proxy_bypass
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -27,18 +24,16 @@ from nftsync.errors import (
     NoConnection,
     ProxyFailed,
     ReadError,
-    SettingsError,
     Stopped,
     UnusableResponse,
 )
-from nftsync.extras import install_command
+from nftsync.provider.compression import decompressor
 from nftsync.provider.config import HTTPS_HINT, ClientConfig
+from nftsync.provider.network import Network, tls_problem
 from nftsync.provider.rate_limit import Auth
 from nftsync.provider.wire import CutShort
 from nftsync.threads import start_thread
 from nftsync.version import __version__
-
-_T = TypeVar("_T")
 
 #: A path that needs no encoding by httpx.
 _PLAIN_PATH = re.compile(r"[/\w-]+", re.ASCII)
@@ -50,12 +45,6 @@ _LONGEST_IDLE = 30.0
 #: a handshake unanswered; a wrong port should fail before the whole timeout, even with one retry.
 _LONGEST_CONNECT = 3.5
 _CONNECTED = (".connect_tcp.complete", ".start_tls.complete")
-#: OpenSSL's reasons for a peer that answers a handshake without TLS, such as with HTTP.
-_NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
-#: OpenSSL's codes for a certificate with an unknown issuer.
-_UNKNOWN_ISSUER = {18, 19, 20, 21}
-#: OpenSSL's codes for breaches of RFC 5280 that only its strict mode refuses, as in Python 3.13.
-_STRICT = range(80, 95)
 #: The most bytes of an error response that are read to keep the connection.
 _REFUSAL_BYTES = 64 * 1024
 #: Bytes to keep of an error response.
@@ -65,117 +54,8 @@ _MOST_LARGE = 2
 _LONGEST_WAIT_FOR_A_PLACE = 10.0
 
 
-class Proxy(NamedTuple):
-    """The proxy between nftsync and the provider.
-
-    Attributes:
-        for_httpx: the proxy with its password.
-        source: where it was configured.
-    """
-
-    for_httpx: httpx.Proxy
-    source: str
-
-    def __str__(self) -> str:
-        """Return the URL without its password, and the source."""
-        return f"{str(self.for_httpx.url).rstrip('/')} (from {self.source})"
-
-
-class Network(NamedTuple):
-    """The connection settings of all clients; made once, as loading certificates is slow."""
-
-    base_url: httpx.URL
-    proxy: Proxy | None
-    tls: ssl.SSLContext
-
-
-def network_of(config: ClientConfig, tls: ssl.SSLContext | None = None) -> Network:
-    """Return the address, the proxy and the TLS context; makes the context if none is given."""
-    try:
-        base_url = httpx.URL(config.base_url)
-        _ = base_url.host  # decodes the host name, which IDNA may refuse
-    except (httpx.InvalidURL, ValueError) as error:
-        raise SettingsError(f"base_url (NFTSYNC_BASE_URL) cannot be used: {error}") from None
-    proxy = _chosen_proxy(base_url, config.proxy, config.proxy_source)
-    if "https" not in {base_url.scheme, proxy and proxy.for_httpx.url.scheme}:
-        return Network(base_url, proxy, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    if tls is None:
-        tls = _tls_context(config.ca_file, config.client_certificate, config.client_key)
-    if proxy is not None and proxy.for_httpx.url.scheme == "https":
-        for_httpx = httpx.Proxy(proxy.for_httpx.url, auth=proxy.for_httpx.auth, ssl_context=tls)
-        proxy = proxy._replace(for_httpx=for_httpx)
-    return Network(base_url, proxy, tls)
-
-
-def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
-    """Return the configured proxy or the environment's; a blank setting means no proxy."""
-    url = configured
-    if url is None and not proxy_bypass(base_url.netloc.decode("ascii")):
-        by_scheme = getproxies()
-        scheme = base_url.scheme if by_scheme.get(base_url.scheme) else "all"
-        url, source = by_scheme.get(scheme), _variable(f"{scheme}_proxy")
-    url = (url or "").strip()
-    if not url:
-        return None
-    problem = "is not a proxy URL such as http://proxy.example.com:3128"
-    try:
-        for_httpx = httpx.Proxy(url if "://" in url else f"http://{url}")
-        # An unencoded password may continue in the path.
-        if for_httpx.url.host and for_httpx.url.raw_path == b"/" and "%" not in for_httpx.url.host:
-            httpx.HTTPTransport(verify=False, proxy=for_httpx).close()
-            return Proxy(for_httpx, source)
-    except (ValueError, httpx.InvalidURL):
-        pass  # their messages show the password
-    except ImportError:
-        problem = f"needs a package for SOCKS: {install_command('httpx[socks]')}"
-    name = "the proxy" if configured is None else "proxy (NFTSYNC_PROXY)"
-    raise SettingsError(f"{name} {problem} (from {source})")
-
-
-def _variable(name: str) -> str:
-    """Name the variable, in either case, that gives the proxy."""
-    variables = [key for key in sorted(os.environ, reverse=True) if key.lower() == name]
-    return f"environment {variables[0]}" if variables else "the system's settings"
-
-
-def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
-    """Trust `ca_file` alone, else `SSL_CERT_FILE` or `SSL_CERT_DIR`, else system and certifi."""
-    path = os.environ.get("SSL_CERT_FILE")
-    if ca_file or path:
-        name = "ca_file (NFTSYNC_CA_FILE)" if ca_file else "SSL_CERT_FILE"
-        load = partial(ssl.create_default_context, cafile=ca_file or path)
-        context = _loaded(load, f"{name}: {ca_file or path}", "contains no certificate in PEM form")
-    elif path := os.environ.get("SSL_CERT_DIR"):
-        context = ssl.create_default_context(capath=path)
-    else:
-        context = httpx.create_ssl_context(trust_env=False)
-        context.load_default_certs()
-    # SSLKEYLOGFILE would let readers of that file decrypt the token.
-    context.keylog_filename = None  # type: ignore[assignment]
-    if certificate is not None:
-        files = certificate if key is None else f"{certificate} and {key}"
-        _loaded(
-            partial(context.load_cert_chain, certificate, key, password=""),
-            "client_certificate and client_key (NFTSYNC_CLIENT_CERTIFICATE, NFTSYNC_CLIENT_KEY): "
-            f"{files}",
-            "must contain a certificate in PEM form and its private key, without a password",
-        )
-    elif key is not None:
-        raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) requires client_certificate")
-    return context
-
-
-def _loaded(load: Callable[[], _T], files: str, requirement: str) -> _T:
-    try:
-        return load()
-    except (ssl.SSLError, ValueError):
-        raise SettingsError(f"{files} {requirement}") from None
-    except OSError as error:
-        raise SettingsError(f"{files} cannot be read: {error.strerror}") from None
-
-
 class Requests:
-    """Maker of the requests to one provider, with the headers that they share."""
+    """Maker of the requests to one provider."""
 
     def __init__(self, network: Network, auth: Auth) -> None:
         self.base_url = str(network.base_url).rstrip("/")
@@ -262,8 +142,6 @@ class Transports:
 
     Attributes:
         timeout: limit per attempt, including connecting.
-        max_bytes: limit per decompressed body.
-        large: bounds the large responses in memory.
         answered: whether any connection has had a response.
         accepts: whether a connected IP address may get anything; None: all may.
     """
@@ -294,13 +172,8 @@ class Transports:
     ) -> Response:
         """Send a request, `anew`: on a new connection, and return the complete response.
 
-        Calls `sending` before the request is sent, and again after a new connection.
-
-        Raises:
-            NoConnection: no complete response came in time.
-            ReadError: too many large responses arrived at once.
-            UnusableResponse: the body is too large or cannot be decompressed.
-            Exception: the failure that ended the deadline thread.
+        Calls `sending` before the request is sent, and again after a new connection. Raises the
+        failure that ended the thread of deadlines, if any.
         """
         link: _Link | None = getattr(self._local, "link", None)
         if link is None:
@@ -340,8 +213,6 @@ class Transports:
 
 
 class _Link:
-    """One thread's connection."""
-
     def __init__(self, shared: Transports) -> None:
         self._shared = shared
         network = shared.network
@@ -469,7 +340,7 @@ class _Link:
         at_proxy = self._proxy is not None and not self._in_tunnel
         problem, final = None, False
         if self._socket is not None:  # so the handshake failed
-            problem = _tls_problem(error, "the proxy's URL" if at_proxy else "base_url")
+            problem = tls_problem(error, "the proxy's URL" if at_proxy else "base_url")
             # If the server has answered before, a retry may reach a working machine.
             final = problem is not None and not self._shared.answered
             if isinstance(error, httpx.ConnectTimeout):
@@ -487,7 +358,8 @@ class _Link:
             with suppress(httpx.TransportError):  # the status is enough
                 _pass_over(response.iter_raw(), start)
             return bytes(start)
-        gzip = _gunzip(response.headers.get("content-encoding", ""))
+        coding = response.headers.get("content-encoding")
+        gzip = decompressor(coding) if coding else None
         max_bytes = self._shared.max_bytes
         chunks: list[bytes] = []
         size = 0
@@ -508,75 +380,9 @@ class _Link:
         return b"".join(chunks)
 
 
-class Gunzip:
-    """Decompressor for gzip with any number of members (RFC 1952, section 2.2)."""
-
-    def __init__(self) -> None:
-        self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the data so far ends with a complete member."""
-        return self._member.eof
-
-    def unpack(self, packed: bytes, most: int) -> bytes:
-        """Decompress up to `most` bytes, and drop the rest.
-
-        Raises:
-            zlib.error: the data is not gzip.
-        """
-        parts: list[bytes] = []
-        while packed and most > 0:
-            if self._member.eof:
-                self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            parts.append(self._member.decompress(packed, most))
-            most -= len(parts[-1])
-            packed = self._member.unused_data
-        return b"".join(parts)
-
-
-def _gunzip(content_encoding: str) -> Gunzip | None:
-    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
-    codings = [coding for coding in codings if coding not in {"", "identity", "utf-8"}]
-    if not codings:
-        return None
-    if codings not in (["gzip"], ["x-gzip"]):
-        raise UnusableResponse(
-            f"the body has an unusable content encoding {content_encoding[:80]!r}"
-        )
-    return Gunzip()
-
-
 def _pass_over(chunks: Iterator[bytes], start: bytearray) -> None:
     """Skip a response, and keep its start; after a long response, the connection closes."""
     size = 0
     while size <= _REFUSAL_BYTES and (chunk := next(chunks, None)) is not None:
         start += chunk[: _SHOWN_BYTES - len(start)]
         size += len(chunk)
-
-
-def _tls_problem(error: Exception, setting: str) -> str | None:
-    if isinstance(error, httpx.ConnectTimeout):
-        return (
-            "the TLS handshake timed out; does the server speak TLS on this port? If not, "
-            f"use http:// in {setting}, or correct the port"
-        )
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__context__  # httpcore suppresses it as a cause
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        advice = f"check {setting}, or ask the server's operator"
-        if cause.verify_code in _UNKNOWN_ISSUER:
-            advice = "if your own CA issued it, set ca_file"
-        elif cause.verify_code in _STRICT:
-            advice = (
-                "Python 3.13 and later refuse this; ask the CA for certificates that follow RFC "
-                "5280, or set ca_file to the server's own certificate, without the CA's"
-            )
-        return f"certificate verify failed: {cause.verify_message}; {advice}"
-    if cause is not None and cause.reason in _NO_TLS:
-        return (
-            "the server does not speak TLS on this port; "
-            f"use http:// in {setting}, or correct the port"
-        )
-    return None

@@ -21,8 +21,8 @@ _FIELD = re.compile(r"\b(remaining|reset|r|t)\s*=\s*([0-9.]+)", re.I)
 def asked_wait(status: int, headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a refused request should wait, or None if the server names none.
 
-    The longest wait of `Retry-After` counts. Without it, a limit's reset counts if no request
-    remains. Times are relative to the response's own `Date`.
+    The longest wait of `Retry-After` counts; without it, a limit's reset, if no request remains.
+    Times are relative to the response's own `Date`.
     """
     if status != 403 and not may_pass(status):
         return None
@@ -45,7 +45,6 @@ def parse_date(text: str) -> datetime | None:
 
 
 def _waits(text: str, at: datetime) -> list[float]:
-    """Return each wait of a list; times in the past are 0."""
     # Also splits dates at their weekday, which is not needed.
     waits = (_seconds(part.strip('" \t'), at) for part in text.split(","))
     return [max(0.0, seconds) for seconds in waits if seconds is not None]

@@ -16,8 +16,7 @@ from nftsync.sandbox.world import Holding, World
 class _Collection(NamedTuple):
     """A collection of generated NFTs.
 
-    `run` is the length of a series of numbered NFTs (0: single works), and `hashed` tells whether
-    on-chain ids are 256-bit hashes.
+    `run` is the length of a series (0: single works); `hashed`: on-chain ids are 256-bit hashes.
     """
 
     name: str
@@ -67,8 +66,8 @@ def generate(
 ) -> World:
     """Generate a world with `nfts` NFTs in each wallet.
 
-    `image_base` is the base URL of its pictures. With `traits`, metadata has
-    `attributes`, a field that the provider's document does not name.
+    `image_base` is the base URL of its pictures. With `traits`, metadata has `attributes`, which
+    the provider's document does not name.
     """
     chance = Random(f"generate {seed}")  # noqa: S311 - to be repeatable
     maker = _Generator(chance, image_base, with_traits=traits)
@@ -81,8 +80,6 @@ def generate(
 
 
 class _Generator:
-    """Random data; the same calls in the same order give the same bytes."""
-
     def __init__(self, random: Random, image_base: str, *, with_traits: bool) -> None:
         self.random = random
         self._with_traits = with_traits
@@ -168,18 +165,15 @@ class _Generator:
         }
 
     def _address(self) -> str:
-        """Return an address in mixed case, like one with a checksum."""
         digits = f"{self.random.getrandbits(160):040x}"
         mixed = (digit.upper() if self.random.random() < 0.5 else digit for digit in digits)
         return "0x" + "".join(mixed)
 
     def new_id(self) -> str:
-        """Return a random id."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
 
 def _attributes(token_id: str, traits: dict[str, object]) -> list[dict[str, object]]:
-    """Return the given traits, and others that depend only on the id."""
     chance = Random(f"traits {token_id}")  # noqa: S311 - to be repeatable
     (finish,) = chance.choices(_FINISHES, _FINISH_WEIGHTS)
     traits |= {"Finish": finish, "Year": chance.randrange(2019, 2026)}
@@ -187,7 +181,7 @@ def _attributes(token_id: str, traits: dict[str, object]) -> list[dict[str, obje
 
 
 def draw(token_id: str) -> str:
-    """Draw abstract art as SVG; the picture depends only on the id."""
+    """Draw abstract art as SVG that depends only on the id."""
     pen = Random(token_id.lower())  # noqa: S311 - art
     hue = pen.randrange(360)
     circles = (

@@ -41,8 +41,7 @@ class Faults:
     Args:
         latency: seconds before each response.
         fail_rate: share of requests that get a 500 or 503, from 0 to 1.
-        rate_limit: requests per second, with a burst of one second; more get a 429. None or 0:
-            unlimited.
+        rate_limit: requests per second, with a burst of one second; more get a 429.
 
     Attributes:
         requests: counts of requests by kind: `balances`, `token`, `webhook_config`, `other`.
@@ -78,7 +77,7 @@ class Faults:
 
 
 def create_app(sandbox: Sandbox, faults: Faults, consumers: Consumers) -> Flask:
-    """Create the app that acts as the provider, and as consumers."""
+    """Create the app of the provider and the consumers."""
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
     app.extensions[_EXTENSION] = sandbox
@@ -168,7 +167,6 @@ def index() -> Response:
 
 
 def _form(*fields: Any) -> type[msgspec.Struct]:
-    """Return a type for bodies with exactly these fields."""
     return msgspec.defstruct("Body", fields, rename="camel", forbid_unknown_fields=True)
 
 
@@ -263,20 +261,17 @@ def messages(name: str = "default") -> Response:
 class SandboxServer(AbstractContextManager["SandboxServer"]):
     """A running sandbox, and a context manager that stops it.
 
-    Edits of `sandbox` send webhooks.
-
     Args:
         world: the world, or a function that builds it for a base URL; unused if `state` has one.
         host, port, advice: see `Listener`.
-        state: a file for the world, the configuration and undelivered webhooks; None: no file.
+        state: a file for the world, the configuration and undelivered webhooks.
         seed: seed for faults and retries.
         time_scale: factor for the waits between attempts.
         on_broken: called from another thread with an error that ends the server or the deliveries.
 
     Raises:
         InUse: another sandbox uses the state file.
-        InputError: the port or state file is unavailable, a number is not finite, or the world is
-            unusable.
+        InputError: the port, the state file, the world or a number is unusable.
     """
 
     def __init__(

@@ -42,9 +42,7 @@ class State:
     """Tables of JSON values, for many threads; a missing or empty file becomes a new state.
 
     Raises:
-        OtherVersion: the file is from another version.
-        InUse: another sandbox uses the file.
-        InputError: the file is not a state, or cannot be opened.
+        OtherVersion, InUse, InputError: the file cannot be used.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -66,12 +64,12 @@ class State:
             ) from error
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """Return a table, to be read only, and with the lock if it may change meanwhile."""
+        """Return a table to read, with the lock if it may change meanwhile."""
         table: dict[str, Any] = self._tables.get(name, {})
         return table
 
     def put(self, *path: str, value: Any) -> None:
-        """Set the value at a path of names, or delete it if it is None."""
+        """Set the value at a path of names; None deletes it."""
         with self.transaction() as changes:
             changes.append(([*path], value))
 
@@ -159,7 +157,6 @@ class State:
 
 
 def _version_of(start: bytes) -> int | None:
-    """Return the version of a state that starts so, or None if it is empty."""
     if start[68:72] == _OLD_MARK:
         return int.from_bytes(start[60:64])
     match = re.match(rb"nftsync sandbox state (\d+)\n", start)

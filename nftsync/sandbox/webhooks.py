@@ -2,8 +2,7 @@
 
 A webhook is created only if the configuration is enabled, has a URL and allows its type (provider's
 document, Events 2 and 3). Each attempt uses the current URL and secret. Without an enabled
-configuration or a secret, webhooks wait and use no attempts. Removing a type stops only new
-webhooks.
+configuration or a secret, webhooks wait and use no attempts.
 """
 
 from __future__ import annotations
@@ -87,11 +86,8 @@ class Sandbox:
     """The provider's world, webhook configuration and queued webhooks; safe for many threads.
 
     Edits here send webhooks and return their ids; edits of `world` send none (provider's document,
-    Events, 9: not shown).
-
-    `time_scale` multiplies waits between attempts. `seed` decides their jitter, within 20 % of
-    RETRY_SECONDS.
-    `script` holds faults for the next webhooks, one entry each.
+    Events, 9: not shown). `time_scale` multiplies waits between attempts, `seed` decides their
+    jitter, and `script` holds a fault for each of the next webhooks.
     """
 
     def __init__(self, world: World, *, time_scale: float = 1.0, seed: int = 0) -> None:
@@ -109,7 +105,7 @@ class Sandbox:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The current webhook configuration, with the secret and the previous secret."""
+        """The current configuration, with the secret and the previous secret."""
         stored: dict[str, Any] = self._state["facts"].get("config", {})
         return {"url": None, "enabled": False, "webhookTypes": [], **_NO_SECRETS} | stored
 
@@ -161,7 +157,7 @@ class Sandbox:
     ) -> list[str]:
         """Queue one webhook, without an edit; return its id if the configuration allows it.
 
-        `resource_id` is any UUID, sent as written; the other texts may be anything.
+        `resource_id` is any UUID, sent as written.
         """
         normalize_uuid(resource_id, "resource id")
         config = self.config
@@ -217,10 +213,7 @@ class Sandbox:
     def acknowledge(
         self, task: Task, at: str, status: int | None, error: str | None, ms: float
     ) -> None:
-        """Store an attempt's outcome and duration, and schedule the next attempt if necessary.
-
-        Without a status, `error` is the reason that no complete response came.
-        """
+        """Store an attempt's outcome, and schedule the next one if necessary."""
         with self._state.lock:
             delivery = self._state["deliveries"][str(task.place)]
             due, attempts = None, delivery["attempts"]
@@ -246,10 +239,7 @@ class Sandbox:
 
 
 class Sender:
-    """Thread that sends a sandbox's due webhooks until `close`.
-
-    The thread calls `on_broken` once with an unexpected exception that ends it; None: only log.
-    """
+    """Thread that sends due webhooks until `close`; `on_broken` gets the exception that ends it."""
 
     def __init__(
         self, sandbox: Sandbox, on_broken: Callable[[Exception], object] | None = None

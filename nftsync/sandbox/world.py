@@ -56,13 +56,8 @@ class World:
     Ids match in any case. Responses keep the original text of ids, amounts and records. Edits raise
     InputError for an unknown or malformed id, and for an amount that is not a positive integer.
 
-    The tables of the state: `wallets` has each id as first written, `tokens` each token's record,
-    or a blank text, and `holdings` by wallet and token the id, the amount and the list's record.
-
-    Args:
-        seed: seed for the ids of later mints.
-        organization_id: the organization of minted tokens and webhooks; None: random.
-        state: the stored world to restore instead.
+    The tables of `state`: `wallets` has each id as first written, `tokens` each record or a blank
+    text, `holdings` a row per wallet and token. `seed` decides the ids of later mints.
     """
 
     def __init__(
@@ -113,7 +108,7 @@ class World:
             return {token: int(row[1]) for token, row in self.state["holdings"][wallet_id].items()}
 
     def balances_body(self, wallet_id: str) -> bytes | None:
-        """Return the response to a read of balances; None: the wallet is unknown."""
+        """Return the response to a read of balances, or None for an unknown wallet."""
         with self.state.lock:
             rows = self.state["holdings"].get(wallet_id.lower())
             if rows is None:
@@ -125,12 +120,12 @@ class World:
         return msgspec.json.encode({"nftTokenBalances": holdings})
 
     def token_body(self, token_id: str) -> bytes | None:
-        """Return the response to a read of a token; None: it has no record."""
+        """Return the response to a read of a token, or None without a record."""
         record: str = self.state["tokens"].get(token_id.lower(), "")
         return record.encode() or None
 
     def add_wallet(self, wallet_id: str | None = None, holdings: Iterable[Holding] = ()) -> str:
-        """Add a wallet, by default with a random id, and return the id; ids may not repeat."""
+        """Add a wallet, by default with a random id, and return the id."""
         with self.state.transaction():
             shown = self._new_id() if wallet_id is None else wallet_id
             wallet = normalize_uuid(shown, "wallet id")
@@ -248,7 +243,6 @@ class World:
 
 
 def _record(record: Record) -> str | None:
-    """Return a record's text, which may be `null`; None: UNSET."""
     if not isinstance(record, msgspec.Raw):
         return None
     if not bytes(record).startswith((b"{", b"null")):

@@ -25,9 +25,10 @@ from nftsync.alerts import Destination
 from nftsync.errors import InputError, ReadError, SettingsError, Stopped, UnusableResponse
 from nftsync.provider.addresses import is_loopback
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.network import network_of
 from nftsync.provider.programs import run_program
 from nftsync.provider.rate_limit import Auth
-from nftsync.provider.transport import Requests, Transports, network_of
+from nftsync.provider.transport import Requests, Transports
 from nftsync.provider.waits import asked_wait
 from nftsync.text import cut_line, http_url, toml_key
 from nftsync.watch.hosts import Accepts, may_reach

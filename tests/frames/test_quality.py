@@ -11,7 +11,7 @@ import pytest
 
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.provider.images import image_address
+from nftsync.provider.images import Images
 from nftsync.provider.wire import decode_token
 from nftsync.records import CONTENT_COLUMNS
 from tests.kit.database import Builder, rows_of, token_id
@@ -183,7 +183,7 @@ def test_addresses_are_judged_as_one_by_one(build: Builder) -> None:
     for number, image in enumerate(images, start=1):
         for field in ("image", "external_url"):
             address = image if field == "image" else image.replace("ipfs:", "https:")
-            problem = image_address(address).problem
+            problem = Images().at(address).problem
             reason = found.get((field, token_id(number)))
             if field == "image" or address.startswith("https:"):
                 assert reason == problem, address

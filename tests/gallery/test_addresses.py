@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync.provider.images import image_address
+from nftsync.provider.images import Images
 from tests.provider.test_images import PIECES, PROVIDER
 
 _READ = """(urls) => urls.map((url) => {
@@ -34,7 +34,7 @@ def test_chromium_reads_each_as_https_or_as_the_providers_origin(chromium):
     def check(seed: int) -> None:
         drawn = Random(seed)
         texts = [_address(drawn) for _ in range(500)]
-        urls = [image_address(text, provider=PROVIDER).url for text in texts]
+        urls = [Images(provider=PROVIDER).at(text).url for text in texts]
         shown = [url for url in urls if url is not None and not url.startswith("data:")]
         for url, read in zip(shown, page.evaluate(_READ, shown), strict=True):
             if read is None:

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError
-from nftsync.provider.images import DEFAULT_GATEWAY, Images, image_address, origin
+from nftsync.provider.images import DEFAULT_GATEWAY, Images, origin
 
 V0 = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 V1 = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
@@ -53,7 +53,7 @@ addresses = st.one_of(
 @example("http://127.0.0.1:87880/")
 @example("http://127.0.0.1:8788.evil.example/")
 def test_any_text_gives_a_safe_url_or_a_problem(text):
-    url, problem = image_address(text, provider=PROVIDER)
+    url, problem = Images(provider=PROVIDER).at(text)
     assert (url is None) != (problem is None)
     if url is None:
         assert problem
@@ -62,7 +62,7 @@ def test_any_text_gives_a_safe_url_or_a_problem(text):
         return
     if url.startswith("data:"):
         assert re.fullmatch("data:image/[a-z+]+;base64,[A-Za-z0-9+/]+=*", url)
-        assert image_address(url) == (url, None)
+        assert Images().at(url) == (url, None)
         return
     assert re.fullmatch(r"[A-Za-z0-9\-._~!$&()*+,;=:@/?#\[\]%]+", url)
     parts = urlsplit(url)
@@ -73,7 +73,7 @@ def test_any_text_gives_a_safe_url_or_a_problem(text):
     with suppress(ValueError):
         assert own or ip_address(parts.hostname).is_global
     if len(url) <= 2048:  # encoding may make it longer than an address may be
-        assert image_address(url, provider=PROVIDER).url == url
+        assert Images(provider=PROVIDER).at(url).url == url
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_any_text_gives_a_safe_url_or_a_problem(text):
     ],
 )
 def test_what_is_shown(text, url):
-    assert image_address(text, provider=PROVIDER) == (url, None)
+    assert Images(provider=PROVIDER).at(text) == (url, None)
 
 
 NOT_SHOWN = {
@@ -178,24 +178,24 @@ NOT_SHOWN = {
 @pytest.mark.parametrize("problem", NOT_SHOWN)
 def test_what_is_not_shown_and_why(problem):
     for text in NOT_SHOWN[problem]:
-        assert image_address(text, provider=PROVIDER) == (None, problem)
+        assert Images(provider=PROVIDER).at(text) == (None, problem)
 
 
 def test_gateway_and_provider_are_written_as_browsers_write_them():
-    assert image_address("http://127.0.0.1:8788/x").url is None, "no provider is known"
+    assert Images().at("http://127.0.0.1:8788/x").url is None, "no provider is known"
     local = "http://localhost:8080/ipfs"
-    assert image_address(V0, ipfs_gateway=local).url == f"{local}/{V0}"
-    assert image_address(V0, ipfs_gateway="https://g.example").url == f"https://g.example/{V0}"
+    assert Images(local).at(V0).url == f"{local}/{V0}"
+    assert Images("https://g.example").at(V0).url == f"https://g.example/{V0}"
     assert origin("HTTP://Provider.Example:80/api") == "http://provider.example"
     assert origin("https://provider.example:8443") == "https://provider.example:8443"
     for url in ("", "provider.example", "ftp://a.example", "http://a:b@c.example"):
         with pytest.raises(InputError, match="cannot be used"):
-            image_address(V0, ipfs_gateway=url)
+            Images(url).at(V0)
         with pytest.raises(InputError, match="cannot be used"):
             origin(url)
 
 
-IMAGES = Images(DEFAULT_GATEWAY, None)
+IMAGES = Images()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ IMAGES = Images(DEFAULT_GATEWAY, None)
 )
 def test_a_tokens_number_takes_the_place_of_id_in_64_digits(number, digits):
     for template in ("https://a.example/{id}.json", f"ipfs://{V0}/{{id}}"):
-        expected = image_address(template.replace("{id}", digits.rjust(64, "0")))
+        expected = Images().at(template.replace("{id}", digits.rjust(64, "0")))
         assert IMAGES.of_token(template, number, "") == expected
     assert IMAGES.of_token("", number, '{"metadata":{"image_url":"https://a.example/{id}"}}').url
 

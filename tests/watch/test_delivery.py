@@ -23,7 +23,7 @@ from standardwebhooks import Webhook
 from nftsync.alerts import Destination
 from nftsync.errors import SettingsError
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.images import image_address
+from nftsync.provider.images import Images
 from nftsync.watch.delivery import Channel, Outcome, Outgoing, open_delivery
 from nftsync.watch.hosts import may_reach
 from tests.kit.provider import Provider, Sender, endless, head, raw, reply, silence
@@ -242,7 +242,7 @@ def test_no_ipv6_form_of_a_metadata_service_is_reached(inner: IPv4Address):
         f"64:ff9b:1::{inner}",
     ):
         assert not may_reach(form, host="alerts.example.com", allow_private=True), form
-        assert not image_address(f"https://[{IPv6Address(form)}]/1.png").url, form
+        assert not Images().at(f"https://[{IPv6Address(form)}]/1.png").url, form
 
 
 def test_loopback_is_reached_only_by_its_own_names():
