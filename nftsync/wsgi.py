@@ -205,8 +205,6 @@ class HttpServer(AbstractContextManager["HttpServer"]):
 
 
 class _Draining:
-    """Wrapper of an app that can refuse new requests."""
-
     def __init__(self, app: WSGIApplication) -> None:
         self._app = app
         self._changed = threading.Condition()

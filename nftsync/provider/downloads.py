@@ -37,7 +37,7 @@ _MOST_FAILURES = 3
 
 
 class Limits(NamedTuple):
-    """Bounds on the downloads for one page: `timeout` per response, `all_seconds` together."""
+    """Bounds on the downloads for one page; seconds, and `timeout` per response."""
 
     images: int = 1_000
     megabytes: int = 5

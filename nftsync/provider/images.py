@@ -87,13 +87,7 @@ WhichImages: TypeAlias = Literal["all", "provider", "none"]
 
 
 class Images(NamedTuple):
-    """Allowed sources of images.
-
-    Attributes:
-        gateway: the URL before IPFS content.
-        provider: the provider's base URL; its origin may show images.
-        which: `all`, only the `provider`'s, or `none`.
-    """
+    """Allowed sources of images: the URL before IPFS content, and the provider's base URL."""
 
     gateway: str = DEFAULT_GATEWAY
     provider: str | None = None

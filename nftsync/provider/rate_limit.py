@@ -193,10 +193,7 @@ class GiveUpRule:
 class Auth:
     """The headers of every request, and the renewal of the token after a 401.
 
-    Attributes:
-        advice: what to do after a refusal.
-        is_set: whether there are credentials at all.
-        generation: number of the current token.
+    `advice` says what to do after a refusal; `generation` numbers the current token.
     """
 
     def __init__(

@@ -118,11 +118,7 @@ class LargeResponses:
         return getattr(self._thread, "has_place", False)
 
     def reserve(self, size: int) -> None:
-        """Take a place once this thread's response is large.
-
-        Raises:
-            ReadError: no place became free; a retry may find one.
-        """
+        """Take a place once this thread's response is large; ReadError: none became free."""
         if size > self._large_bytes and not self.has_place:
             if not self._places.acquire(timeout=_LONGEST_WAIT_FOR_A_PLACE):
                 error = ReadError("too many large responses arrived at once; discarded this one")

@@ -1,9 +1,6 @@
 """Webhooks: signatures, fields of the body, and routes to follow-up reads.
 
-A signed body may contain anything, so each field is checked before it is stored or shown. Only the
-object's type and id must be usable, because the read needs nothing else.
-
-A route defines the read for a webhook type. Only the document's two reads are built in.
+A signed body may contain anything, so each field is checked before it is stored or shown.
 
 Source: provider's document, section Webhook (notification body), Follow-up read of a webhook's
 object.
@@ -61,7 +58,7 @@ def secret_problem(secret: str) -> str:
 
 
 def sign(secret: str, body: bytes) -> str:
-    """Return the signature of a webhook's raw body, as Base64."""
+    """Return the signature of a raw body, as Base64."""
     return _signature(secret, body).decode("ascii")
 
 
@@ -87,8 +84,7 @@ def _signature(secret: str, body: bytes) -> bytes:
 class Webhook(NamedTuple):
     """The fields of a webhook: ids are UUIDs in lower case, and `changes` is JSON as sent.
 
-    Fields that the read does not need are None if they are absent or unreadable. Without a usable
-    `id`, the SHA-256 of the body takes its place.
+    Absent or unreadable fields are None; without a usable `id`, it is the body's SHA-256.
     """
 
     webhook_id: str
@@ -134,8 +130,7 @@ _NEEDED = ('"resourceType"', '"resourceId"')
 def read_webhook(body: bytes, organization_id: str | None) -> Webhook | Unusable:
     """Read a webhook's raw body; never raises.
 
-    Needs only a resource type and a resource id. Refuses webhooks that name another organization
-    than `organization_id`, unless that is None.
+    Refuses webhooks that name another organization than `organization_id`, unless that is None.
     """
     fields = _fields(body)
     if fields is None:
@@ -229,11 +224,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """A `[routes.TYPE]` table, as configured or as completed by `merge_routes`.
 
     Attributes:
-        path: the path to read, or None.
-        kind: the kind of the response; None: not configured.
         holders: also read every wallet known to hold the token.
-        wallets: dotted fields of the object with ids of wallets to read.
-        tokens: dotted fields of the object with ids of tokens to read.
+        wallets, tokens: dotted fields of the object with ids to read.
         at_most_every: the minimum interval between two such reads.
     """
 
@@ -246,11 +238,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Routes(NamedTuple):
-    """All routes, complete and checked.
-
-    Attributes:
-        by_type: resource type to route; all but `sync` routes have a path.
-    """
+    """All routes by resource type, complete and checked; all but `sync` routes have a path."""
 
     by_type: Mapping[str, Route]
 
@@ -260,11 +248,7 @@ class Routes(NamedTuple):
 
 
 def merge_routes(configured: Mapping[str, Route]) -> Routes:
-    """Merge configured routes, by type, into the built-in ones.
-
-    Raises:
-        SettingsError: a route is invalid; the text names it and the remedy.
-    """
+    """Merge configured routes, by type, into the built-in ones; SettingsError names the remedy."""
     names = (*_BUILT_IN, *configured)
     return Routes({name: _completed(name, configured.get(name, Route())) for name in names})
 
@@ -305,11 +289,7 @@ def _problem(name: str, kind: RouteKind | None, route: Route) -> str | None:
 
 
 def path_for(route: Route, resource_id: str) -> str:
-    """Return the encoded path that reads an object.
-
-    Raises:
-        InputError: the id is not a UUID.
-    """
+    """Return the encoded path that reads an object; InputError: the id is not a UUID."""
     if route.path is None:
         raise SettingsError('the route has no path; add one, as kind = "object" requires it')
     encoded = quote(route.path, safe=string.punctuation, errors="replace")
@@ -319,8 +299,7 @@ def path_for(route: Route, resource_id: str) -> str:
 def named_ids(body: str | bytes, fields: Sequence[str]) -> list[str]:
     """Return the distinct UUIDs in fields of a JSON object: lower case, in the fields' order.
 
-    Ignores values that are absent or not UUIDs, and a body that is not JSON. Dots in `fields`
-    separate nested names; a name applied to a list selects from each element.
+    Dots in `fields` separate nested names; a name applied to a list selects from each element.
     """
     try:
         # Numbers stay text, because Python refuses to convert thousands of digits.

@@ -1,8 +1,7 @@
 """Decoding of responses into tokens and amounts; errors name the field.
 
 One strict pass reads responses with only the documented fields and types. All others are decoded
-field by field, which keeps unknown fields, values of a wrong type, and every digit. Unreadable
-fields of metadata, which come from strangers, are repaired and named.
+field by field, which keeps unknown fields and every digit, and repairs and names unreadable ones.
 
 Source: provider's document, sections NFT token balance, Token, TokenMetadata and the two reads
 under Endpoints.
@@ -120,11 +119,9 @@ class WalletList(NamedTuple):
     """A wallet's balances, or one page of them.
 
     Attributes:
-        entries: in the order sent, with lower-case ids.
+        entries: in the order sent, with lower-case ids; left out if `unchanged`.
         doubt: the field or header that suggests more pages, as a message names it.
         digest: SHA-256 of the body or of all pages; empty for a single page.
-        etag: the response's validator.
-        unchanged: the response is the stored one; entries are left out.
     """
 
     entries: list[Entry]
@@ -142,10 +139,9 @@ def decode_wallet(
     cursor_field: str | None = None,
     most: int | None = None,
 ) -> WalletList:
-    """Decode one page of a wallet's balances.
+    """Decode one page of a wallet's balances, unless it has more than `most` entries.
 
-    `known_fields` are harmless extra top-level fields. A body with more than `most` entries is not
-    decoded, to save memory.
+    `known_fields` are harmless extra top-level fields.
     """
     if most is not None and body.count(_AMOUNT) > most:
         raise UnusableResponse(f"$.{_LIST_FIELD}: more than {most:,} entries")
@@ -210,7 +206,7 @@ def decode_token(body: bytes, token_id: str) -> Content:
 
 
 def check_object(body: bytes) -> bytes:
-    """Return the body as UTF-8 text, its unreadable fields repaired; refuse all but an object."""
+    """Return an object as UTF-8 text, its unreadable fields repaired."""
     body = body.removeprefix(_BOM)
     with suppress(*_UNREADABLE):
         _decode(_object, body)
@@ -249,7 +245,7 @@ _decoder = json.JSONDecoder(
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
-    """Parse an object; errors take the place of unreadable values. Refuse other kinds of bodies."""
+    """Parse an object; errors take the place of unreadable values."""
     text = body.decode("utf-8", "surrogateescape")
     with suppress(ValueError):
         try:
@@ -263,7 +259,6 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 def _read_loosely(number: int, entry: Any, faults: _Faults) -> _LooseEntry:
-    """Decode a parsed entry of a list; its place precedes errors."""
     fields = entry if isinstance(entry, dict) else {}
     needed = {name: fields[name] for name in _ENTRY_FIELDS if name in fields} if fields else entry
     try:
@@ -460,7 +455,7 @@ def _take(fields: dict[str, msgspec.Raw], name: str) -> Any:
 
 
 def _whole(text: str) -> Any:
-    """Return a number that is whole and fits 64 bits as an integer, in whatever spelling."""
+    """Return a whole number that fits 64 bits as an integer, in whatever spelling."""
     try:
         number = Decimal(text)
     except ArithmeticError:
