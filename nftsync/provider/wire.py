@@ -78,7 +78,7 @@ class _Balances(_Strict):
 class _LooseEntry(msgspec.Struct, rename="camel", gc=False):
     token_id: str
     amount: str
-    token: msgspec.Raw = msgspec.Raw(b"null")
+    token: Any = None
 
 
 class _LooseBalances(msgspec.Struct, rename="camel", gc=False):
@@ -94,10 +94,8 @@ _INTEGER_FIELDS = {FIELD_PATHS[name].rpartition(".")[2] for name in INTEGER_COLU
 _strict_balances = msgspec.json.Decoder(_Balances)
 _loose_balances = msgspec.json.Decoder(_LooseBalances)
 _loose_entry = msgspec.json.Decoder(_LooseEntry)
-_strict_token = msgspec.json.Decoder(_Token)
+_cursor_decoder = msgspec.json.Decoder(str | int | bool | None)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_text = msgspec.json.Decoder(str | None)
-_integer = msgspec.json.Decoder(Integer | None)
 
 _LONE = re.compile("[\ud800-\udfff]")
 _BEGUN_NUMBER = re.compile(rb"(?:-|[0-9]\.|[0-9][eE][+-]?)\Z")
@@ -105,8 +103,6 @@ _NOTHING: tuple[None, ...] = (None,) * len(_METADATA_FIELDS)
 _ENTRY_FIELDS = ("tokenId", "amount", "token")
 #: The records within a list's entry and a token, and what precedes their fields in messages.
 _RECORDS = {"$.token": "", "metadata": "metadata."}
-_NULL = msgspec.Raw(b"null")
-_WRONG = object()
 _BOM = b"\xef\xbb\xbf"
 #: Levels of a field's value in a token's metadata.
 _DEEPEST = DEEPEST_JSON - 2
@@ -159,9 +155,9 @@ def decode_wallet(
     listed: Any = document.get(_LIST_FIELD)
     if isinstance(listed, list):
         document[_LIST_FIELD] = []
-    text = _repaired(document, {}, "$.", {_LIST_FIELD, cursor_field})
-    _decode(_loose_balances, text)
-    cursor = cursor_field and _cursor(_decode(_object, text).get(cursor_field, _NULL), cursor_field)
+    readable = _readable(document, {}, "$.", {_LIST_FIELD, cursor_field})
+    _decode(_loose_balances, msgspec.json.encode(readable))
+    cursor = cursor_field and _cursor(readable.get(cursor_field), cursor_field)
     faults: list[_Faults] = [{} for _ in listed]
     loose = [*map(_read_loosely, count(), listed, faults)]
     allowed = {_LIST_FIELD, cursor_field, *known_fields}
@@ -194,15 +190,14 @@ def without_duplicates(entries: list[Entry]) -> list[Entry]:
 def decode_token(body: bytes, token_id: str) -> Content:
     """Decode the response to the read of a single token."""
     faults: _Faults = {}
-    text = _repaired(_parsed(body.removeprefix(_BOM)), faults)
-    fields = _decode(_object, text)
-    shown = _value(fields.get("id", _NULL), _text)
+    record = _readable(_parsed(body.removeprefix(_BOM)), faults)
+    shown = record.get("id")
     if isinstance(shown, str) and shown.lower() != token_id:
         raise UnusableResponse(f"$.id: the response is the record of another token, {shown[:80]!r}")
     # The document guarantees only the metadata, but an id also identifies a token.
-    if not isinstance(shown, str) and bytes(fields.get("metadata", _NULL))[:1] != b"{":
+    if not isinstance(shown, str) and not isinstance(record.get("metadata"), dict):
         raise UnusableResponse("$: no id and no metadata, so this is not a token record")
-    return _loose_content(text, token_id, faults) or ()  # as the text is an object
+    return _loose_content(record, token_id, faults) or ()  # as the record is an object
 
 
 def check_object(body: bytes) -> bytes:
@@ -215,7 +210,7 @@ def check_object(body: bytes) -> bytes:
             msgspec.json.encode(json.loads(text, parse_int=str, parse_float=str))
         if not nests_too_deeply(text):
             return body
-    return bytes(_repaired(_parsed(body), {}))
+    return msgspec.json.encode(_readable(_parsed(body), {}))
 
 
 #: The unreadable fields of a token record, dotted, each with the reason.
@@ -260,9 +255,11 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 def _read_loosely(number: int, entry: Any, faults: _Faults) -> _LooseEntry:
     fields = entry if isinstance(entry, dict) else {}
-    needed = {name: fields[name] for name in _ENTRY_FIELDS if name in fields} if fields else entry
+    known = {name: fields[name] for name in _ENTRY_FIELDS if name in fields} if fields else entry
     try:
-        return _decode(_loose_entry, _repaired(needed, faults, "$.", _ENTRY_FIELDS[:2]))
+        readable = _readable(known, faults, "$.", _ENTRY_FIELDS[:2])
+        record = readable.pop("token", None) if fields else None
+        read = _decode(_loose_entry, msgspec.json.encode(readable))
     except UnusableResponse as error:
         place, _, problem = str(error).partition(": ")
         place = f"$.{_LIST_FIELD}[{number}]{place[1:]}"
@@ -270,23 +267,25 @@ def _read_loosely(number: int, entry: Any, faults: _Faults) -> _LooseEntry:
         if isinstance(token_id, str) and is_uuid(token_id):
             place += f" (token {token_id})"
         raise UnusableResponse(f"{place}: {problem}") from None
+    read.token = record
+    return read
 
 
-def _repaired(
+def _readable(
     value: Any, faults: _Faults, place: str = "", needed: Collection[str | None] = ()
-) -> msgspec.Raw:
-    """Encode a parsed value; note the unreadable fields of a record, or refuse them."""
+) -> Any:
+    """Return a parsed value as JSON can encode it; note a record's unreadable fields, or refuse."""
     with suppress(*_UNREADABLE):
-        encoded = msgspec.json.encode(value)
-        if not nests_too_deeply(encoded.decode()):
-            return msgspec.Raw(encoded)
+        stored = {"metadata": value} if place == "metadata." else value
+        if not nests_too_deeply(msgspec.json.encode(stored).decode()):
+            return value
     fields: dict[str, Any] = {}
     for name, one in value.items() if isinstance(value, dict) else ():
         reasons: list[str] = []
         shown = _clean(name, reasons)
         inner = _RECORDS.get(place + name)
         if inner is not None and isinstance(one, dict):
-            fields[name] = _repaired(one, faults, inner)
+            fields[name] = _readable(one, faults, inner)
             continue
         cleaned = _clean(one, reasons)
         if {*reasons} <= {_BROKEN_TEXT}:  # otherwise no value would be true
@@ -295,7 +294,7 @@ def _repaired(
             raise UnusableResponse(f"{place}{name}: {reasons[0]}")
         if reasons:
             faults[(place + shown).removeprefix("$.")] = reasons[0]
-    return msgspec.Raw(msgspec.json.encode(fields))
+    return fields
 
 
 def _clean(value: Any, reasons: list[str], levels: int = _DEEPEST) -> Any:
@@ -324,12 +323,14 @@ def _entries(
 ) -> list[Entry]:
     ids = _token_ids([entry.token_id for entry in balances])
     return [
-        (token_id, entry.amount, None if entry.token is None else content(entry.token, token_id, f))
+        (token_id, entry.amount, content(entry.token, token_id, f))
         for token_id, entry, f in zip(ids, balances, faults, strict=False)
     ]
 
 
-def _strict_content(token: _Token, token_id: str, _: _Faults) -> Content:
+def _strict_content(token: _Token | None, token_id: str, _: _Faults) -> Content | None:
+    if token is None:
+        return None
     if token.id is not None and token.id != token_id and token.id.lower() != token_id:
         raise UnusableResponse("another token")  # the loose pass reports it
     metadata: Sequence[Any] = _NOTHING
@@ -347,7 +348,10 @@ def _strict_content(token: _Token, token_id: str, _: _Faults) -> Content:
 
 
 def _attributes_json(attributes: msgspec.Raw) -> str:
-    return _json({"metadata": _encode({"attributes": attributes})})
+    text = _json({"metadata": {"attributes": attributes}})
+    if nests_too_deeply(text):
+        raise UnusableResponse("nested too deeply")  # the loose pass names it
+    return _json(_decoder.decode(text))
 
 
 @lru_cache(maxsize=1024)
@@ -393,86 +397,66 @@ def _path_first(message: str) -> str:
     return f"{path or '$'}: {problem[:1].lower()}{problem[1:]}"
 
 
-def _cursor(raw: msgspec.Raw, field: str) -> str | None:
-    value = _value(raw, msgspec.json.Decoder(str | int | bool | None))
-    if value is _WRONG or value is True:
-        raise UnusableResponse(f"$.{field}: expected a cursor (text or an integer), null or false")
-    return None if value is None or value is False or value == "" else str(value)
-
-
-def _value(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
+def _cursor(value: Any, field: str) -> str | None:
     try:
-        return decoder.decode(raw)
-    except (msgspec.DecodeError, ValueError):
-        return _WRONG
+        cursor = _cursor_decoder.decode(msgspec.json.encode(value))
+    except ValueError:
+        cursor = True
+    if cursor is True:
+        raise UnusableResponse(f"$.{field}: expected a cursor (text or an integer), null or false")
+    return None if cursor is None or cursor is False or cursor == "" else str(cursor)
 
 
-def _loose_content(raw: msgspec.Raw, token_id: str, faults: _Faults) -> Content | None:
-    """Decode a token record; unknown fields and wrong types go to `extra`."""
-    record = bytes(raw)
-    if record == b"null" and not faults:
+def _loose_content(record: Any, token_id: str, faults: _Faults) -> Content | None:
+    """Arrange a parsed token record; unknown fields and wrong types go to `extra`."""
+    if record is None and not faults:
         return None
-    if not faults:
-        try:
-            return _strict_content(_strict_token.decode(record), token_id, faults)
-        except _UNREADABLE:
-            pass  # some field belongs in `extra`
-    extra = {} if record == b"null" else {"token": raw}
-    if record[:1] == b"{":
-        extra = _decode(_object, record)
+    if isinstance(record, dict):
+        extra = dict(record)
     else:
+        extra = {} if record is None else {"token": record}
         faults = {"token": "not an object"} | faults
-    shown_id = _value(extra.get("id", _NULL), _text)
+    shown_id = extra.get("id")
     if shown_id is None or (isinstance(shown_id, str) and shown_id.lower() == token_id):
         extra.pop("id", None)
     elif isinstance(shown_id, str):
         faults = {"token": f"the record of another token, {shown_id[:80]!r}"} | faults
     organization, *columns = (_take(extra, name) for name in _TOKEN_FIELDS)
     metadata: Sequence[Any] = _NOTHING
-    metadata_rest = extra.pop("metadata", _NULL)
-    if bytes(metadata_rest)[:1] == b"{":
-        unknown = _decode(_object, metadata_rest)
+    unknown = extra.pop("metadata", None)
+    if isinstance(unknown, dict):
+        unknown = dict(unknown)
         metadata = [_take(unknown, name) for name in _METADATA_FIELDS]
-        metadata_rest = _encode(unknown) if unknown else _NULL
-    elif bytes(metadata_rest) != b"null":
+    elif unknown is not None:
         faults = {"metadata": "not an object"} | faults
-    if bytes(metadata_rest) != b"null":
-        extra["metadata"] = metadata_rest
+    if unknown not in (None, {}):
+        extra["metadata"] = unknown
     content = (_organization(organization), *columns, *metadata, _json(extra) if extra else None)
     return (*content, msgspec.json.encode(faults).decode()) if faults else content
 
 
-def _take(fields: dict[str, msgspec.Raw], name: str) -> Any:
+def _take(fields: dict[str, Any], name: str) -> Any:
     """Move a documented field out of `fields`, if its type is right."""
-    raw = fields.get(name, _NULL)
-    value = _value(raw, _integer if name in _INTEGER_FIELDS else _text)
-    if value is _WRONG and name in _INTEGER_FIELDS:
-        value = _whole(bytes(raw).decode())
-    if value is _WRONG:
+    value = fields.get(name)
+    is_integer = name in _INTEGER_FIELDS
+    if is_integer and isinstance(value, msgspec.Raw):
+        value = _whole(bytes(value).decode())
+    if value is not None and type(value) is not (int if is_integer else str):
         return None
     fields.pop(name, None)
     return value
 
 
-def _whole(text: str) -> Any:
-    """Return a whole number that fits 64 bits as an integer, in whatever spelling."""
-    try:
+def _whole(text: str) -> int | str:
+    """Return a whole number that fits 64 bits as an integer, in whatever spelling, or the text."""
+    with suppress(ArithmeticError):
         number = Decimal(text)
-    except ArithmeticError:
-        return _WRONG
-    is_whole = number.adjusted() < 19 and number == number.to_integral_value()
-    return int(number) if is_whole and -(2**63) <= number < 2**63 else _WRONG
-
-
-def _json(fields: Mapping[str, msgspec.Raw]) -> str:
-    """Encode fields independently of their order, spacing and escaping."""
-    text = bytes(_encode(fields)).decode()
-    if nests_too_deeply(text):
-        raise UnusableResponse("an unknown field is nested too deeply")
-    if "\\" in text or text.count("{") + text.count("[") > 1 + ("metadata" in fields):
-        text = bytes(_encode(_decoder.decode(text))).decode()
+        is_whole = number.adjusted() < 19 and number == number.to_integral_value()
+        if is_whole and -(2**63) <= number < 2**63:
+            return int(number)
     return text
 
 
-def _encode(fields: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(fields, order="sorted"))
+def _json(fields: Mapping[str, Any]) -> str:
+    """Encode fields independently of their order, and if parsed, of spacing and escaping."""
+    return msgspec.json.encode(fields, order="sorted").decode()
