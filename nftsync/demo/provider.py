@@ -35,7 +35,7 @@ def address_file(database: Path) -> Path:
 
 
 def is_demo(database: Path) -> bool:
-    """Return whether a demo made this database; False if it is unreadable."""
+    """Return whether a demo made this database."""
     try:
         with closing(connect_reader(database)) as connection, explained(database):
             mark: int = connection.execute("PRAGMA application_id").fetchone()[0]

@@ -1,6 +1,6 @@
 """The demo's year of history: NFTs are minted and traded, and read weekly.
 
-Instead of HTTP requests, the mirror applies the responses that reads would have had.
+The mirror applies the responses that reads would have had.
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ def play_year(world: World, url: str, database: Path, *, until: datetime) -> Mar
 
 
 def _read_all(mirror: Mirror, world: World, wallets: list[str], at: str) -> None:
-    """Store reads of all wallets, as a sync that started then would have."""
     reads = []
     for place, wallet in enumerate(wallets):
         body = world.balances_body(wallet) or b""
@@ -168,7 +167,6 @@ class Market:
         self._move(self._seller([wallet for wallet in customers if wallet != buyer]), buyer)
 
     def _seller(self, wallets: list[str]) -> str:
-        """Return a wallet that can sell and still hold something."""
         return self._random.choice([x for x in wallets if len(self._world.amounts(x)) > _FEW])
 
     def _move(self, seller: str, buyer: str) -> None:

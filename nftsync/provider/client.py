@@ -380,8 +380,8 @@ class Client(AbstractContextManager["Client"]):
     def _block(self, wait: float, status: int | None) -> float:
         """Block this thread if retries alone would not slow down; return the rest of the wait.
 
-        After a 429, or if the provider is down, other objects' requests would follow just as fast.
-        A thread with a large response must not start another read.
+        Otherwise, other objects' requests would follow just as fast. A thread with a large response
+        must not start another read.
         """
         blocked = 0.0
         if status == 429 or self._large.has_place:

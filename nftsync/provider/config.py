@@ -1,4 +1,4 @@
-"""Client options: address, credentials, timeout, retries, rate limit and paging."""
+"""Client options."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Options for reading a provider; can be sent to other processes. The repr shows no secret.
 
     Attributes:
-        proxy: the proxy's URL; None: from the environment; blank: no proxy.
+        proxy: its URL; None: from the environment; blank: no proxy.
         ca_file: the only trusted certificates; None: the system's.
         rate_limit: requests per second.
-        attempts: attempts per request, including the first.
-        first_wait: wait before the first retry; later waits grow.
-        max_bytes: limit per body, and for all pages of a wallet.
-        max_entries: limit per wallet, which bounds memory.
+        attempts: including the first.
+        first_wait: before the first retry; later waits grow.
+        max_bytes: per body, and for all pages of a wallet.
         large_bytes: few responses above this size are in memory at once.
     """
 

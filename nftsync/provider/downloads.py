@@ -1,8 +1,8 @@
 """Downloads of images, as data URLs that pages show without a request.
 
-The creator of an NFT chooses the image's server. Downloads are therefore bounded in size, number
-and time, carry no credentials, and connect only to public addresses, except for the configured
-sources. Behind a proxy, only the host's name is checked, because the proxy resolves it.
+The creator of an NFT chooses the image's server. Downloads are therefore bounded, carry no
+credentials, and connect only to public addresses, except for the configured sources. Behind a
+proxy, only the host's name is checked, because the proxy resolves it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ def download_images(
     """Return for each URL a data URL, or the reason why there is none; a terminal shows progress.
 
     `images` has checked the URLs, the most important ones first, and checks redirects, too.
-    `config` gives the proxy and the trusted certificates.
     """
     limits = limits or Limits()
     wanted = list(dict.fromkeys(urls))
@@ -83,8 +82,6 @@ def download_images(
 
 
 class _Downloads:
-    """The state that the downloading threads share."""
-
     def __init__(self, images: Images, config: ClientConfig, limits: Limits) -> None:
         most = limits.megabytes * 1_000_000
         self._config = msgspec.structs.replace(

@@ -5,8 +5,7 @@ Metadata comes from strangers. These addresses are shown:
 - `https:`, unless the host is plainly on this machine or a private network
 - content on IPFS or Arweave, through a gateway
 - the provider's own origin, which may be plain `http:` in a trial
-- a picture itself (`data:` or the text of an SVG), of a bounded size; in `<img>`, an SVG runs no
-  script and requests nothing
+- a picture itself (`data:` or an SVG), of a bounded size; in `<img>`, an SVG runs no script
 
 Returned URLs are assembled from checked parts, so browsers cannot interpret them differently.
 
@@ -123,7 +122,7 @@ class Images(NamedTuple):
         return ImageAddress(None, "only the provider's images are on")
 
     def checked(self) -> Images:
-        """Return these sources; InputError if a URL is unusable."""
+        """Return these sources, or raise InputError."""
         for url in (self.gateway, self.provider):
             if url is not None:
                 origin(url)
@@ -131,7 +130,7 @@ class Images(NamedTuple):
 
 
 def image_sources(images: Images) -> str:
-    """Return the sources of images for a page's security policy."""
+    """Return the sources for a page's security policy."""
     own = [] if images.provider is None else [origin(images.provider)]
     others = {site for site in [origin(images.gateway), *own] if not site.startswith("https:")}
     sources = {"all": ["https:", "data:", *sorted(others)], "provider": own, "none": []}
@@ -193,7 +192,6 @@ def _check_characters(text: str) -> None:
 
 
 def _split(scheme: str, after: str) -> tuple[str, str, str]:
-    """Return origin, host and rest of the text after `https:`."""
     match = _AUTHORITY.fullmatch(after)
     if match is None or not match[1]:
         raise _Refused("no host")

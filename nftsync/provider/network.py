@@ -36,7 +36,7 @@ class Proxy(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The connection settings of all clients; made once, as loading certificates is slow."""
+    """Connection settings; made once, as loading certificates is slow."""
 
     base_url: httpx.URL
     proxy: Proxy | None
@@ -62,7 +62,6 @@ def network_of(config: ClientConfig, tls: ssl.SSLContext | None = None) -> Netwo
 
 
 def _chosen_proxy(base_url: httpx.URL, configured: str | None, source: str) -> Proxy | None:
-    """Return the configured proxy or the environment's; a blank setting means none."""
     url = configured
     if url is None and not proxy_bypass(base_url.netloc.decode("ascii")):
         by_scheme = getproxies()
@@ -128,7 +127,7 @@ def _loaded(load: Callable[[], _T], files: str, requirement: str) -> _T:
 
 
 def tls_problem(error: Exception, setting: str) -> str | None:
-    """Explain a failed TLS handshake with the server of a setting, or return None."""
+    """Explain a failed TLS handshake, or return None."""
     if isinstance(error, httpx.ConnectTimeout):
         return (
             "the TLS handshake timed out; does the server speak TLS on this port? If not, "

@@ -38,8 +38,8 @@ def run_program(
 ) -> tuple[int, bytes]:
     """Run a program, and return its exit code and output; finally, kill its process group.
 
-    With `stdin`, the output is discarded, setting `stopped` ends the program, and its background
-    children have the rest of the time after its success.
+    With `stdin`, the output is discarded, `stopped` ends the program, and its background children
+    have the rest of the time after its success.
 
     Raises:
         OSError, ValueError: the program cannot be run.

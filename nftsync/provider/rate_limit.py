@@ -1,7 +1,7 @@
 """Rate limit, pause after a 429, give-up rule and credentials that the threads of a run share.
 
 The provider's document does not show the authentication scheme (section Authentication), so it is
-a setting: a bearer token, a command that prints one, or any headers.
+a setting.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _NO_CREDENTIALS = "no token is set: set NFTSYNC_API_TOKEN, NFTSYNC_API_TOKEN_FIL
 class RateLimiter:
     """A rate limiter that spaces requests, bounds the number in flight, and can pause all of them.
 
-    Requests reserve no time ahead, so urgent ones overtake ordinary ones that are waiting.
+    Requests reserve no time ahead, so urgent ones overtake ordinary ones.
     """
 
     def __init__(self, rate_limit: float | None = None, *, at_once: int | None = None) -> None:
-        """Limit the requests per second and in flight, over all clients; None: no limit."""
+        """Limit the requests per second and in flight, over all clients."""
         self._bounded = at_once is not None
         self._slots = at_once or 0
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class RateLimiter:
         self._ordinary: deque[threading.Event] = deque()
 
     def set_rate(self, rate_limit: float | None) -> None:
-        """Set the requests per second, or None for no limit."""
+        """Set the requests per second; None: no limit."""
         self._interval = min(1.0 / rate_limit, _LONGEST_INTERVAL) if rate_limit else 0.0
         self._free = not self._interval and not self._bounded
 
@@ -130,7 +130,6 @@ class Slots:
         self._urgent = urgent
 
     def __enter__(self) -> None:
-        """Wait until the request may go out."""
         while not self.stopped.is_set():
             if self._limiter.take_slot(self.stopped, urgent=self._urgent):
                 return
@@ -159,7 +158,7 @@ class GiveUpRule:
                 stopped.set()
 
     def count_response(self, status: int, advice: str = _ADVICE) -> None:
-        """Count a response; `advice` is for a run that gives up because of refusals."""
+        """Count a response; `advice` is for giving up because of refusals."""
         if self._responses >= _REFUSALS and not self._unanswered:
             return
         with self._lock:
@@ -173,7 +172,7 @@ class GiveUpRule:
                 )
 
     def count_failure(self, error: str, *, final: bool = False) -> None:
-        """Count a request without a connection; `final` means that a retry cannot succeed."""
+        """Count a request without a connection; `final`: no retry can succeed."""
         with self._lock:
             self._unanswered += 1
             if final and not self._responses:
@@ -204,7 +203,7 @@ class Auth:
         command_timeout: float = 60.0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Store the credentials; the token command runs when needed, within `command_timeout`."""
+        """Store the credentials; the token command runs when needed."""
         try:
             self._command = shlex.split(token_command or "")
         except ValueError as error:

@@ -105,7 +105,7 @@ class Response(NamedTuple):
 
 
 class LargeResponses:
-    """Bound on the large responses in memory, as decoding takes several times their size."""
+    """Bound on large responses in memory, as decoding takes several times their size."""
 
     def __init__(self, large_bytes: int) -> None:
         self._large_bytes = large_bytes
@@ -138,7 +138,6 @@ class Transports:
 
     Attributes:
         timeout: limit per attempt, including connecting.
-        answered: whether any connection has had a response.
         accepts: whether a connected IP address may get anything; None: all may.
     """
 

@@ -1,7 +1,7 @@
 """Waits that a response asks for, in the spellings that servers send.
 
-Source: RFC 9110, sections 5.6.7 and 10.2.3; drafts of the IETF for `RateLimit`; and the common
-headers `X-RateLimit-Remaining` and `X-RateLimit-Reset`, which no standard defines.
+Source: RFC 9110, sections 5.6.7 and 10.2.3; drafts of the IETF for `RateLimit`; and headers that no
+standard defines.
 """
 
 from __future__ import annotations

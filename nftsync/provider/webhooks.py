@@ -111,7 +111,7 @@ _UUID = re.compile(
 
 
 class _Fields(msgspec.Struct, rename="camel", gc=False):
-    """The fields of a body, unchecked; None: absent, null or unreadable."""
+    """Unchecked fields; None: absent, null or unreadable."""
 
     id: Any = None
     organization_id: Any = None
@@ -189,7 +189,7 @@ _OBJECT = re.compile(rf"\s*\{{\s*(?:{_FIELD}(?:,\s*{_FIELD})*)?\}}\s*", re.DOTAL
 
 
 def _loose_fields(text: str) -> _Fields | None:
-    """Return the readable fields of a JSON object, or None; other values may be anything."""
+    """Return the readable fields of a JSON object, or None."""
     flat = cut_deep(text, 1)  # of the same length
     if _OBJECT.fullmatch(flat) is None:
         return None

@@ -167,14 +167,14 @@ def decode_wallet(
 
 
 def _may_repeat_a_key(body: bytes, balances: _Balances) -> bool:
-    """Return whether bytes are lost, maybe with a key: decoders differ in which value they take."""
+    """Return whether bytes are lost, maybe with a repeated key."""
     again = msgspec.json.encode(balances)
     lost, nulls = (body.count(text) - again.count(text) for text in (b":", b"null"))
     return len(again) != len(body) and (lost != nulls or b"u003" in body)
 
 
 def without_duplicates(entries: list[Entry]) -> list[Entry]:
-    """Drop repeated entries of a wallet's list; refuse different amounts for one token."""
+    """Drop repeated entries; refuse different amounts for one token."""
     first = {entry[0]: entry for entry in reversed(entries)}
     if len(first) == len(entries):
         return entries
@@ -188,7 +188,7 @@ def without_duplicates(entries: list[Entry]) -> list[Entry]:
 
 
 def decode_token(body: bytes, token_id: str) -> Content:
-    """Decode the response to the read of a single token."""
+    """Decode the read of a single token."""
     faults: _Faults = {}
     record = _readable(_parsed(body.removeprefix(_BOM)), faults)
     shown = record.get("id")

@@ -36,15 +36,12 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 class Faults:
-    """Delays and refusals that the sandbox injects into the provider's calls.
+    """Delays and refusals of the provider's calls; `requests` counts the calls by kind.
 
     Args:
         latency: seconds before each response.
         fail_rate: share of requests that get a 500 or 503, from 0 to 1.
         rate_limit: requests per second, with a burst of one second; more get a 429.
-
-    Attributes:
-        requests: counts of requests by kind: `balances`, `token`, `webhook_config`, `other`.
     """
 
     def __init__(
@@ -264,8 +261,7 @@ class SandboxServer(AbstractContextManager["SandboxServer"]):
     Args:
         world: the world, or a function that builds it for a base URL; unused if `state` has one.
         host, port, advice: see `Listener`.
-        state: a file for the world, the configuration and undelivered webhooks.
-        seed: seed for faults and retries.
+        seed: for faults and retries.
         time_scale: factor for the waits between attempts.
         on_broken: called from another thread with an error that ends the server or the deliveries.
 

@@ -39,11 +39,7 @@ class InUse(InputError):
 
 
 class State:
-    """Tables of JSON values, for many threads; a missing or empty file becomes a new state.
-
-    Raises:
-        OtherVersion, InUse, InputError: the file cannot be used.
-    """
+    """Tables of JSON values, for many threads; a missing or empty file becomes a new state."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.lock = threading.RLock()
@@ -75,11 +71,7 @@ class State:
 
     @contextmanager
     def transaction(self) -> Iterator[list[_Change]]:
-        """Store a block's changes together at its end, or none; nested blocks join the outer one.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
+        """Store a block's changes together, or none; nested blocks join the outer one."""
         with self.lock:
             if self._transaction is not None:
                 yield self._transaction

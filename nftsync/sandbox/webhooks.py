@@ -1,8 +1,7 @@
 """The sandbox's webhooks.
 
 A webhook is created only if the configuration is enabled, has a URL and allows its type (provider's
-document, Events 2 and 3). Each attempt uses the current URL and secret. Without an enabled
-configuration or a secret, webhooks wait and use no attempts.
+document, Events 2 and 3). Without an enabled configuration or a secret, webhooks wait.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class Sandbox:
         return {"url": None, "enabled": False, "webhookTypes": [], **_NO_SECRETS} | stored
 
     def configure(self, body: bytes) -> dict[str, Any]:
-        """Apply a PATCH body, and return the configuration without secrets."""
+        """Apply a PATCH body; return the configuration without secrets."""
         patch: dict[str, Any] = msgspec.to_builtins(decode(body, _Patch))
         # Responses would show a user name or password.
         if "url" in patch and ("@" in patch["url"] or http_url(patch["url"]) is None):
@@ -135,7 +134,7 @@ class Sandbox:
     def mint(
         self, wallet_id: str, amount: int | str, metadata: Mapping[str, object]
     ) -> tuple[str, list[str]]:
-        """Mint a token, queue `nft`/`Token` and `nft`/`Wallet`; return its id and the webhooks'."""
+        """See `World.mint`; queue `nft`/`Token` and `nft`/`Wallet`."""
         with self._state.transaction():
             token = self.world.mint(wallet_id, amount, metadata)
             made = self.emit("nft", "Token", token, "create")
@@ -194,7 +193,7 @@ class Sandbox:
         return [webhook_id]
 
     def claim(self) -> Task | None:
-        """Start a due attempt; None: nothing is due, or the configuration forbids it."""
+        """Start a due attempt, if the configuration allows it."""
         config = self.config
         is_ready = config["enabled"] and config["url"] and config["sharedSecret"]
         with self._state.lock:

@@ -80,7 +80,7 @@ class World:
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, seed: int = 0) -> World:
-        """Read a world file, plain or gzip; InputError names an unusable file and line."""
+        """Read a world file, plain or gzip; InputError names an unusable line."""
         world = cls(seed=seed)
         number = 0
         try:
@@ -195,7 +195,7 @@ class World:
         self.state.put("facts", "mint_contract", value=self._new_address())
 
     def edit_metadata(self, token_id: str, metadata: Mapping[str, object]) -> None:
-        """Replace a token's metadata, in its own record and in all wallets' lists."""
+        """Replace a token's metadata, also in all lists."""
         with self.state.transaction():
             token = self._find("token", token_id)
             before = self.token_body(token) or msgspec.json.encode({"id": token})
@@ -208,7 +208,7 @@ class World:
                     self.state.put("holdings", wallet, token, value=(shown, amount, record))
 
     def set_amount(self, wallet_id: str, token_id: str, amount_text: str) -> None:
-        """Set a balance to any text, even if it is not a number."""
+        """Set a balance to any text."""
         with self.state.transaction():
             wallet, token = self._find("wallet", wallet_id), self._find("token", token_id)
             unlisted = (token, "", self.state["tokens"][token] or None)
@@ -257,7 +257,7 @@ def _open(place: Path) -> BinaryIO:
 
 
 def decode(text: bytes, form: type[_Form]) -> _Form:
-    """Parse external JSON of a msgspec type; the one-line InputError quotes field names only."""
+    """Parse external JSON of a type; the one-line InputError quotes field names only."""
     if nests_too_deeply(text.decode(errors="replace")):
         raise InputError(f"nested more than {DEEPEST_JSON} levels deep")
     try:
