@@ -331,20 +331,15 @@ def _entries(
 def _strict_content(token: _Token | None, token_id: str, _: _Faults) -> Content | None:
     if token is None:
         return None
-    if token.id is not None and token.id != token_id and token.id.lower() != token_id:
+    shown_id, organization, *columns, described = msgspec.structs.astuple(token)
+    if shown_id is not None and shown_id != token_id and shown_id.lower() != token_id:
         raise UnusableResponse("another token")  # the loose pass reports it
     metadata: Sequence[Any] = _NOTHING
     extra = None
-    if token.metadata is not None:
-        *metadata, attributes = msgspec.structs.astuple(token.metadata)
+    if described is not None:
+        *metadata, attributes = msgspec.structs.astuple(described)
         extra = None if attributes is msgspec.UNSET else _attributes_json(attributes)
-    return (
-        _organization(token.organization_id),
-        token.contract_address,
-        token.blockchain_token_id,
-        *metadata,
-        extra,
-    )
+    return (_organization(organization), *columns, *metadata, extra)
 
 
 def _attributes_json(attributes: msgspec.Raw) -> str:
@@ -437,24 +432,24 @@ def _loose_content(record: Any, token_id: str, faults: _Faults) -> Content | Non
 
 def _take(fields: dict[str, Any], name: str) -> Any:
     """Move a documented field out of `fields`, if its type is right."""
-    value = fields.get(name)
+    value = fields.pop(name, None)
     is_integer = name in _INTEGER_FIELDS
-    if is_integer and isinstance(value, msgspec.Raw):
-        value = _whole(bytes(value).decode())
-    if value is not None and type(value) is not (int if is_integer else str):
-        return None
-    fields.pop(name, None)
-    return value
+    if value is None or (isinstance(value, str) and not is_integer):
+        return value
+    number = _whole(bytes(value)) if is_integer and isinstance(value, msgspec.Raw) else None
+    if number is None:
+        fields[name] = value
+    return number
 
 
-def _whole(text: str) -> int | str:
-    """Return a whole number that fits 64 bits as an integer, in whatever spelling, or the text."""
+def _whole(digits: bytes) -> int | None:
+    """Return a whole number that fits 64 bits as an integer, in whatever spelling."""
     with suppress(ArithmeticError):
-        number = Decimal(text)
+        number = Decimal(digits.decode())
         is_whole = number.adjusted() < 19 and number == number.to_integral_value()
         if is_whole and -(2**63) <= number < 2**63:
             return int(number)
-    return text
+    return None
 
 
 def _json(fields: Mapping[str, Any]) -> str:
