@@ -144,7 +144,7 @@ class Client(AbstractContextManager["Client"]):
         )
 
     def stop(self) -> None:
-        """Send no more requests, and end those in flight with `Stopped`."""
+        """Send no more requests, and end open ones with `Stopped`."""
         self._slots.stopped.set()
         self._transports.abort()
 

@@ -192,7 +192,7 @@ class GiveUpRule:
 class Auth:
     """The headers of every request, and the renewal of the token after a 401.
 
-    `advice` says what to do after a refusal; `generation` numbers the current token.
+    `advice` is for people after a refusal; `generation` numbers the current token.
     """
 
     def __init__(

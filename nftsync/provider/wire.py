@@ -255,9 +255,11 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 def _read_loosely(number: int, entry: Any, faults: _Faults) -> _LooseEntry:
     fields = entry if isinstance(entry, dict) else {}
-    known = {name: fields[name] for name in _ENTRY_FIELDS if name in fields} if fields else entry
+    documented = (
+        {name: fields[name] for name in _ENTRY_FIELDS if name in fields} if fields else entry
+    )
     try:
-        readable = _readable(known, faults, "$.", _ENTRY_FIELDS[:2])
+        readable = _readable(documented, faults, "$.", _ENTRY_FIELDS[:2])
         record = readable.pop("token", None) if fields else None
         read = _decode(_loose_entry, msgspec.json.encode(readable))
     except UnusableResponse as error:

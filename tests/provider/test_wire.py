@@ -164,6 +164,9 @@ def test_values_deeper_than_others_can_read_again_are_named():
     nested = "[" * 201 + "]" * 201
     assert faults_of(f'{{"x": {nested}}}') == {"x": "nested more than 200 levels deep"}
     assert content_of(f'{{"x": {nested}, "y": 1}}') == {"extra": '{"y":1}'}
+    edge = "[" * 199 + "]" * 199
+    reason = "nested more than 200 levels deep"
+    assert faults_of(f'{{"metadata": {{"y": {edge}}}}}') == {"metadata.y": reason}
     in_text = "[" * 300 + "{" * 300 + '\\"'
     assert content_of(f'{{"x": ["{in_text}"]}}') == {"extra": f'{{"x":["{in_text}"]}}'}
     for opening, closing in (("[", "]"), ('{"a":', "}")):

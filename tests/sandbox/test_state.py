@@ -179,8 +179,12 @@ def test_a_file_that_is_something_else_or_in_use_is_refused_in_a_line_and_left(t
         pytest.raises(InputError, match=r"locked\. .* no other sandbox is using"),
     ):
         SandboxServer(generate(wallets=1), state=tmp_path / "x")
-    with SandboxServer(pytest.fail, state=tmp_path / "x") as server:
-        assert server.world.restored
+    with (tmp_path / "x").open("a") as file:
+        file.write('[[["facts"')  # a kill has cut this line off
+    for _ in range(2):
+        with SandboxServer(pytest.fail, state=tmp_path / "x") as server:
+            assert server.world.restored
+            server.world.add_wallet()
     with closing(sqlite3.connect(tmp_path / "older")) as older:
         older.executescript("CREATE TABLE x (y); PRAGMA application_id = 0x6E667473")
         older.execute("PRAGMA user_version = 3")
