@@ -27,7 +27,6 @@ from nftsync.records import (
     INTEGER_COLUMNS,
     Content,
     Entry,
-    Integer,
     TokenMetadata,
     are_uuids,
     is_uuid,
