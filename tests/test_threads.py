@@ -31,7 +31,8 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.webhooks import Sandbox, Sender, Task
 from nftsync.serve.serve import ServeConfig, Service, run_service
-from nftsync.store.database import Checkpoints, connect_writer
+from nftsync.store.checkpoints import Checkpoints
+from nftsync.store.database import connect_writer
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener
 from tests.kit.provider import Provider, silence, wallet

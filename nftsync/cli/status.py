@@ -87,7 +87,7 @@ def status(settings: Settings, *, max_age: timedelta | None, as_json: bool) -> i
 
 
 def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
-    from nftsync.store.database import LONG_LOG, log_bytes
+    from nftsync.store.checkpoints import LONG_LOG, log_bytes
 
     freshness = f"least recently read: {_ago(stalest.age_s)}" if stalest else "none tracked"
     backlog = _by_state(report.inbox)

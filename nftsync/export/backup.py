@@ -17,7 +17,7 @@ from typing import NamedTuple
 import filelock
 
 from nftsync.errors import InputError, StoreError
-from nftsync.store.database import Check, damage, explained
+from nftsync.store.database import SqliteCheck, damage, explained
 from nftsync.store.runs import end_all_work
 from nftsync.store.schema import made_at, opened_as_is
 from nftsync.terminal import progress_bar
@@ -69,7 +69,7 @@ class Backup(NamedTuple):
 
     file: Path
     size: int
-    check: Check
+    check: SqliteCheck
     pruned: list[str]
     left_over: int
 
@@ -104,7 +104,7 @@ def write_backup(database: Path, directory: Path, *, keep: int) -> Backup:
             return Backup(file, size, _check_for(size), copies.prune(file, keep), len(unfinished))
 
 
-def _check_for(size: int) -> Check:
+def _check_for(size: int) -> SqliteCheck:
     return "quick_check" if size >= FULL_CHECK_LIMIT else "integrity_check"
 
 

@@ -69,7 +69,7 @@ def sync_wallets(
         stack.enter_context(closing(waiting))
         interruptions = [signalled] if stopped is None else [signalled, stopped]
         result = Sync(mirror, reader, run, waiting, interruptions, progress).run()
-        mirror.files.check()  # if the file was moved, the reads are lost
+        mirror.check_files()  # if the file was moved, the reads are lost
         return result
 
 

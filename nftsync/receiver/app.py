@@ -144,7 +144,7 @@ def create_app(
     secrets: Sequence[str],
     organization_id: str | None = None,
     path: str = "/webhooks",
-    on_stored: Callable[[], None] | None = None,
+    on_stored: Callable[[], None] = lambda: None,
     metrics: Metrics | None = None,
     on_broken: Callable[[Exception], None] | None = None,
     healthy: Callable[[], bool] = lambda: True,

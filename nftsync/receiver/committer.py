@@ -11,15 +11,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from nftsync.errors import DamagedDatabase, StoreError
-from nftsync.store.database import Checkpoints, FilesInUse, create_private_file, explained, kind_of
-from nftsync.store.inbox import Delivery, Stored, store
-from nftsync.store.schema import open_store
+from nftsync.store.database import kind_of
+from nftsync.store.inbox import Delivery, Stored, store, store_check
+from nftsync.store.writer import Writer
 from nftsync.threads import start_thread
 from nftsync.times import now
 
@@ -40,7 +39,7 @@ _MAX_BATCH = 1_000
 _RETRY = 0.003
 #: Webhooks between two checkpoints, up to 40 MB of log. Restarting the log is half as expensive as
 #: extending it.
-_ROWS_BEFORE_CHECKPOINT = 4_000
+_CHECKPOINT_ROWS = 4_000
 #: Interval between checks of the database's files while idle.
 _CHECK_FILES_EVERY = 1.0
 #: Time for which the last write proves that the database is writable.
@@ -85,18 +84,15 @@ class Committer:
         self,
         database: Path,
         *,
-        on_stored: Callable[[], None] | None = None,
-        observe_commit: Callable[[float], None] | None = None,
+        on_stored: Callable[[], None] = lambda: None,
+        observe_commit: Callable[[float], None] = lambda _: None,
         on_broken: Callable[[Exception], None] | None = None,
-        rows: int = _ROWS_BEFORE_CHECKPOINT,
     ) -> None:
-        self._database = database
-        self._rows = rows
-        with explained(database):
-            create_private_file(database)
-        self._files = FilesInUse(database)
+        # A locked database is tried again with the requests that have arrived meanwhile.
+        self._writer = Writer(
+            database, wait=0.0, gap=0.0, synchronous="FULL", checkpoint_rows=_CHECKPOINT_ROWS
+        )
         self._damage: str | None = None
-        self._was_full = False
         self._on_stored = on_stored
         self._observe_commit = observe_commit
         self._trouble: str | None = None
@@ -108,9 +104,6 @@ class Committer:
         self._closing = False
         self._busy_since: float | None = None  # start of unfinished work
         self._last_write = (0.0, False)
-        self._connection: sqlite3.Connection | None = None
-        self._checkpoints: Checkpoints | None = None
-        self._connected()
         self._thread = start_thread("inbox", self._run, on_broken)
 
     @property
@@ -154,7 +147,7 @@ class Committer:
             while batch := self._next_batch():
                 self._commit(batch)
         finally:
-            self._disconnect()
+            self._writer.close()
 
     def _next_batch(self) -> list[_Waiting]:
         """Refuse late requests, and wait for others; return none after `close`."""
@@ -173,8 +166,7 @@ class Committer:
                 return []
             if not self._wake.wait(_CHECK_FILES_EVERY):
                 self._busy_since = None  # the obstacle may be gone
-                if self._connection is not None:
-                    self._check_files()
+                self._check_files()
         if self._busy_since is None:
             self._busy_since = time.monotonic()
         return [self._queue.popleft() for _ in range(min(len(self._queue), _MAX_BATCH))]
@@ -182,7 +174,7 @@ class Committer:
     def _check_files(self) -> None:
         """Close the database if its files were moved, so that its log is kept."""
         try:
-            self._files.check(self._connection)
+            self._writer.check_files()
         except (sqlite3.Error, StoreError) as error:
             if kind_of(error) not in _LOCKED:
                 self._abandon(error)
@@ -190,11 +182,9 @@ class Committer:
 
     def _abandon(self, error: Exception) -> None:
         """Close the database after an error that would repeat."""
-        kind = kind_of(error)
-        if isinstance(error, DamagedDatabase) or kind in _DAMAGED:
+        if isinstance(error, DamagedDatabase) or kind_of(error) in _DAMAGED:
             self.refuse_all(str(error))
-        self._was_full = kind == sqlite3.SQLITE_FULL
-        self._disconnect()
+        self._writer.close()
 
     def _commit(self, batch: list[_Waiting]) -> None:
         try:
@@ -215,28 +205,22 @@ class Committer:
         else:
             self._log_trouble(None)
             self._answer(batch, outcomes)
-            if self._on_stored is not None and any(
-                x.delivery is not None and x.outcome == "stored" for x in batch
-            ):
+            if any(x.delivery is not None and x.outcome == "stored" for x in batch):
                 self._on_stored()
-            if self._checkpoints is not None:
-                self._checkpoints.after_commit()
+            self._writer.checkpoint()
         self._busy_since = None
 
     def _write(self, batch: list[_Waiting]) -> list[Outcome]:
         if self._damage is not None:
             raise DamagedDatabase(self._damage)
         deliveries = [x.delivery for x in batch if x.delivery is not None]
-        with self._connected() as connection:  # a transaction
-            connection.execute("BEGIN IMMEDIATE")
-            began, at = time.perf_counter(), now()
-            self._files.check(connection)
-            stored = iter(store(connection, deliveries, at) if deliveries else [])
+        with self._writer.transaction() as connection:
+            at = now()
+            stored = iter(store(connection, deliveries, at))
             if len(deliveries) < len(batch):
-                connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
-        self._files.check()  # if they were moved, the write is lost
-        if self._observe_commit is not None and deliveries:
-            self._observe_commit(time.perf_counter() - began)
+                store_check(connection, at)
+        if deliveries:
+            self._observe_commit(self._writer.lock_seconds)
         return ["stored" if x.delivery is None else next(stored) for x in batch]
 
     def _refuse(self, batch: list[_Waiting], reason: str) -> None:
@@ -263,25 +247,3 @@ class Committer:
             fields = {"error": self._trouble, "seconds": seconds}
             _log.warning("webhooks are stored again", extra=fields)
         self._trouble = trouble
-
-    def _connected(self) -> sqlite3.Connection:
-        """Return the connection; commits are durable, and locks are not waited for."""
-        if self._connection is None:
-            self._files.check()
-            self._connection = open_store(self._database)
-            self._files.opened()
-            self._files.check()
-            self._connection.executescript("PRAGMA synchronous = FULL; PRAGMA busy_timeout = 0")
-            self._checkpoints = Checkpoints(self._database, self._connection, rows=self._rows)
-            if self._was_full:
-                self._checkpoints.empty_log()  # first, or the log uses up the freed space
-        return self._connection
-
-    def _disconnect(self) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.close(empty_log=not self._files.in_place)
-        if self._connection is not None:
-            with suppress(sqlite3.Error):
-                self._connection.close()
-        self._files.closed()
-        self._checkpoints = self._connection = None

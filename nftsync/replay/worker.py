@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from nftsync.errors import DamagedDatabase, SettingsError, StoreError
+from nftsync.errors import DamagedDatabase, NftsyncError, SettingsError
 from nftsync.pull.loop import Policy, ReadLoop
 from nftsync.pull.reads import Pool, Subject, subject_of
 from nftsync.pull.waiting_reads import WaitingReads
@@ -26,11 +26,12 @@ from nftsync.replay.lease import LeasedRun, in_seconds
 from nftsync.replay.plan import plan_named, plan_reads
 from nftsync.replay.requested_sync import RequestedSync
 from nftsync.store import inbox, runs
-from nftsync.store.database import FilesInUse, explained
+from nftsync.store.database import explained
 from nftsync.store.history import begin_span, end_span
 from nftsync.store.inbox import count_due
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.wallets import wallets_by_id
+from nftsync.store.writer import keep_running
 from nftsync.terminal import progress_bar
 from nftsync.times import now
 
@@ -363,33 +364,35 @@ def replay_continuously(
     increase of the counts, and `on_damaged` with SQLite's report, perhaps repeatedly.
     """
     timing = config.timing
-    files = FilesInUse(database)
-    while not stopped.is_set():
-        try:
-            files.check()  # never open another file at this path
-            with (
-                explained(database),
-                Mirror(database, busy_seconds=timing.busy) as mirror,
-                ExitStack() as stack,
-            ):
-                worker = Worker(mirror, config, rechecks=True)
-                stack.callback(lambda ended: on_progress(ended.new_counts()), worker)
-                stack.enter_context(worker)
-                quiet_since = time.monotonic()
-                while not stopped.is_set():
-                    if wake.is_set():
-                        wake.clear()
-                        worker.check_now()
-                    if worker.step() or worker.busy:
-                        quiet_since = time.monotonic()
-                        on_progress(worker.new_counts())
-                    elif time.monotonic() - quiet_since > timing.quiet:
-                        worker.end_run()
-                    if not worker.awaits_reads:
-                        wake.wait(timing.read_timeout if worker.busy else timing.poll)
-        except StoreError as error:
-            # Work in progress is pending again when the lease expires.
-            _log.error("database trouble: %s", error)
-            if isinstance(error, DamagedDatabase):
-                on_damaged(str(error))
-            stopped.wait(timing.restart)
+
+    def work() -> None:
+        with (
+            explained(database),
+            Mirror(database, busy_seconds=timing.busy) as mirror,
+            ExitStack() as stack,
+        ):
+            worker = Worker(mirror, config, rechecks=True)
+            stack.callback(lambda ended: on_progress(ended.new_counts()), worker)
+            stack.enter_context(worker)
+            quiet_since = time.monotonic()
+            while not stopped.is_set():
+                if wake.is_set():
+                    wake.clear()
+                    worker.check_now()
+                if worker.step() or worker.busy:
+                    quiet_since = time.monotonic()
+                    on_progress(worker.new_counts())
+                elif time.monotonic() - quiet_since > timing.quiet:
+                    worker.end_run()
+                if not worker.awaits_reads:
+                    wake.wait(timing.read_timeout if worker.busy else timing.poll)
+
+    def on_error(error: NftsyncError) -> None:
+        # Work in progress is pending again when the lease expires.
+        _log.error("database trouble: %s", error)
+        if isinstance(error, DamagedDatabase):
+            on_damaged(str(error))
+
+    keep_running(
+        database, stopped, work, on_error, due=lambda failures: timing.restart if failures else 0.0
+    )

@@ -25,7 +25,7 @@ from nftsync.store.names import Names
 from nftsync.store.rules import Rule, check_rules
 from nftsync.store.schema import opened, reading
 from nftsync.store.spelling import differing
-from nftsync.store.tokens import Fields, completed, compose, fields_of, listed_fields
+from nftsync.store.tokens import RawFields, completed, compose, fields_of, listed_fields
 from nftsync.terminal import interruptible, progress_bar
 from nftsync.text import counted
 from nftsync.times import now
@@ -242,7 +242,7 @@ def _contents(connection: sqlite3.Connection, reads: Sequence[WalletRead]) -> It
                 yield Difference(read.wallet_id, None, token_id, field, *texts)
 
 
-def _text(fields: Fields, name: str) -> str | None:
+def _text(fields: RawFields, name: str) -> str | None:
     if name not in fields:
         return None
     value = msgspec.json.decode(fields[name])

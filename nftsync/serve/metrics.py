@@ -18,8 +18,9 @@ from nftsync.alerts import Forward, WatchRule
 from nftsync.errors import NftsyncError
 from nftsync.receiver.app import Metrics, gauges
 from nftsync.store import WALLET_STATUSES
+from nftsync.store.checkpoints import log_bytes
 from nftsync.store.cursors import paused_rules, waits
-from nftsync.store.database import connect_reader, log_bytes
+from nftsync.store.database import connect_reader
 from nftsync.store.outbox import stopped_destinations
 from nftsync.store.removals import held
 from nftsync.store.schema import made_at

@@ -23,9 +23,10 @@ from nftsync.pull.plan import NoWallets, SyncRequest, register_all
 from nftsync.pull.result import SyncResult
 from nftsync.replay.config import ReplayConfig, RunSync
 from nftsync.settings import Settings
-from nftsync.store.database import FilesInUse, connect_reader, explained
+from nftsync.store.database import connect_reader, explained
 from nftsync.store.mirror import Mirror
 from nftsync.store.runs import last_full_sync_began
+from nftsync.store.writer import keep_running
 from nftsync.times import format_time
 
 _log = logging.getLogger("nftsync.sync")
@@ -80,34 +81,55 @@ def sync_periodically(
     `run_sync` runs a full sync, or resumes an interrupted one. Set `stopped` to stop and to
     interrupt a running sync.
     """
-    files = FilesInUse(database)
-    failures = 0  # in a row
-    logged: str | None = None
-    least = timedelta(0)
-    while not stopped.wait(max(least, _until_due(database, every)).total_seconds()):
-        failed = False
+    schedule = _Schedule(database, every, run_sync, stopped)
+    keep_running(
+        *(database, stopped, schedule.sync, schedule.failed),
+        due=schedule.seconds,
+        retried=NftsyncError,
+    )
+
+
+class _Schedule:
+    def __init__(
+        self, database: Path, every: timedelta, run_sync: RunSync, stopped: threading.Event
+    ) -> None:
+        self._database = database
+        self._every = every
+        self._run_sync = run_sync
+        self._stopped = stopped
+        self._least = timedelta(0)
+        self._failures = 0  # in a row
+        self._logged: str | None = None
+
+    def seconds(self) -> float:
+        """Return the time until the next sync."""
+        return max(self._least, _until_due(self._database, self._every)).total_seconds()
+
+    def sync(self) -> None:
         try:
-            files.check()  # never open another file at this path
-            result = run_sync(stopped)
+            result = self._run_sync(self._stopped)
         except SyncRunning:
-            logged = _warn_once("another process is syncing", logged)
+            self._warn_once("another process is syncing")
         except NoWallets as error:
-            logged = _warn_once(f"no sync: {error}", logged)
-        except NftsyncError as error:
-            failed = True
-            _log.error("sync failed: %s", error)
+            self._warn_once(f"no sync: {error}")
         else:
-            failed = result.status == "failed"
-            logged = None
+            self._logged = None
             _report(result)
-        failures = min(failures + 1, 20) if failed else 0
-        least = min(every, _LEAST_WAIT * 2**failures)
+            self._ended(failed=result.status == "failed")
 
+    def failed(self, error: NftsyncError) -> None:
+        _log.error("sync failed: %s", error)
+        self._ended(failed=True)
 
-def _warn_once(text: str, logged: str | None) -> str:
-    if text != logged:
-        _log.warning("%s", text)
-    return text
+    def _warn_once(self, text: str) -> None:
+        if text != self._logged:
+            _log.warning("%s", text)
+        self._logged = text
+        self._ended(failed=False)
+
+    def _ended(self, *, failed: bool) -> None:
+        self._failures = min(self._failures + 1, 20) if failed else 0
+        self._least = min(self._every, _LEAST_WAIT * 2**self._failures)
 
 
 def _until_due(database: Path, every: timedelta) -> timedelta:

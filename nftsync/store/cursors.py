@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -29,6 +29,42 @@ _FIRST_TIMES = {
     ),
     Forward: (_FIRST.format("webhooks", "received_at", "webhook_no", "webhook_no"),),
 }
+
+
+def started_rules(connection: sqlite3.Connection) -> set[str]:
+    """Return the rules and forwards that have a cursor."""
+    return {name for (name,) in connection.execute("SELECT rule FROM watch_cursors").fetchall()}
+
+
+def add_cursors(
+    connection: sqlite3.Connection, rules: Iterable[str], position: Sequence[int]
+) -> None:
+    """Start rules without a cursor at a position: a change, a token's change and a webhook."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO watch_cursors"
+        " (rule, change_id, token_change_id, webhook_no, version) VALUES (?, ?, ?, ?, 0)",
+        [(rule, *position) for rule in sorted(rules)],
+    )
+
+
+def cursor_of(connection: sqlite3.Connection, rule: str) -> tuple[int, int, int, int]:
+    """Return a rule's position and its version."""
+    query = "SELECT change_id, token_change_id, webhook_no, version FROM watch_cursors"
+    cursor: tuple[int, int, int, int]
+    cursor = connection.execute(f"{query} WHERE rule = ?", (rule,)).fetchone()
+    return cursor
+
+
+def advance_cursor(
+    connection: sqlite3.Connection, rule: str, position: Sequence[int], version: int
+) -> bool:
+    """Move a rule's cursor of this version; return False if another process has moved it."""
+    moved = connection.execute(
+        "UPDATE watch_cursors SET change_id = ?, token_change_id = ?, webhook_no = ?,"
+        " version = version + 1 WHERE rule = ? AND version = ?",
+        (*position, rule, version),
+    )
+    return moved.rowcount > 0
 
 
 def paused_rules(connection: sqlite3.Connection, rules: _Rules) -> dict[str, str]:

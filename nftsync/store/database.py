@@ -6,7 +6,6 @@ drops its file locks (https://sqlite.org/howtocorrupt.html, section 2.2.1).
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 import stat
@@ -23,7 +22,6 @@ import filelock
 import msgspec
 
 from nftsync.errors import DamagedDatabase, NoDatabase, StoreError, SyncRunning
-from nftsync.threads import start_thread
 from nftsync.whole_files import create_private
 
 #: Longest wait of a writer for another's transaction; ours last a fraction of this.
@@ -212,11 +210,11 @@ def connect_existing(
 
 
 #: SQLite's checks of a file; the quick one does not compare tables with their indexes.
-Check: TypeAlias = Literal["integrity_check", "quick_check"]
+SqliteCheck: TypeAlias = Literal["integrity_check", "quick_check"]
 
 
 def damage(
-    path: Path, check: Check = "integrity_check", *, busy_seconds: float = BUSY_SECONDS
+    path: Path, check: SqliteCheck = "integrity_check", *, busy_seconds: float = BUSY_SECONDS
 ) -> str | None:
     """Return the first fault that SQLite's check reports, or None for an intact database.
 
@@ -289,7 +287,7 @@ def _sync_lock_of(database: Path) -> Path:
 
 
 #: A connection or cursor whose rows are tuples.
-Reader: TypeAlias = sqlite3.Connection | sqlite3.Cursor
+Queryable: TypeAlias = sqlite3.Connection | sqlite3.Cursor
 
 
 def as_json(value: Any) -> str:
@@ -297,7 +295,7 @@ def as_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def over_keys(database: Reader, query: str, keys: Iterable[Any], *more: Any) -> sqlite3.Cursor:
+def over_keys(database: Queryable, query: str, keys: Iterable[Any], *more: Any) -> sqlite3.Cursor:
     """Run a statement that reads keys from `json_each(?1)`, and `more` from `?2` on."""
     return database.execute(query, (as_json(list(keys)), *more))
 
@@ -325,188 +323,3 @@ def write_rows(connection: sqlite3.Connection, rows: Mapping[str, Sequence[Seque
             some = values[start : start + step]
             places = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
             connection.execute(f"{statement} VALUES {places}", list(chain.from_iterable(some)))
-
-
-# Files in use -----------------------------------------------------------------------------------
-
-_log = logging.getLogger("nftsync.store")
-
-#: Changed rows between two checkpoints: some 60 MB of log in a database of millions of rows, where
-#: most changes are on different pages, and 6 MB in a small one.
-_ROWS_BEFORE_CHECKPOINT = 32_000
-_ROWS_ON_A_SMALL_DISK = 64
-#: Bytes of a log that the warning calls long.
-LONG_LOG = 256_000_000
-_PAGE = 4_096
-#: At 256 MB, SQLite checkpoints within the writer's commit, in case the thread does not keep up.
-_MOST_PAGES = 64_000
-
-
-class FilesInUse:
-    """The identities of an open database's files, to detect that a file was moved or replaced.
-
-    SQLite would write to the moved file. A new file in the same process would share its log, which
-    goes by name (https://sqlite.org/howtocorrupt.html, section 2.5). So writing stops until the
-    file is back at its path or the process restarts.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._log = log_of(path)
-        self._file = _file_at(path)
-        self._log_file: tuple[int, int] | None = None
-        self._size = self._pages = 0
-
-    def opened(self) -> None:
-        """Remember the log, which exists once a connection has read the database."""
-        self._log_file = _file_at(self._log)
-
-    def closed(self) -> None:
-        """Forget the log, which the last connection deletes."""
-        self._log_file = None
-
-    @property
-    def in_place(self) -> bool:
-        """Whether the files are still at their paths."""
-        try:
-            self.check()
-        except StoreError:
-            return False
-        return True
-
-    def check(self, connection: sqlite3.Connection | None = None) -> None:
-        """Check that the files are still at their paths.
-
-        Args:
-            connection: a connection to the database, to check also that the file is not truncated.
-
-        Raises:
-            StoreError: the database was moved, removed or replaced.
-            DamagedDatabase: the log was moved or replaced, or the database truncated.
-        """
-        name = self._path.name
-        if self._file is None or _file_at(self._path) != self._file:
-            raise StoreError(
-                f"{self._path} was moved, removed or replaced while in use. Put it back. Otherwise,"
-                f" stop nftsync, move {name}-wal and {name}-shm away, and start it again"
-            )
-        if self._log_file is not None and _file_at(self._log) != self._log_file:
-            raise DamagedDatabase(
-                f"{self._log} was moved, removed or replaced while in use; stop nftsync, which"
-                " saves the log's content, then start it again"
-            )
-        if connection is None:
-            return
-        size = self._path.stat().st_size
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        # VACUUM shrinks the file, too, but reduces the page count with it.
-        if size < self._size and pages >= self._pages:
-            raise DamagedDatabase(
-                f"{self._path} is damaged (it was truncated while in use); restore a backup, or"
-                " start over with another --database"
-            )
-        self._size, self._pages = size, pages
-
-
-def _file_at(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - faster: a receiver calls this twice per commit
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-class Checkpoints:
-    """Checkpoints of a busy writer's log, mostly in a thread.
-
-    SQLite's own checkpoint delays a commit, and restarts a log only after moving all of it. So a
-    thread moves most pages, and the writer the rest, between two transactions.
-
-    Args:
-        long_log: bytes in the log, blocked by readers of an old state, that cause a warning.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        writer: sqlite3.Connection,
-        *,
-        rows: int = _ROWS_BEFORE_CHECKPOINT,
-        long_log: int = LONG_LOG,
-    ) -> None:
-        self._writer = writer
-        self._rows = rows
-        self._log = log_of(path)
-        # Opened now, while the path certainly leads to the writer's file.
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._thread: threading.Thread | None = None  # noqa: TID251 - only as a type
-        self._moved = writer.total_changes
-        self._long_log = long_log
-        self._warned_at = long_log // 2
-        writer.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
-
-    def after_commit(self) -> None:
-        """Start or complete a checkpoint if one is due."""
-        if self._thread is None:
-            rows = self._writer.total_changes - self._moved
-            if rows >= self._rows or (rows >= _ROWS_ON_A_SMALL_DISK and self._is_short_of_room()):
-                self._moved = self._writer.total_changes
-                with suppress(RuntimeError):  # no thread available: SQLite does it later
-                    self._thread = start_thread("checkpoint", self._move_most)
-        elif not self._thread.is_alive():
-            self._thread = None
-            _checkpoint(self._writer)
-
-    def _is_short_of_room(self) -> bool:
-        """Return whether the disk may have less room than the log's content needs."""
-        disk = os.statvfs(self._log)
-        return disk.f_bavail * disk.f_frsize < self._log.stat().st_size
-
-    def empty_log(self) -> None:
-        """Move the whole log into the opened file, and truncate the log.
-
-        SQLite would apply the log of a moved or replaced file to a new file at its path. On a full
-        disk, the log occupies the room that its content needs.
-        """
-        with suppress(sqlite3.Error):  # pages that cannot be moved now are safe in the log
-            self._writer.execute("PRAGMA busy_timeout = 500")
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-
-    def close(self, *, empty_log: bool = False) -> None:
-        """Wait for the thread, and optionally empty the log; leave the writer's connection open."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if empty_log:
-            self.empty_log()
-        self._connection.close()
-
-    def _move_most(self) -> None:
-        _checkpoint(self._connection)
-        self._warn(_checkpoint(self._connection))  # for the pages that the first one missed
-
-    def _warn(self, left: int) -> None:
-        if left < self._long_log:
-            self._warned_at = self._long_log // 2
-        elif left >= 2 * self._warned_at:
-            self._warned_at = left
-            _log.warning(
-                "the database's log grows, because a program reads an old state: end the program",
-                extra={"log_bytes": left},
-            )
-
-
-def _checkpoint(connection: sqlite3.Connection) -> int:
-    """Move the log into the database without waiting; return the bytes that stay in the log."""
-    with suppress(sqlite3.Error):  # pages that cannot be moved now are safe in the log
-        _, pages, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        return int(pages - moved) * _PAGE
-    return 0
-
-
-def log_bytes(path: Path) -> int:
-    """Return the size of the log's file, including room for reuse."""
-    try:
-        return log_of(path).stat().st_size
-    except OSError:
-        return 0

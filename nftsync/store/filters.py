@@ -7,7 +7,7 @@ from typing import Literal
 
 from nftsync.errors import InputError
 from nftsync.store.contracts import contract_key, is_hex_address, unknown_contract
-from nftsync.store.database import Reader, as_json
+from nftsync.store.database import Queryable, as_json
 from nftsync.store.wallets import GroupNames, WalletIds, ids_in, ids_in_groups
 from nftsync.text import matching, quoted
 
@@ -52,7 +52,7 @@ class Filters:
 
 
 def find_filters(
-    database: Reader,
+    database: Queryable,
     *,
     wallet: WalletIds | None = None,
     group: GroupNames | None = None,
@@ -85,7 +85,7 @@ _IS_TOKENS = """
 """
 
 
-def contract_named(database: Reader, named: object) -> str:
+def contract_named(database: Queryable, named: object) -> str:
     """Return the address of a contract, by address or name.
 
     An address of `0x` and 40 to 64 hex digits need not be in the database.

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from nftsync.errors import InputError, NftsyncWarning, StoreError
 from nftsync.records import CONTENT_COLUMNS, METADATA
-from nftsync.store.database import Reader, over_keys
+from nftsync.store.database import Queryable, over_keys
 from nftsync.times import MOMENT, shifted, up_to_now
 
 #: The last time of each log; times never decrease.
@@ -25,13 +25,13 @@ _OBSERVED = """
 _READ = "SELECT (SELECT max(finished_at) FROM sync_runs), (SELECT max(synced_at) FROM wallets)"
 
 
-def last_observed(database: Reader) -> str | None:
+def last_observed(database: Queryable) -> str | None:
     """Return the last time in the logs, or None if they are empty."""
     return max((time for time in database.execute(_OBSERVED).fetchone() if time), default=None)
 
 
 def first_row(
-    database: Reader,
+    database: Queryable,
     table: str,
     moment: str,
     *,
@@ -64,7 +64,7 @@ def first_row(
     return int(low)
 
 
-def known_time(database: Reader, moment: str) -> str:
+def known_time(database: Queryable, moment: str) -> str:
     """Return a time, or raise InputError if our clock and the stored times have not reached it.
 
     Returns:
@@ -128,7 +128,7 @@ def end_span(connection: sqlite3.Connection, run_id: int, *, made_up_for: bool =
     )
 
 
-def whole_time(database: Reader, moment: str) -> str:
+def whole_time(database: Queryable, moment: str) -> str:
     """Return the time of the last whole state up to a time; warn if that is earlier."""
     whole, run, unended = moment, "", False
     query = (
@@ -170,7 +170,7 @@ _NO_HISTORY = (
 )
 
 
-def history_begin(database: Reader) -> str | None:
+def history_begin(database: Queryable) -> str | None:
     """Return the time of the first whole state, or None if there is none yet."""
     begin: str | None = None
     (later,) = database.execute(FIRST_READ.format(which="")).fetchone()
@@ -180,7 +180,7 @@ def history_begin(database: Reader) -> str | None:
     return None if begin is None or begin > "9999" else begin
 
 
-def from_history(database: Reader, start: str, effect: str = "") -> str:
+def from_history(database: Queryable, start: str, effect: str = "") -> str:
     """Return a time, or the begin of the history if that is later, with a warning.
 
     `effect` is the end of the warning.
@@ -192,7 +192,7 @@ def from_history(database: Reader, start: str, effect: str = "") -> str:
     return max(start, begin or start)
 
 
-def period_start(database: Reader, start: str, end: str | None) -> str:
+def period_start(database: Queryable, start: str, end: str | None) -> str:
     """Return the start of a period, as `from_history` does.
 
     Raises:
@@ -210,7 +210,7 @@ def period_start(database: Reader, start: str, end: str | None) -> str:
 _CLOCKS_APART = timedelta(minutes=5)
 
 
-def ahead_of(database: Reader, clock: str) -> str | None:
+def ahead_of(database: Queryable, clock: str) -> str | None:
     """Return a warning if stored times are minutes ahead of the clock, or None."""
     last = last_observed(database)
     if last is None or last <= shifted(clock, _CLOCKS_APART):

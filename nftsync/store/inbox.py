@@ -92,6 +92,11 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     return results
 
 
+def store_check(connection: sqlite3.Connection, at: str) -> None:
+    """Write a row, only to test that the database is writable."""
+    connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
+
+
 # The queue --------------------------------------------------------------------------------------
 
 #: Counted attempts before a webhook is dead; the last is about 2.5 hours after the first.

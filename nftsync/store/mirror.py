@@ -27,18 +27,11 @@ from nftsync.records import (
 )
 from nftsync.store.balances import Batch
 from nftsync.store.contracts import name_new_tokens
-from nftsync.store.database import (
-    BUSY_SECONDS,
-    Checkpoints,
-    FilesInUse,
-    begin_immediate,
-    explained,
-    kind_of,
-)
+from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained
 from nftsync.store.history import last_begin, last_observed
 from nftsync.store.removals import reads_of_held
-from nftsync.store.schema import open_store
 from nftsync.store.wallets import forget_answers
+from nftsync.store.writer import WRITE_GAP_SECONDS, Writer
 from nftsync.times import now
 
 #: Target length of a write transaction, short enough for the inbox; some last twice as long.
@@ -87,9 +80,6 @@ def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
     )
     return before is None or before[0] != read.body
 
-
-#: Gap between two transactions; without gaps, a sync starves the inbox.
-WRITE_GAP_SECONDS = 0.01
 
 #: New tokens per step of the full-text index: a tenth of a second in a database of millions.
 _INDEX_STEP = 8_000
@@ -156,8 +146,7 @@ class Transaction:
 class Mirror:
     """A database open for writing, by one thread at a time.
 
-    `numbers` is the source of sequence numbers for reads, and `lock_seconds` the time that the last
-    transaction held the write lock.
+    `numbers` is the source of sequence numbers for reads.
     """
 
     def __init__(
@@ -177,19 +166,12 @@ class Mirror:
             at: the time of all stored changes; None: of each transaction.
         """
         self.path = path
-        self.connection = open_store(path)
+        self._writer = Writer(path, wait=busy_seconds, gap=write_gap)
+        self.connection = self._writer.connection
         with explained(path):
             self.numbers = _sequence_numbers(self.connection)
-            self._checkpoints = Checkpoints(path, self.connection)
-        self.files = FilesInUse(path)
-        self.files.opened()
-        self._write_gap = write_gap
-        self._busy_seconds = busy_seconds
         self._searchable = searchable
         self._at = at
-        self._free_at = 0.0
-        self._was_full = False
-        self.lock_seconds = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -199,8 +181,16 @@ class Mirror:
 
     def close(self) -> None:
         """Close the connection."""
-        self._checkpoints.close(empty_log=not self.files.in_place)
-        self.connection.close()
+        self._writer.close()
+
+    @property
+    def lock_seconds(self) -> float:
+        """The time that the last transaction held the write lock."""
+        return self._writer.lock_seconds
+
+    def check_files(self) -> None:
+        """Raise StoreError if the database was moved or replaced, so that commits are lost."""
+        self._writer.check_files()
 
     @contextmanager
     def transaction(self, at: str | None = None) -> Iterator[Transaction]:
@@ -213,27 +203,10 @@ class Mirror:
         Raises:
             StoreError: the database is not writable or was moved; the block was rolled back.
         """
-        time.sleep(max(0.0, self._free_at - time.monotonic()))
-        self.files.check()
         with explained(self.path):
-            if self._was_full:
-                self._checkpoints.empty_log()  # first, or the log fills the freed room
-            begin_immediate(self.connection, self._busy_seconds)
-            began = time.monotonic()
-            try:
-                with self.connection:
-                    yield Transaction(
-                        self.connection, at or self._at or now(), searchable=self._searchable
-                    )
-                self._was_full = False
-            except sqlite3.Error as error:
-                self._was_full = kind_of(error) == sqlite3.SQLITE_FULL
-                raise
-            finally:
-                ended = time.monotonic()
-                self._free_at = ended + self._write_gap
-                self.lock_seconds = ended - began
-            self._checkpoints.after_commit()
+            with self._writer.transaction() as connection:
+                yield Transaction(connection, at or self._at or now(), searchable=self._searchable)
+            self._writer.checkpoint()
 
     def accept_held(self, wallet_numbers: Sequence[int]) -> None:
         """Apply the held removals of wallets, in one transaction.

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from nftsync.store.contracts import nft_name
-from nftsync.store.database import Reader, over_keys
+from nftsync.store.database import Queryable, over_keys
 from nftsync.store.wallets import wallet_names
 
 _NFTS = """
@@ -20,7 +20,7 @@ _NFTS = """
 class Names:
     """Names in a database, as in frames."""
 
-    def __init__(self, database: Reader) -> None:
+    def __init__(self, database: Queryable) -> None:
         self._database = database
 
     @cached_property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nftsync.store import STATES
 
 if TYPE_CHECKING:
-    from nftsync.store.database import Reader
+    from nftsync.store.database import Queryable
 
 
 class Queue(NamedTuple):
@@ -40,7 +40,7 @@ QUEUES = (INBOX, OUTBOX)
 
 
 def count_by_state(
-    database: Reader, queue: Queue, states: Sequence[str] | None = None
+    database: Queryable, queue: Queue, states: Sequence[str] | None = None
 ) -> dict[str, tuple[int, str]]:
     """Return the number of rows and the oldest creation time, by state."""
     states = queue.states if states is None else states

@@ -29,7 +29,7 @@ from nftsync.store.removals import has_metadata
 from nftsync.store.spelling import differing
 
 #: A source's JSON values by column name, `extra/NAME` or `metadata/NAME`.
-Fields: TypeAlias = dict[str, msgspec.Raw]
+RawFields: TypeAlias = dict[str, msgspec.Raw]
 
 _Read = TypeVar("_Read", WalletRead, TokenRead)
 
@@ -37,7 +37,7 @@ _EXTRA = len(CONTENT_COLUMNS) - 1
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def fields_of(content: Content) -> Fields:
+def fields_of(content: Content) -> RawFields:
     """Split content into its fields."""
     fields = {
         column: msgspec.Raw(msgspec.json.encode(value))
@@ -81,11 +81,11 @@ def compose(fields: Mapping[str, msgspec.Raw]) -> Content:
     return (*columns, text)
 
 
-def _pack(fields: Fields) -> str:
+def _pack(fields: RawFields) -> str:
     return msgspec.json.encode(fields, order="sorted").decode()
 
 
-def completed(content: Content | None, stored: Fields) -> Content | None:
+def completed(content: Content | None, stored: RawFields) -> Content | None:
     """Return content with the known values of its unreadable fields."""
     if content is None or faults_of(content) is None:
         return content
@@ -130,9 +130,9 @@ class Sources(NamedTuple):
     """A token's fields from lists and from detail reads."""
 
     list_sequence: int
-    list_fields: Fields
+    list_fields: RawFields
     detail_sequence: int
-    detail_fields: Fields
+    detail_fields: RawFields
 
     @classmethod
     def of(
@@ -154,7 +154,7 @@ class Sources(NamedTuple):
         return any(name in other and bytes(other[name]) != bytes(mine[name]) for name in mine)
 
 
-def listed_fields(packed: str) -> Fields:
+def listed_fields(packed: str) -> RawFields:
     """Decode the list fields of a row of `token_sources`."""
     return _object.decode(packed)
 

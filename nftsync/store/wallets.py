@@ -14,7 +14,7 @@ from uuid import UUID
 from nftsync.errors import InputError
 from nftsync.records import is_uuid, look_alike
 from nftsync.store.catalog import TABLES
-from nftsync.store.database import Reader, named_rows, over_keys
+from nftsync.store.database import Queryable, named_rows, over_keys
 from nftsync.store.schema import reading
 from nftsync.text import counted, matching, quoted, short_id
 from nftsync.times import now
@@ -295,7 +295,7 @@ def _wrong(name: str, ids: list[str], labels: list[str]) -> str:
     )
 
 
-def ids_in(database: Reader, names: WalletIds) -> list[str]:
+def ids_in(database: Queryable, names: WalletIds) -> list[str]:
     """Return the ids of wallets named by id or label."""
     return ids_named(given_wallets(names), lambda: database.execute(_LABELLED).fetchall())
 
@@ -304,7 +304,7 @@ def ids_in(database: Reader, names: WalletIds) -> list[str]:
 _GROUPS = 20
 
 
-def ids_in_groups(database: Reader, group: GroupNames) -> list[str]:
+def ids_in_groups(database: Queryable, group: GroupNames) -> list[str]:
     """Return the ids of the wallets of groups, which match in any case if none matches exactly."""
     names = [group] if isinstance(group, str) else group
     names = list(names) if isinstance(names, Iterable) else [names]

@@ -15,21 +15,22 @@ from datetime import UTC, datetime, timedelta
 from nftsync.alerts import Forward, WatchRule
 from nftsync.columnar.source import Source, reading
 from nftsync.errors import InputError
-from nftsync.store.cursors import EVERY_RULE, waits
+from nftsync.store.cursors import (
+    EVERY_RULE,
+    add_cursors,
+    advance_cursor,
+    cursor_of,
+    started_rules,
+    waits,
+)
 from nftsync.store.history import first_row
 from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import Message, add, database_id
+from nftsync.store.watch_states import States, compare_states, mark_reported, store_states
 from nftsync.times import now
 from nftsync.watch.events import SINGLE, Events, messages_of
 from nftsync.watch.rules import Position, Scope, changes_of
-from nftsync.watch.states import (
-    States,
-    compare_states,
-    mark_reported,
-    state_events,
-    states_now,
-    store_states,
-)
+from nftsync.watch.states import state_events, states_now
 
 _log = logging.getLogger("nftsync.watch")
 
@@ -53,14 +54,6 @@ _NEWEST = """
     SELECT (SELECT coalesce(max(change_id), 0) FROM balance_change_rows),
         (SELECT coalesce(max(change_id), 0) FROM token_change_rows),
         (SELECT coalesce(max(webhook_no), 0) FROM webhooks)
-"""
-_CURSOR = """
-    SELECT change_id, token_change_id, webhook_no, version FROM watch_cursors WHERE rule = ?
-"""
-_ADVANCE = """
-    UPDATE watch_cursors SET change_id = ?, token_change_id = ?, webhook_no = ?,
-        version = version + 1
-    WHERE rule = ? AND version = ?
 """
 _FORWARDED = """
     SELECT webhook_id, resource_type, resource_id, body FROM webhooks
@@ -88,15 +81,10 @@ def start_cursors(
 ) -> None:
     """Let rules and forwards without a cursor start at `since`, by default now."""
     connection = mirror.connection
-    started = {name for (name,) in connection.execute("SELECT rule FROM watch_cursors").fetchall()}
-    if new := {rule.name for rule in rules} - started:
+    if new := {rule.name for rule in rules} - started_rules(connection):
         with mirror.transaction():
             start = newest(connection) if since is None else position_at(connection, since)
-            connection.executemany(
-                "INSERT OR IGNORE INTO watch_cursors"
-                " (rule, change_id, token_change_id, webhook_no, version) VALUES (?, ?, ?, ?, 0)",
-                [(name, *start) for name in sorted(new)],
-            )
+            add_cursors(connection, new, start)
 
 
 class Planner:
@@ -243,7 +231,7 @@ class Planner:
             planned += self._store(forward.name, position, version, messages)
 
     def _cursor(self, connection: sqlite3.Connection, name: str) -> tuple[Position, int]:
-        *ids, version = connection.execute(_CURSOR, (name,)).fetchone()
+        *ids, version = cursor_of(connection, name)
         return Position(*ids), version
 
     def _store(
@@ -257,8 +245,7 @@ class Planner:
         """Advance a cursor and store messages, unless another process has moved it."""
         with self._mirror.transaction() as transaction:
             connection = transaction.connection
-            moved = connection.execute(_ADVANCE, (*position, name, version)).rowcount
-            if not moved:
+            if not advance_cursor(connection, name, position, version):
                 return 0
             self._stored_at[name] = time.monotonic()
             added = add(connection, messages, now())

@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,15 +17,16 @@ import msgspec
 
 from nftsync.alerts import Destination, Forward, WatchRule
 from nftsync.columnar.source import reading
-from nftsync.errors import InputError, StoreError
+from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.settings import Settings
 from nftsync.settings.alerts import open_destination_settings
 from nftsync.store.cursors import late_rules, rule_problems
-from nftsync.store.database import FilesInUse, explained
+from nftsync.store.database import explained
 from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import Message, database_id, restart_destination, stopped_destinations
+from nftsync.store.writer import keep_running
 from nftsync.times import now
 from nftsync.watch.delivery import Outcome, open_delivery
 from nftsync.watch.events import Body, Events, message_id, messages_of
@@ -144,16 +146,12 @@ def send_continuously(
 
 
 def _restarting(database: Path, stopped: threading.Event, work: Callable[[Mirror], None]) -> None:
-    """Run work on the database until stopped; restart it after a StoreError."""
-    files = FilesInUse(database)
-    while not stopped.is_set():
-        try:
-            files.check()  # never open another file at this path
-            with explained(database), Mirror(database) as mirror:
-                work(mirror)
-        except StoreError as error:
-            _log.error("database trouble: %s", error)
-            stopped.wait(_RESTART)
+    def run() -> None:
+        with explained(database), Mirror(database) as mirror:
+            work(mirror)
+
+    on_error = partial(_log.error, "database trouble: %s")
+    keep_running(database, stopped, run, on_error, restart=_RESTART)
 
 
 @contextmanager

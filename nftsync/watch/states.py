@@ -1,4 +1,4 @@
-"""States that begin and end, such as a stale wallet. Writes run in the caller's transaction."""
+"""States that begin and end, such as a stale wallet."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import msgspec
 
 from nftsync.alerts import WatchRule
 from nftsync.store.database import as_json, named_rows
 from nftsync.store.history import ahead_of
+from nftsync.store.watch_states import States, reportable_states
 from nftsync.times import shifted
 from nftsync.watch.events import Event
 from nftsync.watch.rules import Scope
@@ -22,18 +23,6 @@ from nftsync.watch.rules import Scope
 _LEAST_FREE = 1_000_000_000
 #: Replay is paused if a webhook has been pending for longer.
 _LONGEST_PENDING = timedelta(minutes=10)
-
-#: A kind of state and its subject: a wallet's id, or blank.
-Key: TypeAlias = tuple[str, str]
-States: TypeAlias = dict[Key, dict[str, Any]]
-
-
-class StateChanges(NamedTuple):
-    """States that began or ended since the last check."""
-
-    began: States
-    ended: list[Key]
-
 
 _WALLETS = """
     SELECT wallet_id AS subject, wallet_id, label AS wallet_label, wallet_group, synced_at, status,
@@ -90,44 +79,10 @@ def states_now(
 
 # Stored states -----------------------------------------------------------------------------------
 
-_LASTING = "SELECT kind, subject FROM watch_states WHERE rule = ? AND ended_at IS NULL"
-
-
-def compare_states(connection: sqlite3.Connection, rule: str, states: States) -> StateChanges:
-    """Compare the current states with the stored ones."""
-    stored = {(kind, subject) for kind, subject in connection.execute(_LASTING, (rule,)).fetchall()}
-    began = {key: data for key, data in states.items() if key not in stored}
-    return StateChanges(began, sorted(stored - states.keys()))
-
-
-def store_states(connection: sqlite3.Connection, rule: str, changes: StateChanges, at: str) -> None:
-    """Store which states began and ended."""
-    # With a new version of the cursor, no other process deletes an unreported end.
-    connection.execute("UPDATE watch_cursors SET version = version + 1 WHERE rule = ?", (rule,))
-    connection.executemany(
-        "INSERT OR IGNORE INTO watch_states (rule, kind, subject, data, began_at)"
-        " VALUES (?, ?, ?, ?, ?)",
-        [(rule, *key, as_json(data), at) for key, data in changes.began.items()],
-    )
-    connection.executemany(
-        "UPDATE watch_states SET ended_at = ?"
-        " WHERE rule = ? AND kind = ? AND subject = ? AND ended_at IS NULL",
-        [(at, rule, *key) for key in changes.ended],
-    )
-
-
-_REPORTABLE = """
-    SELECT kind, subject, data, began_at, ended_at, reported_at FROM watch_states
-    WHERE rule = ?1 AND (reported_at IS NULL OR ended_at IS NOT NULL OR reported_at < ?2)
-    ORDER BY state_no
-"""
-
 
 def state_events(connection: sqlite3.Connection, rule: WatchRule, at: str) -> Iterator[Event]:
     """Yield unreported starts and ends, and lasting states to report again."""
-    again = "" if rule.repeat is None else shifted(at, -rule.repeat)
-    rows = connection.execute(_REPORTABLE, (rule.name, again)).fetchall()
-    for kind, subject, stored, began, ended, reported in rows:
+    for kind, subject, stored, began, ended, reported in reportable_states(connection, rule, at):
         data = {"since": began, **msgspec.json.decode(stored)}
         moments = {"began": began} if reported is None else {}
         if ended is not None:
@@ -147,16 +102,3 @@ def state_events_now(states: States, at: str) -> Iterator[Event]:
 
 def _event(kind: str, subject: str, at: str, identity: str, data: dict[str, Any]) -> Event:
     return Event(kind.replace("_", "."), at, identity, (f"{kind} {subject}",), data)
-
-
-def mark_reported(connection: sqlite3.Connection, rule: WatchRule, at: str) -> None:
-    """Mark the events of `state_events` as reported; `at` must be the same."""
-    again = "" if rule.repeat is None else shifted(at, -rule.repeat)
-    connection.execute(
-        "DELETE FROM watch_states WHERE rule = ? AND ended_at IS NOT NULL", (rule.name,)
-    )
-    connection.execute(
-        "UPDATE watch_states SET reported_at = ?1"
-        " WHERE rule = ?2 AND (reported_at IS NULL OR reported_at < ?3)",
-        (at, rule.name, again),
-    )

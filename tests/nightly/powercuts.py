@@ -49,10 +49,10 @@ _UNDER_WAY = "no run, lease, webhook or message is stuck"
 _LAUNCH = """
 import sys
 from nftsync.receiver import committer
-from nftsync.store import database
+from nftsync.store import checkpoints, writer
 from nftsync import whole_files
-committer.Committer.__init__.__kwdefaults__["rows"] = 30
-database.Checkpoints.__init__.__kwdefaults__["rows"] = 50
+committer._CHECKPOINT_ROWS = 30
+writer.Writer.__init__.__kwdefaults__["checkpoint_rows"] = 50
 {mutation}
 {code}
 """
@@ -62,20 +62,17 @@ _MAIN = "from nftsync.cli import main; main(sys.argv[1:])"
 MUTATIONS = {
     "": "",
     "webhooks are answered before they are synced": """
-connected = committer.Committer._connected
-def weaker(self):
-    connection = connected(self)
-    if not connection.in_transaction:
-        connection.execute("PRAGMA synchronous = NORMAL")
-    return connection
-committer.Committer._connected = weaker
+class Weaker(writer.Writer):
+    def __init__(self, path, **options):
+        super().__init__(path, **options | {"synchronous": "NORMAL"})
+committer.Writer = Weaker
 """,
     "the log begins anew before the database is synced": """
-begin = database.Checkpoints.__init__
+begin = checkpoints.Checkpoints.__init__
 def weaker(self, path, writer, **options):
     begin(self, path, writer, **options)
     self._connection.execute("PRAGMA synchronous = OFF")
-database.Checkpoints.__init__ = weaker
+checkpoints.Checkpoints.__init__ = weaker
 """,
     "files get their names before they are synced": """
 whole_files.sync_to_disk = lambda path: None

@@ -13,14 +13,8 @@ from pathlib import Path
 import pytest
 
 from nftsync.errors import StoreError
-from nftsync.store.database import (
-    LONG_LOG,
-    Checkpoints,
-    connect_reader,
-    connect_writer,
-    log_bytes,
-    log_of,
-)
+from nftsync.store.checkpoints import LONG_LOG, Checkpoints, log_bytes
+from nftsync.store.database import connect_reader, connect_writer, log_of
 from nftsync.store.mirror import Mirror
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import Outcome
