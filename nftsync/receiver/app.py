@@ -57,13 +57,7 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class Metrics:
-    """Counters in a separate registry, so that several apps in a process do not mix.
-
-    Attributes:
-        outcomes: webhooks with a valid signature, by outcome.
-        refused: webhooks without one, by reason.
-        accepted: valid signatures, by secret: `current` or `previous`.
-    """
+    """Counters in a separate registry, so that several apps in a process do not mix."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -151,21 +145,10 @@ def create_app(
 ) -> Flask:
     """Return the receiver; its writer starts at once, so call this in the serving process.
 
-    Args:
-        database: created or migrated.
-        secrets: the webhook secret, and during a rotation the previous one.
-        organization_id: webhooks for others are quarantined; None accepts all.
-        path: URL path for webhooks.
-        on_stored: called after webhooks for replay were stored; must be quick and not fail.
-        metrics: the counters.
-        on_broken: called once, in the writer's thread, if that ends unexpectedly; webhooks are then
-            answered 503.
-        healthy: returns whether the rest of the process works.
-
-    Raises:
-        SettingsError: the secret is missing or blank.
-        InputError: the path is unusable.
-        StoreError: the database cannot be opened, or is not nftsync's.
+    `secrets` are the webhook secret and, during a rotation, the previous one. `on_stored` is called
+    after webhooks for replay were stored; it must be quick and not fail. `on_broken` is called once
+    if the writer ends unexpectedly; webhooks are then answered 503. `healthy` returns whether the
+    rest of the process works.
     """
     _check_secrets(secrets)
     if _PATH.fullmatch(path) is None or path in (_HEALTH, _READY):

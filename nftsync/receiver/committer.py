@@ -30,12 +30,10 @@ Outcome: TypeAlias = Stored | Literal["not stored"]
 #: Longest wait of a request in seconds; the provider allows 3 s for the whole reply (provider's
 #: document, section Events).
 _TIMEOUT = 2.0
-#: Longest wait once the writer has been blocked for longer than `_TIMEOUT`: otherwise successive
-#: requests would hold the few threads for 2 s each.
+#: Longest wait while the writer is blocked: else successive requests hold the few threads for long.
 _LEAST_TIMEOUT = 0.1
 _MAX_BATCH = 1_000
-#: Pause before another try for a lock. SQLite's own wait sleeps up to 0.1 s, so a busy writer would
-#: keep winning.
+#: Pause before another try for a lock.
 _RETRY = 0.003
 #: Webhooks between two checkpoints, up to 40 MB of log. Restarting the log is half as expensive as
 #: extending it.
@@ -70,14 +68,10 @@ class _Waiting:
 
 
 class Committer:
-    """The only writer of new webhooks in a process.
+    """The only writer of new webhooks in a process; creates or migrates the database.
 
-    Creates or migrates the database. Calls `on_stored` after each commit with webhooks for replay,
-    `observe_commit` with the duration of each commit in seconds, and `on_broken` with an unexpected
-    exception.
-
-    Raises:
-        StoreError: the database cannot be opened, or is not nftsync's.
+    Calls `on_stored` after commits with webhooks for replay, `observe_commit` with each commit's
+    duration in seconds, and `on_broken` with an unexpected exception.
     """
 
     def __init__(
@@ -88,7 +82,7 @@ class Committer:
         observe_commit: Callable[[float], None] = lambda _: None,
         on_broken: Callable[[Exception], None] | None = None,
     ) -> None:
-        # A locked database is tried again with the requests that have arrived meanwhile.
+        # A locked database is tried again together with the requests that have arrived meanwhile.
         self._writer = Writer(
             database, wait=0.0, gap=0.0, synchronous="FULL", checkpoint_rows=_CHECKPOINT_ROWS
         )
@@ -100,7 +94,7 @@ class Committer:
         # Filled by requests, and emptied by the thread into `_queue`.
         self._incoming: deque[_Waiting] = deque()
         self._wake = threading.Event()
-        self._queue: deque[_Waiting] = deque()
+        self._queue: list[_Waiting] = []
         self._closing = False
         self._busy_since: float | None = None  # start of unfinished work
         self._last_write = (0.0, False)
@@ -158,18 +152,16 @@ class Committer:
                 self._queue.append(self._incoming.popleft())
             moment = time.monotonic()
             if late := [x for x in self._queue if x.deadline <= moment]:
-                self._queue = deque(x for x in self._queue if x.deadline > moment)
+                self._queue = [x for x in self._queue if x.deadline > moment]
                 self._refuse(late, "another program kept the database locked")
-            if self._queue:
+            if self._queue or closing:
                 break
-            if closing:
-                return []
             if not self._wake.wait(_CHECK_FILES_EVERY):
                 self._busy_since = None  # the obstacle may be gone
                 self._check_files()
-        if self._busy_since is None:
-            self._busy_since = time.monotonic()
-        return [self._queue.popleft() for _ in range(min(len(self._queue), _MAX_BATCH))]
+        self._busy_since = self._busy_since or time.monotonic()
+        batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
+        return batch
 
     def _check_files(self) -> None:
         """Close the database if its files were moved, so that its log is kept."""
@@ -177,14 +169,14 @@ class Committer:
             self._writer.check_files()
         except (sqlite3.Error, StoreError) as error:
             if kind_of(error) not in _LOCKED:
-                self._abandon(error)
-                self._log_trouble(str(error))
+                self._abandon([], error)
 
-    def _abandon(self, error: Exception) -> None:
+    def _abandon(self, batch: list[_Waiting], error: Exception) -> None:
         """Close the database after an error that would repeat."""
         if isinstance(error, DamagedDatabase) or kind_of(error) in _DAMAGED:
             self.refuse_all(str(error))
         self._writer.close()
+        self._refuse(batch, str(error))
 
     def _commit(self, batch: list[_Waiting]) -> None:
         try:
@@ -197,14 +189,13 @@ class Committer:
             self._refuse(batch, str(error))
         except (sqlite3.Error, StoreError) as error:
             if kind_of(error) in _LOCKED:
-                self._queue.extendleft(reversed(batch))
+                self._queue = batch + self._queue
                 time.sleep(_RETRY)
                 return
-            self._abandon(error)
-            self._refuse(batch, str(error))
+            self._abandon(batch, error)
         else:
             self._log_trouble(None)
-            self._answer(batch, outcomes)
+            self._answer(batch, outcomes, good=True)
             if any(x.delivery is not None and x.outcome == "stored" for x in batch):
                 self._on_stored()
             self._writer.checkpoint()
@@ -215,6 +206,7 @@ class Committer:
             raise DamagedDatabase(self._damage)
         deliveries = [x.delivery for x in batch if x.delivery is not None]
         with self._writer.transaction() as connection:
+            self._writer.check_files()  # also for truncation
             at = now()
             stored = iter(store(connection, deliveries, at))
             if len(deliveries) < len(batch):
@@ -227,8 +219,10 @@ class Committer:
         self._log_trouble(reason)
         self._answer(batch, ["not stored"] * len(batch))
 
-    def _answer(self, batch: list[_Waiting], outcomes: list[Outcome]) -> None:
-        self._last_write = (time.monotonic(), "not stored" not in outcomes)
+    def _answer(
+        self, batch: list[_Waiting], outcomes: list[Outcome], *, good: bool = False
+    ) -> None:
+        self._last_write = (time.monotonic(), good)
         for waiting, outcome in zip(batch, outcomes, strict=True):
             waiting.outcome = outcome
             waiting.answered.release()

@@ -10,6 +10,7 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -81,55 +82,36 @@ def sync_periodically(
     `run_sync` runs a full sync, or resumes an interrupted one. Set `stopped` to stop and to
     interrupt a running sync.
     """
-    schedule = _Schedule(database, every, run_sync, stopped)
-    keep_running(
-        *(database, stopped, schedule.sync, schedule.failed),
-        due=schedule.seconds,
-        retried=NftsyncError,
-    )
+    logged: str | None = None
 
+    def due(failures: int | None) -> float:
+        least = timedelta(0)
+        if failures is not None:
+            least = min(every, _LEAST_WAIT * 2 ** min(failures, 20))
+        return max(least, _until_due(database, every)).total_seconds()
 
-class _Schedule:
-    def __init__(
-        self, database: Path, every: timedelta, run_sync: RunSync, stopped: threading.Event
-    ) -> None:
-        self._database = database
-        self._every = every
-        self._run_sync = run_sync
-        self._stopped = stopped
-        self._least = timedelta(0)
-        self._failures = 0  # in a row
-        self._logged: str | None = None
-
-    def seconds(self) -> float:
-        """Return the time until the next sync."""
-        return max(self._least, _until_due(self._database, self._every)).total_seconds()
-
-    def sync(self) -> None:
+    def sync() -> bool:
+        nonlocal logged
         try:
-            result = self._run_sync(self._stopped)
+            result = run_sync(stopped)
         except SyncRunning:
-            self._warn_once("another process is syncing")
+            logged = _warn_once("another process is syncing", logged)
+            return True
         except NoWallets as error:
-            self._warn_once(f"no sync: {error}")
-        else:
-            self._logged = None
-            _report(result)
-            self._ended(failed=result.status == "failed")
+            logged = _warn_once(f"no sync: {error}", logged)
+            return True
+        logged = None
+        _report(result)
+        return result.status != "failed"
 
-    def failed(self, error: NftsyncError) -> None:
-        _log.error("sync failed: %s", error)
-        self._ended(failed=True)
+    on_error = partial(_log.error, "sync failed: %s")
+    keep_running(database, stopped, sync, on_error, due=due, retried=NftsyncError)
 
-    def _warn_once(self, text: str) -> None:
-        if text != self._logged:
-            _log.warning("%s", text)
-        self._logged = text
-        self._ended(failed=False)
 
-    def _ended(self, *, failed: bool) -> None:
-        self._failures = min(self._failures + 1, 20) if failed else 0
-        self._least = min(self._every, _LEAST_WAIT * 2**self._failures)
+def _warn_once(text: str, logged: str | None) -> str:
+    if text != logged:
+        _log.warning("%s", text)
+    return text
 
 
 def _until_due(database: Path, every: timedelta) -> timedelta:

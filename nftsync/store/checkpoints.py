@@ -30,9 +30,6 @@ class Checkpoints:
 
     SQLite's own checkpoint delays a commit, and restarts a log only after moving all of it. So a
     thread moves most pages, and the writer the rest, between two transactions.
-
-    Args:
-        long_log: bytes in the log, blocked by readers of an old state, that cause a warning.
     """
 
     def __init__(
@@ -67,22 +64,17 @@ class Checkpoints:
             _checkpoint(self._writer)
 
     def _is_short_of_room(self) -> bool:
-        """Return whether the disk may have less room than the log's content needs."""
         disk = os.statvfs(self._log)
         return disk.f_bavail * disk.f_frsize < self._log.stat().st_size
 
     def empty_log(self) -> None:
-        """Move the whole log into the opened file, and truncate the log.
-
-        SQLite would apply the log of a moved or replaced file to a new file at its path. On a full
-        disk, the log occupies the room that its content needs.
-        """
+        """Move the whole log into the opened file, even if that was moved, and truncate the log."""
         with suppress(sqlite3.Error):  # pages that cannot be moved now are safe in the log
             self._writer.execute("PRAGMA busy_timeout = 500")
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def close(self, *, empty_log: bool = False) -> None:
-        """Wait for the thread, and optionally empty the log; leave the writer's connection open."""
+        """Wait for the thread; leave the writer's connection open."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -1,4 +1,4 @@
-"""Connections to a database, checks of its files while in use, and checkpoints of its log.
+"""Connections to a database, its sync lock, and helpers for SQL.
 
 Open a live database only with Python's own `sqlite3`: a second copy of SQLite in the same process
 drops its file locks (https://sqlite.org/howtocorrupt.html, section 2.2.1).
@@ -37,11 +37,7 @@ _creating = threading.Lock()
 
 @contextmanager
 def explained(path: Path | str) -> Iterator[None]:
-    """Turn errors of SQLite and the file system into one-line errors that name the database.
-
-    Raises:
-        StoreError: SQLite or the file system failed; DamagedDatabase if the file is damaged.
-    """
+    """Turn errors of SQLite and the file system into a StoreError or DamagedDatabase."""
     try:
         yield
     except sqlite3.Error as error:
@@ -84,8 +80,8 @@ _MEANINGS = {
 def create_private_file(path: Path) -> None:
     """Create an empty file that only its owner can read, unless the file exists.
 
-    SQLite gives its other files the same permissions. An existing database is never opened here:
-    closing it would drop this process's locks (https://sqlite.org/howtocorrupt.html, section 2.2).
+    An existing database is never opened here: closing it would drop this process's locks
+    (https://sqlite.org/howtocorrupt.html, section 2.2).
     """
     refuse_non_file(path)
     with _creating:  # no other thread may connect before the descriptor is closed
@@ -102,20 +98,14 @@ def log_of(path: Path) -> Path:
 
 
 def refuse_non_file(path: Path) -> None:
-    """Refuse a path that is not a regular file, and a file that was emptied while in use.
-
-    Raises:
-        StoreError: the path is a folder, a pipe or a device.
-        DamagedDatabase: the file is empty and its log is not; SQLite would delete the log.
-        OSError: links are circular.
-    """
+    """Refuse a path that is not a regular file, and an empty file whose log is not empty."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return
     with suppress(FileNotFoundError):
         if status.st_size == 0 and stat.S_ISREG(status.st_mode) and log_of(path).stat().st_size > 0:
-            log = log_of(path).name
+            log = log_of(path).name  # which SQLite would delete
             raise DamagedDatabase(
                 f"{path} was emptied while it was in use. Move {log} to a safe place, as it may"
                 " contain webhooks; then restore a backup"
@@ -128,8 +118,7 @@ def refuse_non_file(path: Path) -> None:
 def connect_writer(path: Path) -> sqlite3.Connection:
     """Open a database for writing, in WAL mode, and create a missing file.
 
-    The caller controls transactions (`isolation_level=None`). Threads may share the connection, but
-    only one may use it at a time.
+    Threads may share the connection, but only one may use it at a time.
     """
     create_private_file(path)
     connection = sqlite3.connect(
@@ -150,11 +139,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def begin_immediate(connection: sqlite3.Connection, patience: float = BUSY_SECONDS) -> None:
-    """Begin a write transaction, waiting up to `patience` seconds for the write lock.
-
-    Raises:
-        sqlite3.OperationalError: the database stayed locked, or is not writable.
-    """
+    """Begin a write transaction, waiting up to `patience` seconds for the write lock."""
     deadline = time.monotonic() + patience
     connection.execute("PRAGMA busy_timeout = 0")
     try:
@@ -168,7 +153,7 @@ def begin_immediate(connection: sqlite3.Connection, patience: float = BUSY_SECON
                 return
             time.sleep(_TRY_EVERY)
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+        connection.execute(f"PRAGMA busy_timeout = {patience * 1000:.0f}")
 
 
 def connect_reader(path: Path | str) -> sqlite3.Connection:
@@ -218,10 +203,7 @@ def damage(
 ) -> str | None:
     """Return the first fault that SQLite's check reports, or None for an intact database.
 
-    The check reads one snapshot, so others may write meanwhile.
-
-    Raises:
-        sqlite3.OperationalError: the database cannot be opened, or stayed locked.
+    Others may write meanwhile. sqlite3.OperationalError: it cannot be opened, or stayed locked.
     """
     # In mode=ro, SQLite's check ignores broken constraints.
     with closing(connect_existing(path, "rw", busy_seconds)) as connection:
@@ -240,12 +222,7 @@ _LOCK_SECONDS = 1.0
 
 @contextmanager
 def sync_lock(database: Path, patience: float = _LOCK_SECONDS) -> Iterator[None]:
-    """Hold the database's sync lock during a block, after waiting up to `patience` seconds.
-
-    Raises:
-        SyncRunning: another sync holds the lock.
-        StoreError: the lock file beside the database is not writable.
-    """
+    """Hold the database's sync lock during a block; SyncRunning if another sync holds it."""
     with explained(database):
         refuse_non_file(database)
         path = database.resolve()
@@ -268,11 +245,7 @@ def sync_lock(database: Path, patience: float = _LOCK_SECONDS) -> Iterator[None]
 
 
 def is_syncing(database: Path) -> bool:
-    """Return whether a sync holds the database's lock, without creating the lock file.
-
-    Raises:
-        StoreError: the lock file beside the database cannot be opened.
-    """
+    """Return whether a sync holds the database's lock, without creating the lock file."""
     if not _sync_lock_of(database.resolve()).exists():
         return False
     try:

@@ -83,7 +83,8 @@ class FilesInUse:
             return
         size = self._path.stat().st_size
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        # VACUUM shrinks the file, too, but reduces the page count with it.
+        # VACUUM shrinks the file, too, but reduces the page count with it. Only frequent checks see
+        # this: the count may grow again before the file does.
         if size < self._size and pages >= self._pages:
             raise DamagedDatabase(
                 f"{self._path} is damaged (it was truncated while in use); restore a backup, or"

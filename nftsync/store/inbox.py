@@ -45,13 +45,10 @@ class Delivery(NamedTuple):
 
 
 def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: str) -> list[Stored]:
-    """Put webhooks into the inbox, inside the caller's write transaction.
+    """Put webhooks into the inbox; deliveries and results are in the order of arrival.
 
-    A webhook with a stored id and body counts as a further delivery. A webhook that is unusable, or
-    has a stored id and another body, is quarantined. Its new id, made from the body, leaves the
+    A stored id with another body is quarantined under an id made from the body, which leaves the
     sent id free.
-
-    Deliveries and results are in the order of arrival.
     """
     digests = [hashlib.sha256(body).hexdigest() for body, _ in deliveries]
     webhooks = [x.webhook if isinstance(x, Unusable) else x for _, x in deliveries]
@@ -93,7 +90,7 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
 
 
 def store_check(connection: sqlite3.Connection, at: str) -> None:
-    """Write a row, only to test that the database is writable."""
+    """Test that the database is writable."""
     connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
 
 
@@ -139,12 +136,9 @@ class ObjectKey(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """The result of one transaction of claims.
+    """Claims of one transaction: the newest webhook of each object, and how many were quarantined.
 
-    Attributes:
-        claims: the newest claimed webhook of each object.
-        quarantined: the number of webhooks of other organizations, quarantined instead.
-        more: the same objects may have more webhooks to claim.
+    With `more`, the same objects may have more webhooks to claim.
     """
 
     claims: dict[ObjectKey, str]
@@ -153,15 +147,10 @@ class Claimed(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """The outcome for an object's claimed webhooks.
+    """The outcome for an object's claimed webhooks, or of a recheck.
 
-    Attributes:
-        state: the new state. `failed` counts as an attempt, and becomes `dead` after the last
-            attempt; `pending` releases the webhooks without counting an attempt.
-        error: the reason; None keeps the last error of released webhooks.
-        due_at: the new due time of released webhooks; None keeps the old one.
-        recheck: this settles a recheck, so no webhooks are running.
-        look_again_at: the time of the next recheck of the webhook `webhook_id`, or None.
+    `failed` counts as an attempt, and becomes `dead` after the last one. `pending` counts none, and
+    without `error` or `due_at` keeps the old one. `look_again_at` is for `webhook_id` alone.
     """
 
     key: ObjectKey
@@ -181,9 +170,7 @@ def due_objects(
 ) -> list[ObjectKey]:
     """Return objects with due webhooks and no running ones, the longest due first.
 
-    Args:
-        late: include webhooks with a due time from a wrong clock; this also reads all webhooks that
-            are not due.
+    `late` includes due times from a wrong clock, and reads all webhooks that are not due.
     """
     keys: dict[ObjectKey, None] = {}
     # SQLite merges the two index scans, so the query can stop early.
@@ -229,13 +216,10 @@ def claim(
     going_on: bool = False,
     most: int = ROWS_AT_ONCE,
 ) -> Claimed:
-    """Claim the due webhooks of objects.
+    """Claim the due webhooks of objects under a lease that was renewed in this transaction.
 
-    Args:
-        lease_no: a lease that was renewed in this transaction.
-        organization_id: webhooks that name another organization, stored before this was set, are
-            quarantined.
-        going_on: continue a claim of an earlier transaction under this lease.
+    Webhooks of another organization, stored before the setting, are quarantined. `going_on`
+    continues a claim of an earlier transaction under this lease.
     """
     rows = over_keys(
         connection,
@@ -290,10 +274,7 @@ def _quarantine(connection: sqlite3.Connection, numbers: list[int], at: str) -> 
 def due_rechecks(
     connection: sqlite3.Connection, at: str, count: int
 ) -> list[tuple[ObjectKey, str]]:
-    """Return up to `count` objects whose recheck is due, each with a finished webhook.
-
-    A recheck is due again a minute later unless it is acknowledged, in case the worker dies.
-    """
+    """Claim due rechecks, each with a finished webhook; unless acknowledged, they are due again."""
     rows = connection.execute(
         "UPDATE webhooks SET look_again_at = ?3 WHERE webhook_no IN (SELECT webhook_no"
         " FROM webhooks WHERE look_again_at IS NOT NULL AND look_again_at <= ?1 LIMIT ?2)"
@@ -327,14 +308,10 @@ def acknowledge(
     *,
     most: int = ROWS_AT_ONCE,
 ) -> tuple[dict[WebhookState, int], list[Settlement]]:
-    """Settle the webhooks of claims, up to the limit of a transaction.
+    """Settle the webhooks of claims under a lease that was renewed in this transaction.
 
-    The lease was renewed in this transaction. An object has at most one outcome, not counting
-    rechecks.
-
-    Returns:
-        The number of webhooks by new state, and the remaining settlements. Pass only these to the
-        next call: the other objects may have been claimed again.
+    Returns the number of webhooks by new state, and the remaining settlements. Pass only these to
+    the next call: the other objects may have been claimed again.
     """
     step = settlements[:most]
     connection.executemany(

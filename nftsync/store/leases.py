@@ -39,11 +39,7 @@ def take_lease(connection: sqlite3.Connection, at: str) -> int:
 def renew_lease(
     connection: sqlite3.Connection, lease_no: int, at: str, *, run_id: int | None = None
 ) -> bool:
-    """Renew a lease; return False if it has expired and been removed.
-
-    Args:
-        run_id: the worker's run, which is marked as interrupted if the lease expires.
-    """
+    """Renew a lease and its run; return False if it has expired and been removed."""
     done = connection.execute(
         "UPDATE leases SET expires_at = ?, run_id = ? WHERE lease_no = ?",
         (shifted(at, _LASTS), run_id, lease_no),
@@ -52,11 +48,7 @@ def renew_lease(
 
 
 def end_lease(connection: sqlite3.Connection, lease_no: int, *, most: int = ROWS_AT_ONCE) -> bool:
-    """End a lease, and release its running rows.
-
-    Returns:
-        Whether `take_back_expired` may have more rows to release.
-    """
+    """End a lease, and release its rows; return whether `take_back_expired` may find more."""
     connection.execute("DELETE FROM leases WHERE lease_no = ?", (lease_no,))
     return _release(connection, most) == most
 
@@ -72,11 +64,7 @@ def has_expired(connection: sqlite3.Connection, at: str) -> bool:
 
 
 def take_back_expired(connection: sqlite3.Connection, at: str, *, most: int = ROWS_AT_ONCE) -> int:
-    """Remove expired leases, interrupt their runs, and release their rows.
-
-    Returns:
-        The number of released rows; `most` means that there may be more.
-    """
+    """Remove expired leases, interrupt their runs, and release up to `most` rows; return these."""
     expired = connection.execute(
         f"DELETE FROM leases WHERE {_EXPIRED} RETURNING run_id", (at, shifted(at, 2 * _LASTS))
     ).fetchall()

@@ -1,10 +1,6 @@
 """The mirror: the only writer of balances, tokens and their history.
 
-`Transaction.apply` applies the reads of syncs and replays in batches:
-
-- A wallet's balances, changes, state and row change together.
-- A stale read changes nothing.
-- A failed or incomplete read removes nothing.
+A stale read changes nothing; a failed or incomplete read removes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from nftsync.records import (
 )
 from nftsync.store.balances import Batch
 from nftsync.store.contracts import name_new_tokens
-from nftsync.store.database import BUSY_SECONDS, begin_immediate, explained
+from nftsync.store.database import BUSY_SECONDS, explained
 from nftsync.store.history import last_begin, last_observed
 from nftsync.store.removals import reads_of_held
 from nftsync.store.wallets import forget_answers
@@ -41,31 +37,21 @@ _MOST_ENTRIES = 8_000
 
 
 class BatchSize:
-    """The size of the next write transaction, adapted to the target length.
-
-    Attributes:
-        entries: list entries to write in the next transaction.
-    """
+    """The size of the next write transaction in list entries, adapted to the target length."""
 
     def __init__(self) -> None:
         self.entries = 1_000
 
     def learn(self, entries_written: int, seconds: float) -> None:
-        """Adapt the size to a transaction, unless that was much smaller.
-
-        A token or object counts as one list entry. `seconds` is the time of the write lock.
-        """
+        """Adapt the size to a transaction that held the write lock for some seconds."""
+        # A much smaller one tells little.
         if entries_written > self.entries // 2:
             factor = min(2.0, max(0.5, _TARGET_SECONDS / max(seconds, 0.001)))
             self.entries = int(min(_MOST_ENTRIES, max(_FEWEST_ENTRIES, self.entries * factor)))
 
 
 def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
-    """Store the response of a read with outcome `ok`, unless it is stale.
-
-    Returns:
-        Whether the object is new or changed.
-    """
+    """Store the response of a successful read unless it is stale; return whether it is new."""
     before = connection.execute(
         "SELECT body, sequence FROM resources WHERE resource_type = ? AND resource_id = ?",
         (read.resource_type, read.resource_id),
@@ -88,9 +74,7 @@ _INDEX_STEP = 8_000
 class Transaction:
     """An open write transaction of the mirror.
 
-    Attributes:
-        connection: for other writes in the same commit, such as the run's counts.
-        observed_at: the time of all stored changes; never earlier than any stored time.
+    `observed_at` is the time of all stored changes; it is never earlier than any stored time.
     """
 
     def __init__(self, connection: sqlite3.Connection, at: str, *, searchable: bool) -> None:
@@ -102,10 +86,7 @@ class Transaction:
     def apply(
         self, reads: Sequence[Read], *, run_id: int | None = None, removals: OnRemovals = "apply"
     ) -> list[Applied]:
-        """Apply reads, in the order of their sequence numbers, and return their results.
-
-        Reads may be in any order, and several of the same object.
-        """
+        """Apply reads in the order of their sequence numbers, and return their results."""
         applied: list[Applied] = []
         ours: list[WalletRead | TokenRead] = []
         for read in sorted(reads, key=lambda read: read.sequence):
@@ -120,11 +101,7 @@ class Transaction:
         return applied
 
     def index_tokens(self, most: int) -> bool:
-        """Add up to `most` tokens to the full-text index, and their contracts to `contracts`.
-
-        Returns:
-            Whether more tokens are left.
-        """
+        """Add tokens to the full-text index, and their contracts; return whether more are left."""
         if not self._searchable:
             return False
         execute = self.connection.execute
@@ -168,8 +145,11 @@ class Mirror:
         self.path = path
         self._writer = Writer(path, wait=busy_seconds, gap=write_gap)
         self.connection = self._writer.connection
-        with explained(path):
-            self.numbers = _sequence_numbers(self.connection)
+        with explained(path), self._writer.transaction() as connection:
+            self.numbers, new = sequence_numbers(connection)
+            if new:
+                offset = self.numbers.offset
+                connection.execute("UPDATE mirror_state SET sequence_offset = ?", (offset,))
         self._searchable = searchable
         self._at = at
 
@@ -196,12 +176,8 @@ class Mirror:
     def transaction(self, at: str | None = None) -> Iterator[Transaction]:
         """Run a block in one write transaction, which an exception rolls back.
 
-        Args:
-            at: the time of the stored changes; None: the mirror's, or now. A later stored time
-                replaces it.
-
-        Raises:
-            StoreError: the database is not writable or was moved; the block was rolled back.
+        `at` is the time of the stored changes (None: the mirror's, or now), unless a stored time is
+        later.
         """
         with explained(self.path):
             with self._writer.transaction() as connection:
@@ -209,11 +185,7 @@ class Mirror:
             self._writer.checkpoint()
 
     def accept_held(self, wallet_numbers: Sequence[int]) -> None:
-        """Apply the held removals of wallets, in one transaction.
-
-        Args:
-            wallet_numbers: the wallets; 0 for tokens that were read by their id.
-        """
+        """Apply the held removals of wallets (0: of tokens read by id), in one transaction."""
         with self.transaction() as transaction:
             connection = transaction.connection
             by_run: dict[int | None, list[WalletRead | TokenRead]] = {}
@@ -233,20 +205,10 @@ class Mirror:
                 more = transaction.index_tokens(_INDEX_STEP)
 
 
-def _sequence_numbers(connection: sqlite3.Connection) -> SequenceNumbers:
-    """Share the offset of sequence numbers with the database's other processes."""
-    begin_immediate(connection)
-    with connection:
-        numbers, new = sequence_numbers(connection)
-        if new:
-            connection.execute("UPDATE mirror_state SET sequence_offset = ?", (numbers.offset,))
-    return numbers
-
-
 def sequence_numbers(connection: sqlite3.Connection) -> tuple[SequenceNumbers, bool]:
-    """Return the sequence numbers of a database, and whether their offset is new.
+    """Return the sequence numbers of a database, and whether the caller must store their offset.
 
-    The caller stores a new offset. It keeps a clock set back from making all reads stale.
+    The offset keeps a clock set back from making all reads stale.
     """
     offset, greatest = connection.execute(
         "SELECT sequence_offset, greatest_sequence FROM mirror_state"

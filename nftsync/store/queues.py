@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Queue(NamedTuple):
     """A table whose rows have states, attempts, a lease and a body.
 
-    The columns `number`, `key` and `since` have a row's permanent number, id and creation time.
+    `number`, `key` and `since` name the columns of a row's number, id and creation time.
     """
 
     command: str

@@ -1,7 +1,6 @@
 """Requeuing webhooks and messages, and pruning their bodies.
 
-Both process a list of rows in short transactions and check each row again in its transaction. So
-`serve` may run meanwhile, and rows whose state has changed are skipped.
+Both check each row again in its transaction, as `serve` may change its state meanwhile.
 """
 
 from __future__ import annotations
@@ -39,13 +38,7 @@ _REFUSED = {
 
 
 class Requeued(NamedTuple):
-    """The result of one step of `requeue`.
-
-    Attributes:
-        put_back: the number of requeued rows.
-        already: the number of rows that were pending already.
-        refused: the ids of unchanged rows, each with a reason for the user.
-    """
+    """Result of one step: requeued rows, pending ones, and ids of refused ones with reasons."""
 
     put_back: int
     already: int
@@ -53,13 +46,7 @@ class Requeued(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """The result of one step of `prune`.
-
-    Attributes:
-        processed: the number of processed rows.
-        bodies: the number of pruned bodies.
-        size: their bytes.
-    """
+    """Result of one step: processed rows, pruned bodies, and the bytes of these."""
 
     processed: int
     bodies: int
@@ -67,11 +54,7 @@ class Pruned(NamedTuple):
 
 
 def normalize_id(queue: Queue, value: str) -> str:
-    """Return an id in lower case.
-
-    Raises:
-        InputError: a webhook's id is neither a UUID nor a SHA-256, with or without `q-`.
-    """
+    """Return an id in lower case; InputError if it cannot be a webhook's."""
     if queue is OUTBOX or re.fullmatch("(q-)?[0-9a-f]{64}", value.lower()):
         return value.lower()
     return normalize_uuid(value, "webhook id")
@@ -81,11 +64,7 @@ def normalize_id(queue: Queue, value: str) -> str:
 
 
 def numbers_of_ids(connection: sqlite3.Connection, queue: Queue, ids: Iterable[str]) -> array[int]:
-    """Return the numbers of rows, in the given order, without duplicates.
-
-    Raises:
-        InputError: an id is not in the queue.
-    """
+    """Return the numbers of rows, in order and once each; InputError if the queue lacks an id."""
     rows = over_keys(
         connection,
         f"SELECT k.value, q.{queue.number} FROM json_each(?) k"
@@ -110,11 +89,7 @@ def numbers_in_state(connection: sqlite3.Connection, queue: Queue, state: str) -
 def prunable(
     connection: sqlite3.Connection, queue: Queue, before: str, state: str = "done"
 ) -> list[tuple[int, int]]:
-    """Return the rows that have a body and were settled before a time, oldest first.
-
-    Returns:
-        Pairs of a row's number and the body's size in bytes.
-    """
+    """Return number and size of the bodies of rows settled before a time, oldest first."""
     return connection.execute(
         f"SELECT {queue.number}, length(body) FROM {queue.table} NOT INDEXED"
         f" WHERE state = ? AND finished_at < ? AND body IS NOT NULL ORDER BY {queue.number}",
@@ -128,33 +103,26 @@ def prunable(
 def requeue(
     mirror: Mirror,
     queue: Queue,
-    numbers: Sequence[int],
+    numbers: Iterable[int],
     read: Callable[[bytes], Webhook | Unusable],
     *,
     only: str | None = None,
 ) -> Iterator[Requeued]:
     """Set rows to pending, with no attempts, in short transactions.
 
-    A quarantined webhook is requeued, under its id, if its body is usable now.
-
-    Args:
-        read: parses a webhook's body as the receiver does.
-        only: skip rows that have left this state, without reporting them.
+    A quarantined webhook is requeued if `read`, which parses a body as the receiver does, can use
+    it now. Rows that have left the state `only` are skipped and not reported.
     """
     size = BatchSize()
-    start = 0
-    while start < len(numbers):
-        step = numbers[start : start + size.entries]
-        start += len(step)
+    for step in _steps(((number, 0) for number in numbers), size):
         done, quarantined = _put_back(mirror, queue, step, only, size)
         yield done
         yield from _read_again(mirror, quarantined, read)
 
 
 def _put_back(
-    mirror: Mirror, queue: Queue, numbers: Sequence[int], only: str | None, size: BatchSize
+    mirror: Mirror, queue: Queue, numbers: Iterable[int], only: str | None, size: BatchSize
 ) -> tuple[Requeued, list[tuple[int, str]]]:
-    """Requeue one step; return its result, and the quarantined webhooks to be parsed."""
     with mirror.transaction() as transaction:
         at = now()
         rows = over_keys(
@@ -229,10 +197,7 @@ def _accept(mirror: Mirror, usable: Sequence[tuple[int, Webhook]]) -> Requeued:
 def prune(
     mirror: Mirror, queue: Queue, rows: Iterable[tuple[int, int]], before: str, state: str = "done"
 ) -> Iterator[Pruned]:
-    """Delete the bodies of rows, in short transactions, and keep the rest.
-
-    The arguments are those of `prunable`, and its result. Rows that left the state are skipped.
-    """
+    """Delete the bodies of rows in short transactions, with `prunable`'s arguments and result."""
     size = BatchSize()
     for step in _steps(rows, size):
         with mirror.transaction() as transaction:

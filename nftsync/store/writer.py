@@ -27,7 +27,7 @@ WRITE_GAP_SECONDS = 0.01
 
 
 class Writer:
-    """Connection for write transactions, for one thread at a time.
+    """Connection for write transactions, used by one thread at a time.
 
     Opens, creates or migrates the database. After `close`, the next use opens it again if its files
     are still in place.
@@ -89,7 +89,7 @@ class Writer:
         return self._opened
 
     def check_files(self) -> None:
-        """Raise StoreError if the files were moved, replaced or truncated."""
+        """Raise StoreError if the files were moved, replaced or, since the last call, truncated."""
         self._files.check(None if self._opened is None else self._opened[0])
 
     @contextmanager
@@ -97,7 +97,7 @@ class Writer:
         """Run a block in a write transaction, which an exception rolls back.
 
         Raises:
-            StoreError: the database cannot be opened, or its files were moved or truncated.
+            StoreError: the database cannot be opened, or its files were moved.
             sqlite3.Error: the database stayed locked, is full, or cannot be written.
         """
         if self._gap:
@@ -109,7 +109,7 @@ class Writer:
         began = time.monotonic()
         try:
             with connection:
-                self._files.check(connection)
+                self._files.check()
                 yield connection
             self._was_full = False
         except sqlite3.Error as error:
@@ -140,26 +140,27 @@ class Writer:
 def keep_running(
     database: Path,
     stopped: threading.Event,
-    work: Callable[[], None],
+    work: Callable[[], bool | None],
     on_error: Callable[[NftsyncError], None],
     *,
-    restart: float = 0.0,
-    due: Callable[[], float] = lambda: 0.0,
+    due: Callable[[int | None], float],
     retried: type[NftsyncError] = StoreError,
 ) -> None:
     """Call `work` again and again until stopped, but never with another file at the path.
 
     Args:
-        on_error: called with each error that `work` may be restarted after.
-        restart: seconds to wait after an error.
-        due: returns the seconds until the next call.
-        retried: the class of these errors; others are raised.
+        work: returns False if it failed.
+        on_error: called with each error of the class `retried`; others are raised.
+        due: returns the seconds until the next call, given the number of failures in a row, or None
+            before the first call.
     """
     identity = identity_of(database)
-    while not stopped.wait(due()):
+    failures = None
+    while not stopped.wait(due(failures)):
         try:
             refuse_other_file(database, identity)
-            work()
+            failed = work() is False
         except retried as error:
             on_error(error)
-            stopped.wait(restart)
+            failed = True
+        failures = (failures or 0) + 1 if failed else 0

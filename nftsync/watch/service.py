@@ -151,7 +151,9 @@ def _restarting(database: Path, stopped: threading.Event, work: Callable[[Mirror
             work(mirror)
 
     on_error = partial(_log.error, "database trouble: %s")
-    keep_running(database, stopped, run, on_error, restart=_RESTART)
+    keep_running(
+        database, stopped, run, on_error, due=lambda failures: _RESTART if failures else 0.0
+    )
 
 
 @contextmanager
