@@ -32,7 +32,6 @@ Outcome: TypeAlias = Stored | Literal["not stored"]
 _TIMEOUT = 2.0
 #: Longest wait while the writer is blocked: else successive requests hold the few threads for long.
 _LEAST_TIMEOUT = 0.1
-_MAX_BATCH = 1_000
 #: Pause before another try for a lock.
 _RETRY = 0.003
 #: Webhooks between two checkpoints, up to 40 MB of log. Restarting the log is half as expensive as
@@ -160,7 +159,7 @@ class Committer:
                 self._busy_since = None  # the obstacle may be gone
                 self._check_files()
         self._busy_since = self._busy_since or time.monotonic()
-        batch, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
+        batch, self._queue = self._queue, []
         return batch
 
     def _check_files(self) -> None:
@@ -189,7 +188,7 @@ class Committer:
             self._refuse(batch, str(error))
         except (sqlite3.Error, StoreError) as error:
             if kind_of(error) in _LOCKED:
-                self._queue = batch + self._queue
+                self._queue += batch
                 time.sleep(_RETRY)
                 return
             self._abandon(batch, error)

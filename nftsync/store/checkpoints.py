@@ -84,9 +84,7 @@ class Checkpoints:
 
     def _move_most(self) -> None:
         _checkpoint(self._connection)
-        self._warn(_checkpoint(self._connection))  # for the pages that the first one missed
-
-    def _warn(self, left: int) -> None:
+        left = _checkpoint(self._connection)  # with the pages that the first one missed
         if left < self._long_log:
             self._warned_at = self._long_log // 2
         elif left >= 2 * self._warned_at:
