@@ -13,7 +13,7 @@ from nftsync.store.database import as_json, over_keys
 from nftsync.times import shifted
 
 #: `refused`: uses up an attempt. `down`: the destination is unreachable; uses up none.
-Result: TypeAlias = Literal["sent", "refused", "down"]
+AttemptResult: TypeAlias = Literal["sent", "refused", "down"]
 
 _HOUR = 3_600
 #: Seconds between attempts. If the last attempt is refused, the message is dead.
@@ -51,7 +51,7 @@ class Settled(NamedTuple):
     """The outcome of an attempt; after `down`, the message is due again at `due_at`."""
 
     message: ClaimedMessage
-    result: Result
+    result: AttemptResult
     error: str | None = None
     due_at: str | None = None
 

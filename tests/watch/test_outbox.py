@@ -51,7 +51,7 @@ class Worker:
     def __init__(self) -> None:
         self.lease: int | None = None
         self.seen: list[int] = []
-        self.attempts: list[tuple[int, outbox.Claimed]] = []  # with the leases of the claims
+        self.attempts: list[tuple[int, outbox.ClaimedMessage]] = []  # with the leases of the claims
 
 
 class Outbox(RuleBasedStateMachine):
@@ -120,13 +120,13 @@ class Outbox(RuleBasedStateMachine):
 
     @precondition(lambda self: any(worker.attempts for worker in self.workers))
     @rule(data=st.data(), result=RESULTS, seconds=st.sampled_from([1, 30, 7_200]))
-    def end_attempt(self, data: st.DataObject, result: outbox.Result, seconds: int) -> None:
+    def end_attempt(self, data: st.DataObject, result: outbox.AttemptResult, seconds: int) -> None:
         worker = data.draw(st.sampled_from([one for one in self.workers if one.attempts]))
         attempt = worker.attempts.pop(data.draw(st.integers(0, len(worker.attempts) - 1)))
         self._end(*attempt, result, seconds)
 
     def _end(
-        self, lease: int, message: outbox.Claimed, result: outbox.Result, seconds: int
+        self, lease: int, message: outbox.ClaimedMessage, result: outbox.AttemptResult, seconds: int
     ) -> None:
         if result == "sent":
             self.delivered.append(message.number)
