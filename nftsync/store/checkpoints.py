@@ -68,18 +68,16 @@ class Checkpoints:
         return disk.f_bavail * disk.f_frsize < self._log.stat().st_size
 
     def empty_log(self) -> None:
-        """Move the whole log into the opened file, even if that was moved, and truncate the log."""
+        """Move the whole log into the opened file, and truncate the log."""
         with suppress(sqlite3.Error):  # pages that cannot be moved now are safe in the log
             self._writer.execute("PRAGMA busy_timeout = 500")
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
-    def close(self, *, empty_log: bool = False) -> None:
+    def close(self) -> None:
         """Wait for the thread; leave the writer's connection open."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if empty_log:
-            self.empty_log()
         self._connection.close()
 
     def _move_most(self) -> None:

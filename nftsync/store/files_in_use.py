@@ -57,22 +57,8 @@ class FilesInUse:
         """Forget the log, which the last connection deletes."""
         self._log_file = None
 
-    @property
-    def in_place(self) -> bool:
-        """Whether the files are still at their paths."""
-        try:
-            self.check()
-        except StoreError:
-            return False
-        return True
-
     def check(self, connection: sqlite3.Connection | None = None) -> None:
-        """Check that the files are at their paths and, given a connection, not truncated.
-
-        Raises:
-            StoreError: the database was moved, removed or replaced.
-            DamagedDatabase: the log was moved or replaced, or the database truncated.
-        """
+        """Raise StoreError if a file was moved or replaced or, given a connection, truncated."""
         refuse_other_file(self._path, self._file)
         if self._log_file is not None and identity_of(self._log) != self._log_file:
             raise DamagedDatabase(

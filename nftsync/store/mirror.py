@@ -121,10 +121,7 @@ class Transaction:
 
 
 class Mirror:
-    """A database open for writing, by one thread at a time.
-
-    `numbers` is the source of sequence numbers for reads.
-    """
+    """A database open for writing, by one thread at a time."""
 
     def __init__(
         self,
@@ -137,10 +134,8 @@ class Mirror:
     ) -> None:
         """Open, create or migrate the database.
 
-        Args:
-            write_gap: seconds between two transactions, for other writers.
-            searchable: maintain the full-text index and the table of contracts.
-            at: the time of all stored changes; None: of each transaction.
+        `searchable` maintains the full-text index and the table of contracts. `at` is the time of
+        all stored changes, by default that of each transaction.
         """
         self.path = path
         self._writer = Writer(path, wait=busy_seconds, gap=write_gap)

@@ -30,17 +30,9 @@ class Writer:
     """Connection for write transactions, used by one thread at a time.
 
     Opens, creates or migrates the database. After `close`, the next use opens it again if its files
-    are still in place.
-
-    Args:
-        wait: longest wait for the write lock, in seconds.
-        gap: seconds between two transactions, for other writers.
-        synchronous: `FULL` keeps each commit through a power cut. `NORMAL` may lose the commits
-            since the last checkpoint.
-        checkpoint_rows: changed rows between two checkpoints.
-
-    Attributes:
-        lock_seconds: the time that the last transaction held the write lock.
+    are still in place. Each writer has its own longest `wait` for the write lock, and a `gap` after
+    its transactions for other writers, in seconds. A power cut may undo `NORMAL` commits since the
+    last checkpoint. `lock_seconds` is the time that the last transaction held the write lock.
     """
 
     def __init__(
@@ -96,9 +88,7 @@ class Writer:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Run a block in a write transaction, which an exception rolls back.
 
-        Raises:
-            StoreError: the database cannot be opened, or its files were moved.
-            sqlite3.Error: the database stayed locked, is full, or cannot be written.
+        StoreError: it cannot be opened, or its files were moved; sqlite3.Error: any other failure.
         """
         if self._gap:
             time.sleep(max(0.0, self._free_at - time.monotonic()))
@@ -127,11 +117,16 @@ class Writer:
             self._opened[1].after_commit()
 
     def close(self) -> None:
-        """Close the connection; the log of moved files is saved in the opened file."""
+        """Close the connection."""
         if self._opened is not None:
             connection, checkpoints = self._opened
             self._opened = None
-            checkpoints.close(empty_log=not self._files.in_place)
+            checkpoints.close()
+            try:
+                self._files.check()
+            except StoreError:
+                # SQLite would apply a moved file's log to the new file at its path.
+                checkpoints.empty_log()
             with suppress(sqlite3.Error):
                 connection.close()
             self._files.closed()
@@ -148,11 +143,8 @@ def keep_running(
 ) -> None:
     """Call `work` again and again until stopped, but never with another file at the path.
 
-    Args:
-        work: returns False if it failed.
-        on_error: called with each error of the class `retried`; others are raised.
-        due: returns the seconds until the next call, given the number of failures in a row, or None
-            before the first call.
+    `work` returns False if it failed; errors of the class `retried` are passed to `on_error`. `due`
+    returns the seconds until the next call, given the failures in a row, or None at first.
     """
     identity = identity_of(database)
     failures = None
