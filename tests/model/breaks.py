@@ -201,7 +201,7 @@ BREAKS = [
     Break(
         _MIRROR,
         "observed_at follows the clock back",
-        'self.observed_at = max(at, last_observed(connection) or "")',
+        'self.observed_at = max(at, last_observed(connection) or "", last_begin(connection) or "")',
         "self.observed_at = at",
     ),
     Break(
