@@ -50,13 +50,14 @@ class BatchSize:
             self.entries = int(min(_MOST_ENTRIES, max(_FEWEST_ENTRIES, self.entries * factor)))
 
 
-def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
+def _store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
     """Store the response of a successful read unless it is stale; return whether it is new."""
-    before = connection.execute(
+    stored = connection.execute(
         "SELECT body, sequence FROM resources WHERE resource_type = ? AND resource_id = ?",
         (read.resource_type, read.resource_id),
     ).fetchone()
-    if before is not None and before[1] >= read.sequence:
+    body, sequence = stored or (None, -1)
+    if sequence >= read.sequence:
         return False
     connection.execute(
         "INSERT INTO resources (resource_type, resource_id, body, fetched_at, sequence)"
@@ -64,7 +65,7 @@ def store_object(connection: sqlite3.Connection, read: ObjectRead) -> bool:
         " body = excluded.body, fetched_at = excluded.fetched_at, sequence = excluded.sequence",
         (read.resource_type, read.resource_id, read.body, read.started_at, read.sequence),
     )
-    return before is None or before[0] != read.body
+    return bool(body != read.body)
 
 
 #: New tokens per step of the full-text index: a tenth of a second in a database of millions.
@@ -91,7 +92,7 @@ class Transaction:
         ours: list[WalletRead | TokenRead] = []
         for read in sorted(reads, key=lambda read: read.sequence):
             if isinstance(read, ObjectRead):
-                changed = read.outcome == "ok" and store_object(self.connection, read)
+                changed = read.outcome == "ok" and _store_object(self.connection, read)
                 applied.append(Applied(read, read.outcome, objects_changed=changed))
             else:
                 ours.append(read)

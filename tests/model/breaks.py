@@ -225,7 +225,7 @@ BREAKS = [
     Break(
         _MIRROR,
         "an older read of an object is kept",
-        "if before is not None and before[1] >= read.sequence:",
+        "if sequence >= read.sequence:",
         "if False:",
     ),
     # Leases and runs
