@@ -83,7 +83,12 @@ class Committer:
     ) -> None:
         # A locked database is tried again together with the requests that have arrived meanwhile.
         self._writer = Writer(
-            database, wait=0.0, gap=0.0, synchronous="FULL", checkpoint_rows=_CHECKPOINT_ROWS
+            database,
+            wait=0.0,
+            gap=0.0,
+            synchronous="FULL",
+            checkpoint_rows=_CHECKPOINT_ROWS,
+            checks_size=True,
         )
         self._damage: str | None = None
         self._on_stored = on_stored
@@ -205,7 +210,6 @@ class Committer:
             raise DamagedDatabase(self._damage)
         deliveries = [x.delivery for x in batch if x.delivery is not None]
         with self._writer.transaction() as connection:
-            self._writer.check_files()  # also for truncation
             at = now()
             stored = iter(store(connection, deliveries, at))
             if len(deliveries) < len(batch):

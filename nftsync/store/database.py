@@ -140,6 +140,9 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 def begin_immediate(connection: sqlite3.Connection, patience: float = BUSY_SECONDS) -> None:
     """Begin a write transaction, waiting up to `patience` seconds for the write lock."""
+    if not patience:
+        connection.execute("BEGIN IMMEDIATE")
+        return
     deadline = time.monotonic() + patience
     connection.execute("PRAGMA busy_timeout = 0")
     try:

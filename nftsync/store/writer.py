@@ -32,7 +32,8 @@ class Writer:
     Opens, creates or migrates the database. After `close`, the next use opens it again if its files
     are still in place. Each writer has its own longest `wait` for the write lock, and a `gap` after
     its transactions for other writers, in seconds. A power cut may undo `NORMAL` commits since the
-    last checkpoint. `lock_seconds` is the time that the last transaction held the write lock.
+    last checkpoint. Only frequent writers can check the size. `lock_seconds` is the time that the
+    last transaction held the write lock.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Writer:
         gap: float = WRITE_GAP_SECONDS,
         synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
         checkpoint_rows: int = ROWS_BEFORE_CHECKPOINT,
+        checks_size: bool = False,
     ) -> None:
         with explained(path):
             create_private_file(path)
@@ -53,6 +55,7 @@ class Writer:
         self._gap = gap
         self._synchronous = synchronous
         self._checkpoint_rows = checkpoint_rows
+        self._checks_size = checks_size
         self._free_at = 0.0
         self._was_full = False
         self._opened: tuple[sqlite3.Connection, Checkpoints] | None = None
@@ -81,8 +84,8 @@ class Writer:
         return self._opened
 
     def check_files(self) -> None:
-        """Raise StoreError if the files were moved, replaced or, since the last call, truncated."""
-        self._files.check(None if self._opened is None else self._opened[0])
+        """Raise StoreError if the files were moved or replaced, or the size shows a truncation."""
+        self._files.check(self._opened[0] if self._opened and self._checks_size else None)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -99,7 +102,7 @@ class Writer:
         began = time.monotonic()
         try:
             with connection:
-                self._files.check()
+                self.check_files()
                 yield connection
             self._was_full = False
         except sqlite3.Error as error:
