@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from nftsync.errors import InputError
 from nftsync.records import look_alike
-from nftsync.store.database import Reader
+from nftsync.store.database import Queryable
 from nftsync.text import quoted, seen_line, short_id, without_controls
 
 #: Addresses of Ethereum have 40 digits. Those of Starknet, Aptos and Sui have up to 64, and their
@@ -192,7 +192,7 @@ def label_contract(connection: sqlite3.Connection, address: str, name: str) -> N
         raise unknown_contract(connection, address)
 
 
-def unknown_contract(database: Reader, named: str) -> InputError:
+def unknown_contract(database: Queryable, named: str) -> InputError:
     """Return the error for a contract that the database does not have."""
     rows = database.execute("SELECT contract, contract_address, name FROM contracts").fetchall()
     return InputError(
