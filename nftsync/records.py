@@ -187,15 +187,13 @@ class SequenceNumbers:
 class Removals(NamedTuple):
     """A read's removals by token, and its wallet's gains (old and new amount).
 
-    `balances` are missing, or fell below half, from `before` to `after`. `renamed` has contract,
-    old name and new name. `wallet_id` is blank for a read of a single token.
+    `lost` are missing (None), or fell below half. `renamed` has contract, old name and new name.
+    `wallet_id` is blank for a read of a single token.
     """
 
     wallet_id: str
     group: str | None
-    balances: list[str]
-    before: list[str]
-    after: dict[str, str]
+    lost: dict[str, tuple[str, str | None]]
     gained: dict[str, tuple[str | None, str]]
     emptied: list[str]
     renamed: dict[str, tuple[str | None, str, str]]

@@ -144,7 +144,7 @@ def accept(
     asks for confirmation first.
     """
     from nftsync.store import removals as stored
-    from nftsync.store.history import approve_all
+    from nftsync.store.day_report import approve_all
     from nftsync.store.wallets import ids_in
 
     with open_existing(settings.database) as mirror:

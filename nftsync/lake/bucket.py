@@ -1,8 +1,7 @@
 """A bucket's mirror in a run.
 
-At first, the mirror has the wallets, their current states and the removals held for review. Reads
-that find a wallet unchanged need no more. Before other reads are applied, the mirror gets the
-balances of their wallets, and all balances of the tokens that they list.
+At first, the mirror lacks balances. Before reads that may change a wallet are applied, it gets
+the wallet's balances, and all balances of the tokens that they list.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from nftsync.pull.run import Sync
 from nftsync.pull.waiting_reads import WaitingReads
 from nftsync.records import Applied, OnRemovals, Read, Removals, WalletRead
 from nftsync.store.database import over_keys
-from nftsync.store.history import DAY
+from nftsync.store.day_report import DAY
 from nftsync.store.runs import Run
 from nftsync.times import now, shifted
 
@@ -35,16 +34,13 @@ if TYPE_CHECKING:
 
 _MISSING = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT token_id FROM tokens)"
 #: Of a read whose removals are not known yet.
-_UNKNOWN = Removals("", None, [], [], {}, {}, [], {})
+_UNKNOWN = Removals("", None, {}, {}, [], {})
 #: Columns with the time of a change.
 _TIMES = {"held_since", "first_seen_at", "updated_at", "observed_at"}
 
 
 class Bucket:
-    """Rows of a bucket in a mirror, and the data files that a run writes from it.
-
-    `owners` are wallets with all balances in the mirror.
-    """
+    """Rows of a bucket in a mirror, and the data files that a run writes from it."""
 
     def __init__(self, spec: RunSpec, number: int, owners: Iterable[str] = ()) -> None:
         self.spec = spec

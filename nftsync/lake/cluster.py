@@ -1,8 +1,4 @@
-"""Dask cluster that syncs a lake.
-
-The driver divides the rate limit among the workers. If the provider asks one worker to wait, the
-driver pauses all of them.
-"""
+"""Dask cluster that syncs a lake."""
 
 from __future__ import annotations
 
@@ -62,11 +58,7 @@ def names_of_own(config: ClientConfig) -> list[str]:
 
 
 def completed(shared: ClientConfig, required: Sequence[str]) -> ClientConfig:
-    """Complete a configuration with this worker's settings.
-
-    Raises:
-        SettingsError: a setting in `required` is missing here, or a setting cannot be used.
-    """
+    """Complete a configuration with this worker's settings."""
     own = client_config(load({"base_url": shared.base_url}))
     missing = [key for key in KEYS if key.name in required and not getattr(own, key.name)]
     if missing:
@@ -125,9 +117,6 @@ def within(seconds: float, call: Callable[[], _T], check: Callable[[], object]) 
     """Return the result of a Dask call, without ignoring signals or waiting forever.
 
     `check` is called every 0.3 s; its error ends the wait.
-
-    Raises:
-        TimeoutError: the call takes longer.
     """
     result: futures.Future[_T] = futures.Future()
     start_thread("dask", lambda: result.set_result(call()), result.set_exception)
@@ -146,9 +135,6 @@ def connected(
     """Connect to a scheduler, or start workers on this machine, for a block.
 
     Without the scheduler's address, starts `workers` here; None: one per processor.
-
-    Raises:
-        StoreError: the scheduler cannot be reached.
     """
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(_DASK))
@@ -227,10 +213,7 @@ class _Limiter(RateLimiter):
 
 
 class SharedRateLimit(WorkerPlugin):
-    """Worker plugin with the rate limit and credentials of one driver's reads.
-
-    `stopped` is set when reads must stop; `rule` is this worker's give-up rule.
-    """
+    """Worker plugin with the rate limit and credentials of one driver's reads."""
 
     def __init__(
         self, name: str, lake: str, config: ClientConfig, required: Sequence[str] | None
@@ -254,10 +237,7 @@ class SharedRateLimit(WorkerPlugin):
         self._access: Access | None = None
 
     def access(self) -> Access:
-        """Return the rate limiter and the credentials; a token command runs once per worker.
-
-        Raises `StoreError` if the driver does not set this worker's rate.
-        """
+        """Return the rate limiter and the credentials; a token command runs once per worker."""
         from nftsync.provider.client import access_to  # loads httpx, which only workers need
 
         if not self._rate_known.wait(_RATE_WITHIN):
@@ -297,11 +277,7 @@ class SharedRateLimit(WorkerPlugin):
 
 
 def rate_limit_of_worker(name: str) -> SharedRateLimit:
-    """Return the plugin of the worker that runs this task.
-
-    Raises:
-        StoreError: the driver has disconnected.
-    """
+    """Return the plugin of the worker that runs this task."""
     try:
         return cast("SharedRateLimit", get_worker().plugins[name])
     except KeyError:
@@ -313,11 +289,6 @@ def _call(name: str, method: str, *arguments: Any, dask_worker: Worker) -> None:
 
 
 def _register(client: Client, limit: SharedRateLimit, interrupted: threading.Event) -> None:
-    """Send the plugin to all current and future workers.
-
-    Raises:
-        RunInterrupted: the scheduler or several workers in a row have disconnected.
-    """
     register = partial(client.register_plugin, limit, name=limit.name)
     for left in reversed(range(_MOST_REGISTERED)):
         try:
@@ -341,7 +312,6 @@ def shared_rate_limit(
     """Apply one rate limit to all workers for a block; stop their reads at its end.
 
     Only workers started here receive secrets in `config`, over TLS; other workers have their own.
-    `on_failure` is called in another thread if new workers can no longer receive a rate.
     """
     limit = SharedRateLimit(name, lake, config, None)
     if client.cluster is None:
@@ -401,10 +371,7 @@ def each_bucket(
 ) -> Iterator[tuple[int, _T]]:
     """Run a task for each bucket and its argument; yield buckets and results as tasks finish.
 
-    Errors of a task are raised here. `check` is called every 0.3 s; its error ends all tasks.
-
-    Raises:
-        RunInterrupted: workers repeatedly die during a task.
+    `check` is called every 0.3 s; its error ends all tasks.
     """
 
     def submit(bucket: int) -> Future[_T]:

@@ -1,7 +1,6 @@
 """Compaction of a lake.
 
-Compaction can stop at any point. It first writes new table versions beside the pinned ones. One
-change of the ledger then pins the new versions and expires old runs. Only then are files deleted.
+Compaction can stop at any point: it deletes files only after the ledger pins the new versions.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ from nftsync.times import now, shifted
 
 
 class Compacted(msgspec.Struct, kw_only=True):
-    """Result of a compaction.
-
-    `files_…` count data files, `runs_kept` readable runs, and `runs_let_go` expired runs.
-    """
+    """Result of a compaction."""
 
     lake: str
     tables: int

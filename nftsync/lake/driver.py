@@ -1,7 +1,6 @@
 """Driver of a run.
 
-Nothing that a step writes is visible before the run is pinned. So a run can stop at any point;
-another driver resumes it, or starts a new run from the last pinned versions.
+Nothing that a step writes is visible before the run is pinned, so a run can stop at any point.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from nftsync.lake.merging import (
     merge_tokens,
     name_contracts,
 )
-from nftsync.lake.past import LakeHistory
+from nftsync.lake.past import LakeDay
 from nftsync.lake.publishing import PublishReport, publish_bucket
 from nftsync.lake.reasons import explained
 from nftsync.lake.rows import BUCKET, TABLES, bucket_of
@@ -227,14 +226,15 @@ class Driver:
     def _decide(self, spec: RunSpec, reports: dict[int, SyncReport]) -> Decision:
         if spec.limits is None:
             return Decision()
-        inputs = [report.guard_input for report in reports.values()]
+        buckets = [report.day for report in reports.values()]
+        if not any(bucket.waiting for bucket in buckets):
+            return Decision()
         runs = {run.run_id: run.started_at for run in self._ledger.runs()}
         groups = {x.wallet_id: x.group for x in self._request.wallets or () if x.group}
-        past = LakeHistory(self._lake, self._run, inputs, runs, groups)
-        return decide(spec.limits, past, past.waiting)
+        day = LakeDay(self._lake, self._run, buckets, runs, groups)
+        return decide(spec.limits, day.reports(spec.limits))
 
     def _shown(self, published: dict[int, PublishReport]) -> dict[int, Shown]:
-        """Return the tokens that each part of the merge gets."""
         rows: dict[int, int] = {}
         shown: dict[int, Shown] = {}
         for bucket, report in published.items():
@@ -286,7 +286,6 @@ class Driver:
         label: str | None = None,
         on_result: Callable[[_T], object] | None = None,
     ) -> dict[int, _T]:
-        """Run a step's tasks, with a bar if labeled; return the results in order."""
         with progress_bar(
             label or "", len(arguments), unit="tasks", shown=self._progress if label else False
         ) as bar:

@@ -1,8 +1,7 @@
 """Lakes in local folders.
 
-Delta does not sync its files, so a power cut may damage log entries or data files. nftsync syncs
-versions before the ledger pins them, and ledger entries before they are used. So a power cut
-damages only unpinned versions.
+Delta does not sync its files, so a power cut may damage them. nftsync syncs versions before the
+ledger pins them, so a power cut damages only unpinned versions.
 """
 
 from __future__ import annotations

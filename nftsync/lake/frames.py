@@ -44,8 +44,7 @@ _HOLDINGS_AS_OF = (*_CHANGES, "present_states", "past_states")
 class Pinned:
     """Versions that a frame reads.
 
-    `moment` is the requested time in stored form (None: all times, or now), and `problem` damage of
-    the ledger.
+    `moment` is the requested time (None: all times, or now), and `problem` damage of the ledger.
     """
 
     url: str
@@ -65,7 +64,7 @@ class Pinned:
     ) -> Iterator[Mirror]:
         """Copy tables of a bucket into a mirror for a block.
 
-        The tables are in the order of their references. `only` has conditions in SQL by table.
+        The tables are in the order of their references.
         """
         copy = mirror_of(self.lake, self.versions, bucket, names, only=only)
         with explained(self.url), copy as mirror:

@@ -1,10 +1,7 @@
 """Ledger of a lake: its runs, their drivers, and the versions that they pinned.
 
-The ledger is a small Delta table, and every change rewrites it. Of two simultaneous changes, Delta
-refuses one, which its driver repeats.
-
-A driver sends heartbeats, which change its run's row. Another driver takes over if it sees the row
-unchanged for the takeover timeout. So machines never compare clocks.
+Of two simultaneous changes, Delta refuses one, which its driver repeats. Another driver takes over
+if it sees a run's heartbeats unchanged for the takeover timeout, so machines never compare clocks.
 """
 
 from __future__ import annotations
@@ -127,19 +124,7 @@ class Ledger:
     ) -> LakeRun:
         """Start or resume a run.
 
-        Args:
-            plan: the digest of the request.
-            buckets: for a new lake; None: the default, or an existing lake's number.
-            timeout: the takeover timeout.
-            kind: `sync`, `approval` or `compact`.
-            wallets: their number; None: unknown.
-            provider: its normalized address.
-            resume: resume an interrupted run with the same plan; its `attempt` is then above 0.
-            interrupted: ends the wait for another driver.
-
-        Raises:
-            InputError: no wallets, another number of buckets, or the interrupted run read another
-                provider.
+        `plan` is the digest of the request. The `attempt` of a resumed run is above 0.
         """
         dead = self._find_dead_driver(timeout, interrupted)
 
@@ -181,11 +166,7 @@ class Ledger:
         return run
 
     def begin_import(self, history: Sequence[LakeRun], buckets: int, timeout: float) -> LakeRun:
-        """Start the import of a database with the runs `history`.
-
-        Raises:
-            InputError: the lake already has runs.
-        """
+        """Start the import of a database with the runs `history`."""
         dead = self._find_dead_driver(timeout)
         run = LakeRun(
             run_id=max((run.run_id for run in history), default=0) + 1,
@@ -305,11 +286,7 @@ class Ledger:
         self._own_run(self._table.open()[1], run.run_id)
 
     def committed(self, run: LakeRun, table: str, commit: Callable[[], _T]) -> _T:
-        """Commit to a table, also if late drivers keep changing it; return the result.
-
-        Raises:
-            SyncRunning: another driver has taken over the run.
-        """
+        """Commit to a table, also if late drivers keep changing it; return the result."""
         for _ in range(_MOST_ATTEMPTS):
             self.check(run)
             with suppress(WriteConflict):
@@ -329,9 +306,8 @@ class Ledger:
     ) -> Iterator[threading.Event]:
         """Send heartbeats for a run during a block.
 
-        Yields an event that is set once another driver has taken over. If heartbeats fail,
-        `on_failure` is called in another thread. A run that the block leaves unfinished is marked
-        as interrupted.
+        Yields an event that is set once another driver has taken over. A run that the block leaves
+        unfinished is marked as interrupted.
         """
         over, lost = threading.Event(), threading.Event()
 

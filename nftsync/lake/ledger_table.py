@@ -32,15 +32,10 @@ class LakeRun(msgspec.Struct, kw_only=True):
     """Row of the ledger: a run, with the columns of `sync_runs`.
 
     Attributes:
-        driver: its random name.
-        beat: the number of heartbeats.
         plan: the SHA-256 of the request; empty: all tracked wallets.
-        provider: the provider's normalized address; empty: unknown.
         start: the version of each table at the start.
         attempt: the number of takeovers.
-        applied_at: the time of all its changes.
         not_before: the time of the previous run's changes.
-        approved_at: when earlier removals were approved; empty: never.
         versions: pinned, by table; None: not finished, or expired.
     """
 
@@ -102,10 +97,7 @@ class _DamagedError(StoreError):
 
 
 class LedgerTable:
-    """The ledger's Delta table.
-
-    `problem` is damage that the last read skipped.
-    """
+    """The ledger's Delta table."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -130,11 +122,7 @@ class LedgerTable:
         return table, _runs_of(self._whole(table))
 
     def write(self, table: DeltaTable, runs: list[LakeRun]) -> None:
-        """Write the runs as a new version, and wait until it is on disk.
-
-        Raises:
-            CommitFailedError: another driver has written since `table` was opened.
-        """
+        """Write the runs as a new version, and wait until it is on disk."""
         before, rows = table.version(), pa.Table.from_pylist([_row_of(x) for x in runs], _SCHEMA)
         same = pa.schema(table.schema()).names == _SCHEMA.names
         # Without retries: on a table without rows, Delta would otherwise accept two changes.
@@ -166,10 +154,7 @@ class LedgerTable:
         return None
 
     def refuse_gap(self, whole: int) -> None:
-        """Raise if an intact entry follows the damage after version `whole`, unlike in a power cut.
-
-        Without that entry, a finished run would be lost.
-        """
+        """Raise if an intact entry follows damage after version `whole`, unlike in a power cut."""
         log = TableLog(Path(self._lake.root, "runs"))
         if any(log.actions(x) is not None for x in log.versions() if x > whole + 1):
             raise StoreError(

@@ -140,10 +140,7 @@ def _number(number: int) -> pd.DataFrame:
 
 
 def _slim(part: pd.DataFrame, number: pd.DataFrame, left_out: list[str], by: str) -> pd.DataFrame:
-    """Return a partition's holdings with amounts as text, as Arrow's integers are too short.
-
-    Rows with equal `by` get the same group number, for the shuffle.
-    """
+    """Return a partition's holdings with amounts as text, as Arrow's integers are too short."""
     needs = [name for name in part.columns if name not in {"amount_text", "collection"}]
     part = load_holdings(part, left_out, needs=needs)
     codes, distinct = pd.factorize(part["amount"])
@@ -180,8 +177,8 @@ def _folded(
 ) -> pd.DataFrame:
     """Compute all partitions, and merge the results a few at a time.
 
-    `of_part` takes a partition and the place of its first row. It returns rows with the `keys`, the
-    summed columns and the place (`_PLACE`). Other columns come from the row with the first place.
+    `of_part` takes a partition and the place of its first row, and returns rows with `keys`, summed
+    columns and `_PLACE`. Other columns come from the row with the first place.
     """
     one, merge = delayed(of_part), delayed(_together)
     tasks = [one(part, n * _PARTITION) for n, part in enumerate(frame.to_delayed())]
@@ -200,7 +197,6 @@ def _together(parts: list[pd.DataFrame], keys: list[str], sums: dict[str, str]) 
 
 
 def _pairs(slim: pd.DataFrame, first: int) -> pd.DataFrame:
-    """Count the holders of each pair of contracts, and of each contract (as a pair with itself)."""
     del first  # each row contains its place
     slim = slim.sort_values(_PLACE, ignore_index=True)
     pairs = overlap_of(slim)

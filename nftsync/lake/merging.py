@@ -1,8 +1,7 @@
 """Last steps of a run: merge tokens, correct copies, name contracts.
 
 A token has one row in `tokens`, in the bucket of its id. The newest read of any bucket sets its
-content. If another bucket has other content, that bucket's copy is corrected, and its wallets that
-hold the token get a full read next time.
+content, and corrects copies in other buckets.
 """
 
 from __future__ import annotations
@@ -67,10 +66,7 @@ _Row: TypeAlias = tuple[Any, ...]
 
 
 class Shown(msgspec.Struct):
-    """Tokens that buckets showed to one part of the merge.
-
-    `first_change` numbers the part's token changes; `parts` are the staged rows by bucket.
-    """
+    """Tokens that buckets showed to one part of the merge."""
 
     first_change: int
     parts: dict[int, StagedPart]
@@ -81,9 +77,6 @@ class MergeReport(msgspec.Struct, kw_only=True):
 
     Attributes:
         shown_by: bucket and sequence number of the reads that first showed the changes.
-        contracts: the addresses of contracts that new and changed tokens may rename.
-        corrections: the staged file with corrections of buckets; empty: none.
-        targets: the buckets to correct.
     """
 
     files: list[DataFile] = []
@@ -96,10 +89,7 @@ class MergeReport(msgspec.Struct, kw_only=True):
 
 
 def merge_tokens(spec: RunSpec, part: int, shown: Shown) -> MergeReport:
-    """Merge the tokens that buckets showed into the rows of `tokens`.
-
-    A new token shown by only one bucket keeps its row.
-    """
+    """Merge the tokens that buckets showed into the rows of `tokens`."""
     rows = _rows_shown(spec, shown)
     ids = rows.column("token_id").combine_chunks()
     counts = pc.value_counts(ids)
@@ -154,7 +144,6 @@ def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def _token_files(spec: RunSpec, tokens: pa.Table) -> Iterator[DataFile]:
-    """Write new and merged tokens into data files, with the other tokens of their buckets."""
     ids = tokens.column("token_id").combine_chunks()
     for bucket, batches in _by_bucket(spec, tokens):
         stored = _stored(spec, [bucket])
@@ -184,10 +173,6 @@ def _take_in_seen(connection: sqlite3.Connection, rows: pa.Table) -> None:
 
 
 def _merge(spec: RunSpec, mirror: Mirror) -> MergeReport:
-    """Apply the shown tokens, newest last.
-
-    A bucket's reads from `first` to `sequence` all showed the same content.
-    """
     report = MergeReport()
     connection = mirror.connection
     rows = connection.execute(
@@ -234,7 +219,6 @@ def _read_of(spec: RunSpec, row: Sequence[Any], sequence: int) -> WalletRead:
 
 
 def _corrections(connection: sqlite3.Connection) -> Iterator[tuple[int, _Row]]:
-    """Yield token rows that differ from a bucket's copy, for that bucket or all."""
     select = TABLES["tokens"].select
     changed = "SELECT token_no FROM token_change_rows"
     for row in connection.execute(f"{select} WHERE t.token_no IN ({changed})"):
@@ -270,10 +254,7 @@ def _names(connection: sqlite3.Connection, at: str) -> list[str]:
 
 
 class Corrections(msgspec.Struct):
-    """Corrections for a bucket.
-
-    `written` are the data files that this run wrote for it, by table.
-    """
+    """Corrections for a bucket."""
 
     staged: list[str]
     written: dict[str, DataFile] = {}
@@ -350,10 +331,7 @@ def _correct(connection: sqlite3.Connection, row: _Row, copy: _Row) -> None:
 def name_contracts(
     lake: Lake, versions: Versions, contracts: Collection[str], names: Mapping[str, str] | None
 ) -> DataFile | None:
-    """Guess the names of contracts; return the data file of all contracts if any name changed.
-
-    `contracts` are addresses; `names` the names in the collections file, None: no file.
-    """
+    """Guess the names of contracts; return the data file of all contracts if any name changed."""
     guesses = list(_guesses(lake, versions, contracts)) if contracts else []
     with mirror_of(lake, versions, 0, ("contracts",)) as mirror:
         connection = mirror.connection
@@ -370,10 +348,6 @@ def name_contracts(
 def _guesses(
     lake: Lake, versions: Versions, contracts: Collection[str]
 ) -> Iterator[tuple[str, str, str | None]]:
-    """Yield contracts, their addresses and guessed names.
-
-    The sample has the tokens with the first ids, because a lake's rows have no order.
-    """
     key_of = lru_cache(100_000)(contract_key)
     spelled = {key_of(address): address for address in contracts}
     samples: dict[str, list[list[Any]]] = {key: [] for key in spelled}

@@ -1,7 +1,6 @@
 """Second step of a run: apply the waiting reads of a staged mirror, and write its changes.
 
-The step depends only on the staged mirror, the pinned versions and the run spec. So a repeat writes
-the same rows.
+The step depends only on its inputs, so a repeat writes the same rows.
 """
 
 from __future__ import annotations
@@ -35,11 +34,8 @@ class PublishReport(msgspec.Struct, kw_only=True):
     """Result of publishing a bucket.
 
     Attributes:
-        files: the data files; rows of a table without a file are unchanged.
         changed: the number of successfully read wallets whose balances changed.
         showed: bucket and sequence number of the reads that changed only tokens.
-        shown: the tokens that the reads showed, by the part that merges them.
-        rows: their number, by part.
     """
 
     files: list[DataFile] = []

@@ -86,11 +86,7 @@ _QUERY = re.compile(r"(https?://)(?:[^/@\s]*@)?([^\s?]*)\?\S*")
 
 
 def checked_address(url: str) -> str:
-    """Check a lake's address, and return it unchanged.
-
-    Raises:
-        InputError: it is invalid, names no bucket, or contains credentials.
-    """
+    """Check a lake's address, and return it unchanged."""
     if "://" not in url:
         return url
     try:

@@ -1,7 +1,7 @@
 """Schemas of a lake's tables, and conversion of rows.
 
-A lake identifies wallets and tokens by id, a mirror by its numbers. A lake stores everything that a
-mirror stores, so each bucket can become a mirror again, and the same code processes both.
+A lake identifies wallets and tokens by id, a mirror by its numbers. A lake stores everything that
+a mirror stores, so each bucket can become a mirror again.
 """
 
 from __future__ import annotations
@@ -45,11 +45,8 @@ _TEXT, _NUMBER, _BYTES = pa.string(), pa.int64(), pa.binary()
 class Table(NamedTuple):
     """Table of a lake.
 
-    Attributes:
-        columns: Arrow types by column, without the bucket.
-        insert: a statement that inserts a row into a mirror, with its first columns as parameters.
-        key: the column of the wallet's or token's id, which selects the bucket; empty: bucket 0.
-        log: runs only add rows.
+    `key` is the column of the id that selects the bucket; empty: bucket 0. Runs only add rows to a
+    `log`.
     """
 
     columns: Mapping[str, pa.DataType]
@@ -293,7 +290,7 @@ def from_database(
 def to_mirror(connection: sqlite3.Connection, name: str, batches: Iterable[pa.RecordBatch]) -> None:
     """Insert rows of a lake's table into a mirror that has none of them.
 
-    The connection must be in a transaction. Insert wallets and tokens before other rows.
+    Insert wallets and tokens before other rows.
     """
     table = TABLES[name]
     names = list(table.columns)
@@ -341,8 +338,7 @@ def mirror_of(
 ) -> Iterator[Mirror]:
     """Copy a bucket, and whole tables without a key, into a temporary mirror for a block.
 
-    Give `names` in the order of `TABLES`; a table without a version stays empty. `only` has
-    conditions in SQL by table.
+    Give `names` in the order of `TABLES`.
     """
 
     def fill(connection: sqlite3.Connection) -> None:
@@ -367,10 +363,7 @@ def filled(fill: Callable[[sqlite3.Connection], object], path: Path) -> None:
 
 @contextmanager
 def temporary_mirror(create: Callable[[Path], object], at: str | None = None) -> Iterator[Mirror]:
-    """Open a temporary mirror for a block.
-
-    `create` writes its file; all changes get the time `at`, by default the current one.
-    """
+    """Open a temporary mirror for a block."""
     with temporary_path() as path:
         create(path)
         with opened(path, at) as mirror:

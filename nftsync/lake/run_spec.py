@@ -26,14 +26,9 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Instructions of a run for its workers.
 
     Attributes:
-        planned: read only the named wallets.
         start: the version of each table that the run starts from.
-        greatest_…: the greatest numbers before the run.
-        config: how to read the provider, without secrets.
         limits: removal limits; None: all removals are approved.
-        decision: the removals to hold for review.
         approved_at: when earlier removals were approved; empty: never.
-        first_change, first_state: each bucket's first change and state number.
         parts: tasks that merge tokens.
     """
 

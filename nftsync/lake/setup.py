@@ -22,10 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def repair_lake(lake: Lake) -> None:
-    """Set aside the damaged files of a local lake that no run has pinned.
-
-    A running driver loses nothing, because its own entries are intact.
-    """
+    """Set aside the damaged files of a local lake that no run has pinned."""
     root = Path(lake.root)
     if not is_folder(lake.root) or not root.is_dir():
         return

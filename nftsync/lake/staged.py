@@ -1,7 +1,6 @@
 """Files that the steps of a run hand over to later steps, in a folder of the run.
 
-Tasks choose new names. Only plans keep theirs. Drivers learn the names from the tasks' reports, or
-after a takeover from the folder.
+Drivers learn the names from the tasks' reports, or after a takeover from the folder.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class StagedFiles:
     """The staged files of one run."""
 
     def __init__(self, files: FileSystem, run: str) -> None:
-        """Name the folder of a run; nothing is opened."""
         self.folder = f"{STEPS}/{run}"
         self._files = files
 
@@ -52,12 +50,7 @@ class StagedFiles:
         write_whole(self._files, f"{self.folder}/{name}", content)
 
     def read(self, name: str) -> bytes:
-        """Return a file, checked if its name has a CRC-32: KIND-BUCKET-ID-CRC.
-
-        Raises:
-            FileNotFoundError: there is none.
-            EOFError: it is damaged.
-        """
+        """Return a file, checked if its name has a CRC-32: KIND-BUCKET-ID-CRC."""
         with self._files.open_input_file(f"{self.folder}/{name}") as file:
             content: bytes = file.read()
         _, *rest = name.split("-")

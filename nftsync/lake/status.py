@@ -29,10 +29,7 @@ _COLUMNS = ("wallet_id", "token_id", "old_amount", "emptied", "observed_at", BUC
 
 
 def find_held(lake: LakeAddress, names: Sequence[str] = ()) -> Review:
-    """Return the removals held for review after the last finished run.
-
-    `names` are ids or labels of wallets; empty: all. Raises `InputError` for an ambiguous label.
-    """
+    """Return the removals held for review after the last finished run."""
     pin = pinned(lake)
     with explained(pin.url):
         wallets = ids_named(names, lambda: _labels(pin)) if names else None
@@ -109,10 +106,7 @@ class TableSize(msgspec.Struct):
 
 
 class LakeStatus(msgspec.Struct):
-    """Status of a lake.
-
-    `freshness` has no ages, `removals_held` counts, and `problem` is damage of the ledger.
-    """
+    """Status of a lake."""
 
     lake: str
     buckets: int

@@ -1,7 +1,7 @@
 """Delta tables and files of a lake. Workers write files; only drivers commit them to tables.
 
 A commit starts from a recorded version, and the store refuses it if another driver has committed
-since. So data files of stopped workers and drivers stay invisible, and `lake compact` deletes them.
+since. So data files of stopped workers and drivers stay invisible.
 """
 
 from __future__ import annotations
@@ -82,12 +82,7 @@ def _conflicts(table: str) -> Iterator[None]:
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A bucket's rows of a table in a data file that no version contains yet.
-
-    Attributes:
-        path: its path in the table's folder; empty: no file, for no rows.
-        bytes: its size.
-    """
+    """A bucket's rows of a table in a data file that no version contains yet."""
 
     table: str
     bucket: int
@@ -118,7 +113,6 @@ def _files_of(table: DeltaTable) -> list[tuple[Any, ...]]:
 
 
 def _digest_of(table: DeltaTable, files: list[tuple[Any, ...]]) -> str:
-    """Return a digest of a version's columns, and of these files."""
     columns = [(field.name, field.type.type) for field in table.schema().fields]
     return hashlib.sha256(msgspec.json.encode((columns, sorted(files)))).hexdigest()
 
@@ -138,12 +132,9 @@ class Lake:
     """Tables below one address.
 
     Keeps tables open, because opening one takes many requests to an object store.
-
-    `url` is the user's address, and `root` the tables' address.
     """
 
     def __init__(self, url: str) -> None:
-        """Store a valid address; nothing is opened."""
         self.url = checked_address(url)
         path = unquote(urlsplit(url).path) if url.startswith("file://") else url
         self.root = url.rstrip("/") if "://" in path else str(Path(path).resolve())
@@ -155,11 +146,7 @@ class Lake:
         return DeltaTable(f"{self.root}/{name}", version=version)
 
     def table(self, name: str, version: int | None = None) -> DeltaTable:
-        """Return a shared open table for reads, at a version or the newest.
-
-        Raises:
-            StoreError: the version is damaged.
-        """
+        """Return a shared open table for reads, at a version or the newest."""
         with self._lock:
             if (table := self._opened.get((name, version))) is None:
                 self._check(name, table := self.open(name, version))
@@ -209,7 +196,6 @@ class Lake:
                 raise StoreError(f"{self.url}: version {version} of {name} is damaged. {REMEDY}")
 
     def _check_file(self, path: str) -> None:
-        """Compare a data file in a folder with the CRC-32 in its name."""
         if is_folder(self.root) and (crc := _CRC.search(path)):
             with suppress(FileNotFoundError):  # Delta's error tells more
                 if crc32(Path(self.root, path).read_bytes()) != int(crc[1]):
@@ -227,11 +213,7 @@ class Lake:
     ) -> Iterator[pa.RecordBatch]:
         """Read rows of a table at its version in `versions`, in small batches, in any order.
 
-        `where` is a condition in SQL; no columns or buckets means all. Without a version, there are
-        no rows.
-
-        Raises:
-            StoreError: the version or a file is damaged.
+        `where` is a condition in SQL; no columns or buckets means all.
         """
         if not versions.get(name):  # version 0 has no rows
             return
@@ -288,9 +270,6 @@ class Lake:
         """Add data files to a version of a table, and return the new version.
 
         `replace` replaces all rows of the files' buckets.
-
-        Raises:
-            WriteConflict: another driver has committed meanwhile.
         """
         base = self.restore(name, start)
         table = self.table(name)
@@ -313,11 +292,7 @@ class Lake:
         return base + 1
 
     def overwrite(self, name: str, batches: Iterable[pa.RecordBatch]) -> int:
-        """Replace all rows of a table, in the order of their buckets; return the new version.
-
-        Raises:
-            WriteConflict: another driver has committed meanwhile.
-        """
+        """Replace all rows of a table, in the order of their buckets; return the new version."""
         pieces = (
             (bucket, batch.filter(pc.equal(batch.column(BUCKET), bucket)))
             for batch in batches
@@ -357,11 +332,7 @@ class Lake:
                 return restored + 1
 
     def optimize(self, name: str, version: int) -> int:
-        """Merge each bucket's files of a version; return the version with the same rows.
-
-        Raises:
-            WriteConflict: another driver has committed meanwhile.
-        """
+        """Merge each bucket's files of a version; return the version with the same rows."""
         base = self.restore(name, version)
         counts = Counter(row[-1] for row in _files_of(self.table(name, version)))
         rows = {x: self.stored(name, {name: version}, buckets=[x]) for x in counts if counts[x] > 1}

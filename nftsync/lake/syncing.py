@@ -1,8 +1,7 @@
 """First step of a run: sync a bucket's mirror, and stage its file.
 
-The removal guard defers its decision, as it decides on all buckets together. So reads with removals
-wait in the staged file until the next step. A driver that takes over uses the staged files, and
-reads only the other buckets.
+Reads with removals wait in the staged file, as the removal guard decides on all buckets together.
+A driver that takes over uses the staged files.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import pyarrow as pa
 
 from nftsync.errors import StoreError
 from nftsync.lake.bucket import Bucket, BucketSync
-from nftsync.lake.past import GuardInput, guard_input
+from nftsync.lake.past import bucket_report
 from nftsync.lake.rows import bucket_of, filled, opened, temporary_mirror, temporary_path
 from nftsync.lake.tally import Tally
 from nftsync.provider.rate_limit import GiveUpRule
@@ -31,6 +30,7 @@ from nftsync.pull.reads import Pool, weight
 from nftsync.pull.result import Failure
 from nftsync.records import Read, Removals, WalletRead
 from nftsync.store.database import over_keys
+from nftsync.store.day_report import DayReport
 from nftsync.store.mirror import Mirror
 from nftsync.store.removals import numbers_held, reads_of_held
 from nftsync.store.wallets import WalletLine, forget_answers, tracked_numbers
@@ -65,11 +65,7 @@ class SyncReport(msgspec.Struct, kw_only=True):
     Attributes:
         file: the staged mirror; empty: nothing to publish.
         reason: why the run must stop, or None.
-        changes, states: upper bounds on the number of changes and new states.
-        entries: an upper bound on the number of tokens to merge.
-        guard_input: the report to the removal guard.
-        driver: the driver whose worker read the bucket.
-        read_at: when the reads started.
+        changes, states, entries: upper bounds of new changes, new states and tokens to merge.
     """
 
     file: str = ""
@@ -83,7 +79,7 @@ class SyncReport(msgspec.Struct, kw_only=True):
     states: int = 0
     entries: int = 0
     greatest_sequence: int = 0
-    guard_input: GuardInput = msgspec.field(default_factory=GuardInput)
+    day: DayReport = msgspec.field(default_factory=DayReport)
     driver: str = ""
     read_at: str = ""
 
@@ -124,10 +120,7 @@ def _plan_of(spec: RunSpec, bucket: int) -> list[WalletLine] | None:
 def sync_bucket(
     spec: RunSpec, bucket: int, access: Access | None, stopped: threading.Event, rule: GiveUpRule
 ) -> SyncReport:
-    """Read a bucket's wallets, apply the reads to its mirror, and stage it.
-
-    `access` and `rule` are this worker's. If `stopped` is set, the reads are discarded.
-    """
+    """Read a bucket's wallets, apply the reads to its mirror, and stage it."""
     report = SyncReport(driver=spec.driver, read_at=now())
     plan = _plan_of(spec, bucket)
     if plan == []:
@@ -195,7 +188,6 @@ def _apply_held(rows: Bucket, mirror: Mirror, numbers: list[int], tally: Tally) 
 
 @contextmanager
 def _bucket_file(spec: RunSpec, bucket: int) -> Iterator[tuple[Path, Bucket]]:
-    """Create a temporary database with the rows of a bucket that every run needs."""
     rows = Bucket(spec, bucket)
     with temporary_path() as path:
         filled(rows.fill, path)
@@ -209,7 +201,6 @@ def _finish(
     waiting: Iterable[tuple[Read, Removals]],
     report: SyncReport,
 ) -> None:
-    """Keep what the next step needs in the mirror, and complete the report."""
     spec, connection = rows.spec, mirror.connection
     last = spec.greatest_change + 1, spec.greatest_state + 1
     connection.execute("CREATE TABLE waiting_reads (read BLOB, removals BLOB)")
@@ -219,7 +210,7 @@ def _finish(
         connection.execute("INSERT INTO waiting_reads VALUES (?, ?)", values)
         all_removals.append(removals)
         report.states += 1
-        report.changes += weight(read) + len(removals.balances)
+        report.changes += weight(read) + len(removals.lost)
     connection.execute(
         "CREATE TABLE applied_reads AS SELECT ? AS tally, ? AS owners",
         (_pack(tally), _pack(rows.owners)),
@@ -229,7 +220,7 @@ def _finish(
     report.states += states - last[1]
     report.entries = balances + report.changes
     report.greatest_sequence = mirror.numbers.take()
-    report.guard_input = guard_input(connection, last, all_removals, first_run=rows.is_new)
+    report.day = bucket_report(connection, last, all_removals, first_run=rows.is_new)
 
 
 def _stage(rows: Bucket, path: Path, report: SyncReport) -> SyncReport:
@@ -246,11 +237,7 @@ def _stage(rows: Bucket, path: Path, report: SyncReport) -> SyncReport:
 
 @contextmanager
 def staged_mirror(spec: RunSpec, bucket: int, name: str) -> Iterator[StagedMirror]:
-    """Open a staged mirror for a block.
-
-    Raises:
-        StoreError: the file is damaged or missing.
-    """
+    """Open a staged mirror for a block."""
     with _damage_explained(spec.lake, spec.run_id):
         body = spec.staged.read(name)
 
@@ -266,11 +253,7 @@ def staged_mirror(spec: RunSpec, bucket: int, name: str) -> Iterator[StagedMirro
 
 
 def staged_reports(lake: Lake, staged: StagedFiles, run_id: int) -> dict[int, SyncReport]:
-    """Return the reports of a run's staged mirrors, by bucket.
-
-    Raises:
-        StoreError: a file is damaged.
-    """
+    """Return the reports of a run's staged mirrors, by bucket."""
     names = [name for name in staged.names() if name.startswith(_REPORT)]
     with _damage_explained(lake, run_id):
         return {int(name.split("-")[1]): _unpack_report.decode(staged.read(name)) for name in names}

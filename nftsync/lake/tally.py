@@ -14,11 +14,8 @@ from nftsync.store.runs import Counts
 class Tally(msgspec.Struct):
     """Results of applied reads.
 
-    Attributes:
-        changed: successfully read wallets whose balances changed.
-        showed: sequence numbers of the reads that changed only tokens, by wallet.
-        complete: wallets with complete lists, which confirm all their tokens.
-        partial: the newest sequence number of all other lists, by token that they showed.
+    `showed` has reads that changed only tokens; `partial` has the newest sequence number of
+    incomplete lists, by token.
     """
 
     counts: Counts = msgspec.field(default_factory=Counts)

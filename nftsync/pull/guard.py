@@ -2,28 +2,33 @@
 
 A faulty provider may answer 200 with lists that are empty, cut short or full of zeros; a wallet
 that sells all its tokens looks the same. So reads with removals wait until their run ends, and the
-guard decides on them together.
+guard decides on them together. It decides on plain data: each database reports its last 24 hours.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 
 from nftsync.exact_sum import exact, is_zero
 from nftsync.movements import Movement, explain_losses
 from nftsync.records import OnRemovals, Read, Removals
-from nftsync.store.history import Change, FirstRead, Part, Rename
+from nftsync.store.day_report import Change, DayReport, Part
 
 #: Removals from this many wallets count, however few they are.
 _MANY_WALLETS = 20
 #: If this many tokens of a contract get the same name, the names count as removed.
 _MANY_TOKENS = 20
+
+#: A wallet and a token.
+_Key: TypeAlias = tuple[str, str]
+#: A measure of an amount.
+_Size: TypeAlias = Callable[[str | None], int]
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,11 @@ class RemovalLimits:
     share: float = 0.5
     rows: int = 100
 
+    def exceeded(self, rows: int, of: int, wallets: int = 0) -> bool:
+        """Return whether removals of some rows, in some wallets, are too many."""
+        many = rows >= self.rows or wallets >= _MANY_WALLETS
+        return many and self.share < 1 and rows > self.share * of
+
 
 class Decision(msgspec.Struct, frozen=True):
     """The removals to hold for review: all balances, the balances of groups, metadata."""
@@ -50,7 +60,7 @@ class Decision(msgspec.Struct, frozen=True):
         """Return whether to hold the removals of a read."""
         balances = self.all_balances or removals.group in self.groups
         metadata = removals.emptied or removals.renamed
-        return bool((removals.balances and balances) or (metadata and self.metadata))
+        return bool((removals.lost and balances) or (metadata and self.metadata))
 
     def by_effect(self, waiting: Iterable[tuple[Read, Removals]]) -> dict[OnRemovals, list[Read]]:
         """Return the reads to apply as they are, and those whose removals to hold for review."""
@@ -60,242 +70,184 @@ class Decision(msgspec.Struct, frozen=True):
         return groups
 
 
-class History(Protocol):
-    """Changes of the last 24 hours, and current holdings, of a database or lake; `at` is now."""
-
-    at: str
-
-    def count_losses(self) -> tuple[int, int]:
-        """Count changes that lowered an amount, and their wallets; never too few."""
-
-    def changes(self) -> list[Change]:
-        """Return the changes, oldest first, without first reads."""
-
-    def first_reads(self, tokens: Collection[str]) -> Iterable[FirstRead]:
-        """Return first balances of tokens, except from the database's first run."""
-
-    def last_read(self, wallet: str, at: str) -> str | None:
-        """Return the start of a wallet's last read before a change; blank `at`: before now."""
-
-    def new_wallets(self) -> Collection[str]:
-        """Return wallets whose first read showed a balance."""
-
-    def count_balances(self, more: Counter[Part]) -> Counter[Part]:
-        """Count the current balances of each part, plus `more`."""
-
-    def emptied(self) -> set[str]:
-        """Return tokens whose metadata was emptied."""
-
-    def renames(self, waiting: Mapping[str, tuple[str | None, str, str]]) -> Iterable[Rename]:
-        """Return tokens with a new name, stored or in a waiting read."""
-
-    def tokens(self) -> int:
-        """Count the tokens."""
+def lost_tokens(limits: RemovalLimits, reports: Collection[DayReport]) -> set[str]:
+    """Return the tokens whose changes `decide` needs: none if few balances are lost."""
+    rows = sum(report.rows for report in reports)
+    wallets = sum(report.wallets for report in reports)
+    if not any(read.lost for read in _waiting(reports)) or not limits.exceeded(rows, 0, wallets):
+        return set()
+    return set().union(*(report.lost for report in reports))
 
 
-def decide(
-    limits: RemovalLimits | None, history: History, waiting: Collection[Removals]
-) -> Decision:
-    """Decide on the removals of waiting reads; without limits, all are allowed."""
-    if limits is None or limits.share >= 1 or not waiting:
-        return Decision()
+def needs_metadata(reports: Collection[DayReport]) -> bool:
+    """Return whether `decide` needs emptied and renamed tokens."""
+    return any(read.emptied or read.renamed for read in _waiting(reports))
+
+
+def decide(limits: RemovalLimits, reports: Collection[DayReport]) -> Decision:
+    """Decide on the removals that wait in the reports of all databases."""
     decision = Decision()
-    rows, wallets = history.count_losses()
-    rows += sum(len(read.balances) for read in waiting)
-    wallets += sum(bool(read.balances) for read in waiting)
-    if any(read.balances for read in waiting) and _are_many(limits, rows, wallets):
-        decision = _decide_on_balances(limits, history, waiting)
-    emptied = {token for read in waiting for token in read.emptied}
-    renamed = {token: names for read in waiting for token, names in read.renamed.items()}
-    if not (emptied or renamed):
-        return decision
-    emptied |= history.emptied() | _common_names(history.renames(renamed))
-    many = len(emptied) >= limits.rows and len(emptied) > limits.share * history.tokens()
+    if lost_tokens(limits, reports):
+        decision = _decide_on_balances(limits, reports)
+    tokens = sum(report.tokens for report in reports)
+    many = needs_metadata(reports) and limits.exceeded(len(_emptied(reports)), tokens)
     return msgspec.structs.replace(decision, metadata=many)
 
 
-def _common_names(renames: Iterable[Rename]) -> set[str]:
-    """Return tokens of a contract whose different names became the same."""
-    names: dict[tuple[str | None, str], dict[str, str]] = {}
-    for rename in renames:
-        names.setdefault((rename.contract, rename.after), {})[rename.token] = rename.before
-    return {
-        token
-        for before in names.values()
-        if len(before) >= _MANY_TOKENS and 2 * len(set(before.values())) > len(before)
-        for token in before
-    }
+def _waiting(reports: Iterable[DayReport]) -> Iterable[Removals]:
+    return chain.from_iterable(report.waiting for report in reports)
 
 
-def _are_many(limits: RemovalLimits, rows: int, wallets: int) -> bool:
-    return rows >= limits.rows or wallets >= _MANY_WALLETS
+def _emptied(reports: Collection[DayReport]) -> set[str]:
+    """Return tokens without metadata, and tokens of a contract whose names became the same."""
+    emptied = set().union(*(report.emptied for report in reports))
+    emptied.update(*(read.emptied for read in _waiting(reports)))
+    renamed = {token: names for report in reports for token, names in report.renamed.items()}
+    renamed |= {token: names for read in _waiting(reports) for token, names in read.renamed.items()}
+    by_name: dict[tuple[str | None, str], dict[str, str]] = {}
+    for token, (contract, before, after) in renamed.items():
+        by_name.setdefault((contract, after), {})[token] = before
+    for names in by_name.values():
+        if len(names) >= _MANY_TOKENS and 2 * len(set(names.values())) > len(names):
+            emptied |= names.keys()
+    return emptied
 
 
-@dataclass
-class _Balance:
-    """A balance that changed within 24 hours.
-
-    `before` is the amount 24 hours ago, `after` the amount in the latest read, and `stored` the
-    amount in the database. `moved` has the net amount of transfers: numbers, and a count of others.
-    """
-
-    group: str | None
-    before: str | None
-    after: str | None
-    stored: str | None
-    moved: list[int] = field(default_factory=lambda: [0, 0])
-
-    @property
-    def expected(self) -> tuple[int, int]:
-        """The amount of 24 hours ago plus later transfers."""
-        number, listing = _parts(self.before)
-        return number + self.moved[0], listing + self.moved[1]
-
-    @property
-    def is_removed(self) -> bool:
-        """Whether less than half of the expected amount is left."""
-        number, listing = self.expected
-        left, still_listed = _parts(self.after)
-        return 2 * left < number or (listing > 0 and not (left or still_listed))
+# Balances --------------------------------------------------------------------------------------
 
 
-def _parts(amount: str | None) -> tuple[int, int]:
-    number = exact(amount)
-    return (number or 0, int(amount is not None and number is None))
-
-
-def is_held(amount: str | None) -> bool:
+def is_positive(amount: str | None) -> bool:
     """Return whether a balance has an amount other than zero."""
     return amount is not None and not is_zero(amount)
 
 
-def _decide_on_balances(
-    limits: RemovalLimits, history: History, waiting: Collection[Removals]
-) -> Decision:
-    changes = history.changes()
-    changed = _changed_balances(changes, waiting)
-    _apply_transfers(history, changes, waiting, changed)
-    new = history.new_wallets()
-    losses: dict[Part, Counter[Hashable]] = {}
-    more: Counter[Part] = Counter()
-    moved: Counter[Part] = Counter()
-    for (wallet, _), balance in changed.items():
-        part = Part(balance.group, is_new=wallet in new)
-        more[part] += is_held(balance.before) - is_held(balance.stored)
-        moved[part] += any(x > 0 for x in balance.expected) - is_held(balance.before)
-        if balance.is_removed:
-            losses.setdefault(part, Counter())[wallet] += 1
-    for read in waiting:
-        only_now = sum((read.wallet_id, token) not in changed for token in read.balances)
-        if only_now:
-            part = Part(read.group, is_new=read.wallet_id in new)
-            losses.setdefault(part, Counter())[read.wallet_id] += only_now
-    balances = history.count_balances(more)
-    balances.update(moved)
+def _number(amount: str | None) -> int:
+    return exact(amount) or 0
 
-    parts = balances.keys() | losses.keys()
-    groups = {part.group for part in losses if part.group is not None}
+
+def _listing(amount: str | None) -> int:
+    """Return 1 for an amount that is no number."""
+    return int(amount is not None and exact(amount) is None)
+
+
+_SIZES: tuple[_Size, _Size] = (_number, _listing)
+
+
+def _is_lost(number: int, listing: int, after: str | None) -> bool:
+    """Return whether less than half of an amount is left."""
+    left = _number(after)
+    return 2 * left < number or (listing > 0 and not (left or _listing(after)))
+
+
+def _decide_on_balances(limits: RemovalLimits, reports: Collection[DayReport]) -> Decision:
+    new = set().union(*(report.new_wallets for report in reports))
+    first, after, net = _changed_balances(reports)
+    losses: dict[Part, Counter[str]] = {}
+    holdings: Counter[Part] = Counter()
+    for report in reports:
+        holdings.update(report.holdings)
+    for key, change in first.items():
+        part = change.group, change.wallet in new
+        number, listing = (size(change.before) + net[size][key] for size in _SIZES)
+        holdings[part] += (number > 0 or listing > 0) - is_positive(change.before)
+        if _is_lost(number, listing, after[key]):
+            losses.setdefault(part, Counter())[change.wallet] += 1
+    for read in _waiting(reports):
+        unchanged = sum((read.wallet_id, token) not in first for token in read.lost)
+        if unchanged:
+            part = read.group, read.wallet_id in new
+            losses.setdefault(part, Counter())[read.wallet_id] += unchanged
+
+    parts = holdings.keys() | losses.keys()
+    groups = {group for group, _ in losses if group is not None}
     return Decision(
-        all_balances=_is_too_much(limits, losses, balances, parts),
+        all_balances=_is_too_much(limits, losses, holdings, parts),
         groups=frozenset(
             group
             for group in groups
-            if _is_too_much(limits, losses, balances, [p for p in parts if p.group == group])
+            if _is_too_much(limits, losses, holdings, [part for part in parts if part[0] == group])
         ),
     )
 
 
 def _is_too_much(
     limits: RemovalLimits,
-    losses: Mapping[Part, Counter[Hashable]],
-    balances: Counter[Part],
+    losses: Mapping[Part, Counter[str]],
+    holdings: Counter[Part],
     parts: Collection[Part],
 ) -> bool:
-    for some in (parts, [part for part in parts if not part.is_new]):
+    for some in (parts, [(group, is_new) for group, is_new in parts if not is_new]):
         lost = [losses[part] for part in some if part in losses]
-        rows = sum(wallets.total() for wallets in lost)
-        if rows > limits.share * sum(balances[part] for part in some) and _are_many(
-            limits, rows, sum(map(len, lost))
-        ):
+        rows, wallets = sum(x.total() for x in lost), sum(map(len, lost))
+        if limits.exceeded(rows, sum(holdings[part] for part in some), wallets):
             return True
     return False
 
 
 def _changed_balances(
-    changes: Iterable[Change], waiting: Collection[Removals]
-) -> dict[tuple[Hashable, str], _Balance]:
-    changed: dict[tuple[Hashable, str], _Balance] = {}
-    for change in changes:
-        key = change.wallet, change.token
-        balance = changed.get(key)
-        if balance is None:
-            changed[key] = _Balance(change.group, change.before, change.after, change.after)
-        else:
-            balance.after = balance.stored = change.after
-    for read in waiting:
-        for change in _changes_in(read):
+    reports: Collection[DayReport],
+) -> tuple[dict[_Key, Change], dict[_Key, str | None], dict[_Size, Counter[_Key]]]:
+    """Return each balance's first change of the day, its latest amount, and its net transfers.
+
+    Of the losses in waiting reads, only those of tokens with a gain or an earlier change.
+    """
+    first: dict[_Key, Change] = {}
+    after: dict[_Key, str | None] = {}
+
+    def note(changes: Iterable[Change]) -> None:
+        for change in changes:
             key = change.wallet, change.token
-            if change.token in read.gained:
-                balance = _Balance(change.group, change.before, change.after, change.before)
-                changed.setdefault(key, balance)
-            if key in changed:
-                changed[key].after = change.after
-    return changed
+            first.setdefault(key, change)
+            after[key] = change.after
+
+    all_stored = [change for report in reports for change in report.changes]
+    first_reads = [change for change in all_stored if change.is_first_read]
+    stored = [change for change in all_stored if not change.is_first_read]
+    note(stored)
+    gained = {
+        change.token
+        for change in all_stored
+        if any(size(change.after) > size(change.before) for size in _SIZES)
+    }.union(*(read.gained for read in _waiting(reports)))
+    waiting = [
+        change
+        for change in _waiting_changes(reports)
+        if change.token in gained or (change.wallet, change.token) in first
+    ]
+    note(waiting)
+    lost = {
+        change.token
+        for key, change in first.items()
+        if _is_lost(_number(change.before), _listing(change.before), after[key])
+    }.union(*(read.lost for read in _waiting(reports)))
+    some = [x for x in chain(stored, waiting, first_reads) if x.token in lost and x.token in gained]
+    return first, after, {size: _transfers(some, size) for size in _SIZES}
 
 
-def _changes_in(read: Removals) -> Iterator[Change]:
-    """Yield a waiting read's changes of amounts; they have no time yet."""
-    lost = zip(read.balances, read.before, strict=True)
-    amounts: dict[str, tuple[str | None, str | None]] = {
-        token: (before, read.after.get(token)) for token, before in lost
-    }
-    amounts |= read.gained
-    for token, (before, after) in amounts.items():
-        yield Change(read.wallet_id, read.group, token, before, after, "")
+def _waiting_changes(reports: Collection[DayReport]) -> Iterator[Change]:
+    now = max(report.at for report in reports)
+    last_reads = {wallet: at for report in reports for wallet, at in report.last_reads.items()}
+    for read in _waiting(reports):
+        since = last_reads.get(read.wallet_id)
+        # An amount that is no number any more is lost and gained.
+        amounts: dict[str, tuple[str | None, str | None]] = {**read.lost, **read.gained}
+        for token, (before, after) in amounts.items():
+            yield Change(read.wallet_id, read.group, token, before, after, since, now)
 
 
-def _apply_transfers(
-    history: History,
-    changes: Collection[Change],
-    waiting: Collection[Removals],
-    changed: dict[tuple[Hashable, str], _Balance],
-) -> None:
-    lost = {token for (_, token), balance in changed.items() if balance.is_removed}
-    lost.update(token for read in waiting for token in read.balances)
-    first_reads = list(history.first_reads(lost))
-    gained = {first.token for first in first_reads}
-    gained |= {token for read in waiting for token in read.gained}
+def _transfers(changes: Iterable[Change], size: _Size) -> Counter[_Key]:
+    """Return the net amount of possible transfers into balances, except into first reads."""
+    by_token: dict[str, list[Change]] = {}
     for change in changes:
-        before, after = _parts(change.before), _parts(change.after)
-        if after[0] > before[0] or after[1] > before[1]:
-            gained.add(change.token)
-    gained &= lost
-    movements: dict[tuple[str, int], list[Movement[str]]] = {}
-    first_gains: dict[tuple[str, int], list[Movement[str]]] = {}
-    for change in chain(changes, *map(_changes_in, waiting)):
-        if change.token not in gained:
-            continue
-        _note_movements(movements, change, history.last_read(change.wallet, change.at), history.at)
-        key = change.wallet, change.token
-        if key not in changed:
-            changed[key] = _Balance(change.group, change.before, change.after, change.before)
-    for wallet, token, amount, at in first_reads:
-        _note_movements(first_gains, Change(wallet, None, token, None, amount, at), None, at)
-    for (token, kind), some in movements.items():
-        gains = first_gains.get((token, kind), [])
-        for flow in explain_losses([*some, *gains]):
-            loss = some[flow.loss]
-            changed[loss.wallet, token].moved[kind] -= flow.amount
-            if flow.gain < len(some):  # a first read has no earlier amount
-                gain = some[flow.gain]
-                changed[gain.wallet, token].moved[kind] += flow.amount
-
-
-def _note_movements(
-    into: dict[tuple[str, int], list[Movement[str]]], change: Change, after: str | None, now: str
-) -> None:
-    parts = zip(_parts(change.before), _parts(change.after), strict=True)
-    for kind, (old, new) in enumerate(parts):
-        if old != new:
-            movement = Movement(change.wallet, new - old, after, change.at or now)
-            into.setdefault((change.token, kind), []).append(movement)
+        if size(change.before) != size(change.after):
+            by_token.setdefault(change.token, []).append(change)
+    net: Counter[_Key] = Counter()
+    for token, some in by_token.items():
+        flows = explain_losses(
+            [Movement(x.wallet, size(x.after) - size(x.before), x.since, x.at) for x in some]
+        )
+        for flow in flows:
+            net[some[flow.loss].wallet, token] -= flow.amount
+            if not some[flow.gain].is_first_read:  # its wallet had no earlier amount
+                net[some[flow.gain].wallet, token] += flow.amount
+    return net

@@ -22,8 +22,9 @@ from nftsync.pull.waiting_reads import WaitingReads
 from nftsync.records import Applied, OnRemovals, Read, WalletRead
 from nftsync.store import runs
 from nftsync.store.database import explained, sync_lock
+from nftsync.store.day_report import approve_all
 from nftsync.store.faults import unreadable_parts
-from nftsync.store.history import approve_all, begin_span, end_span
+from nftsync.store.history import begin_span, end_span
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.removals import HELD_BACK
 from nftsync.terminal import interruptible, progress_bar

@@ -2,96 +2,110 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from tempfile import SpooledTemporaryFile, gettempdir
 
 import msgspec
 
-from nftsync.pull.guard import Decision, RemovalLimits, decide
+from nftsync.pull.guard import Decision, RemovalLimits, decide, lost_tokens, needs_metadata
 from nftsync.pull.reads import Subject, subject_of, weight
 from nftsync.records import Effort, Read, Removals
 from nftsync.store.database import explained
-from nftsync.store.history import LastDay
+from nftsync.store.day_report import (
+    DayReport,
+    day_changes,
+    day_counts,
+    day_holdings,
+    day_metadata,
+)
 from nftsync.times import now
 
 #: Bytes of reads in memory; beyond that, they go to an unnamed file.
 _MAX_MEMORY = 16 * 1024 * 1024
+#: Seconds between two counts of the balances of 24 hours ago.
+_COUNTED_FOR = 600.0
+
 _decoder: msgspec.msgpack.Decoder[Read] = msgspec.msgpack.Decoder(Read)
 
 
 class WaitingReads:
-    """Reads that wait for a joint decision; for one thread. Without limits, no read waits.
-
-    A temporary file has the reads, to save memory.
-    """
+    """Reads that wait for a joint decision; for one thread. Without limits, no read waits."""
 
     def __init__(self, limits: RemovalLimits | None) -> None:
-        """Start without reads."""
         self.limits = limits
         self.decision = Decision()
         self._file: SpooledTemporaryFile[bytes] | None = None
-        self._end = 0
-        #: Start and length of each read in the file, and its removals.
-        self._waiting: dict[Subject, tuple[int, int, Removals]] = {}
+        #: The start and the length of each read in the file, and its removals.
+        self._reads: dict[Subject, tuple[int, int, Removals]] = {}
         self._since = 0.0
-        self._last_day = LastDay()
+        self._holdings = DayReport()
+        self._counted_at = -_COUNTED_FOR
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._reads)
 
     @property
     def subjects(self) -> list[Subject]:
         """The objects of the waiting reads."""
-        return list(self._waiting)
+        return list(self._reads)
 
     @property
     def waited(self) -> float:
         """Seconds since the first waiting read arrived."""
-        return time.monotonic() - self._since if self._waiting else 0.0
+        return time.monotonic() - self._since if self._reads else 0.0
 
     def add(self, read: Read, removals: Removals) -> None:
         """Let a read with removals wait; its requests no longer count."""
-        if not self._waiting:
+        if self._file is None:
+            self._file = SpooledTemporaryFile(_MAX_MEMORY)  # noqa: SIM115 - `forget` closes it
             self._since = time.monotonic()
         packed = msgspec.msgpack.encode(msgspec.structs.replace(read, effort=Effort()))
         with explained(gettempdir()):
-            if self._file is None:
-                self._file = SpooledTemporaryFile(_MAX_MEMORY)  # noqa: SIM115 - `close` closes it
-            self._file.seek(self._end)
+            start = self._file.seek(0, os.SEEK_END)
             self._file.write(packed)
             self._file.flush()
-        self._waiting[subject_of(read)] = (self._end, len(packed), removals)
-        self._end += len(packed)
+        self._reads[subject_of(read)] = start, len(packed), removals
 
     def take(self, entries: int) -> list[tuple[Read, Removals]]:
         """Take waiting reads of about `entries` entries, with their removals."""
         taken = []
-        while self._file is not None and self._waiting and entries > 0:
-            start, length, removals = self._waiting.pop(next(iter(self._waiting)))
+        while self._file and self._reads and entries > 0:
+            start, length, removals = self._reads.pop(next(iter(self._reads)))
             self._file.seek(start)
             read = _decoder.decode(self._file.read(length))
             taken.append((read, removals))
             entries -= weight(read)
-        if not self._waiting:
+        if not self._reads:
             self.forget()
         return taken
 
     def decide(self, connection: sqlite3.Connection) -> None:
         """Decide on all waiting reads; call it outside a transaction, as it may take a second."""
-        self._last_day.begin(connection, now())
-        waiting = [removals for _, _, removals in self._waiting.values()]
-        self.decision = decide(self.limits, self._last_day, waiting)
+        if self.limits is None or not self._reads:
+            self.decision = Decision()
+            return
+        at = now()
+        waiting = [removals for _, _, removals in self._reads.values()]
+        reports = [day_counts(connection, at, waiting)]
+        if lost := lost_tokens(self.limits, reports):
+            reports += [day_changes(connection, at, waiting, lost), self._counted(connection, at)]
+        if needs_metadata(reports):
+            reports.append(day_metadata(connection, at))
+        self.decision = decide(self.limits, reports)
+
+    def _counted(self, connection: sqlite3.Connection, at: str) -> DayReport:
+        if time.monotonic() - self._counted_at >= _COUNTED_FOR:
+            self._holdings = day_holdings(connection, at)
+            self._counted_at = time.monotonic()
+        return self._holdings
 
     def forget(self) -> None:
         """Drop all waiting reads."""
-        self._waiting.clear()
-        self._end = 0
-        if self._file is not None:
-            self._file.truncate(0)
-
-    def close(self) -> None:
-        """Drop all waiting reads, and close the file."""
-        self.forget()
+        self._reads.clear()
         if self._file is not None:
             self._file.close()
+            self._file = None
+
+    close = forget

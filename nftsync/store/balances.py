@@ -16,7 +16,7 @@ import msgspec
 from nftsync.exact_sum import exact, is_zero
 from nftsync.records import Applied, Entry, OnRemovals, Result, TokenRead, WalletRead
 from nftsync.store.database import over_keys, write_rows
-from nftsync.store.history import first_change
+from nftsync.store.day_report import first_change
 from nftsync.store.removals import HELD_BACK, Gone, HeldRemovals, fell, summed
 from nftsync.store.tokens import Token, TokenBatch
 from nftsync.store.wallets import add_unknown
@@ -53,7 +53,7 @@ class Batch:
         self._run_id = run_id
         self._tokens = TokenBatch(connection, observed_at, run_id)
         self._wallets: dict[str, _Wallet] = {}
-        self._held: dict[int, dict[int, tuple[str, str | None]]] = {}
+        self._balances: dict[int, dict[int, tuple[str, str | None]]] = {}
         self._on_record = HeldRemovals(connection, observed_at, run_id)
         (greatest,) = connection.execute(
             "SELECT coalesce(max(state_id), 0) FROM wallet_state_rows"
@@ -109,7 +109,7 @@ class Batch:
                 known_wallets,
             )
             for wallet_no, token_no, amount, held_since in rows:
-                self._held.setdefault(wallet_no, {})[token_no] = (amount, held_since)
+                self._balances.setdefault(wallet_no, {})[token_no] = (amount, held_since)
 
     def _load_wallets(self, wallet_ids: list[str]) -> None:
         if not wallet_ids:
@@ -185,7 +185,7 @@ class Batch:
 
     def _gone(self, read: WalletRead, wallet: _Wallet) -> dict[int, Gone]:
         gone = self._gone_of_tokens(read)
-        left = dict(self._held.get(wallet.no, {}))
+        left = dict(self._balances.get(wallet.no, {}))
         if not left:
             return gone
         for token_id, amount, _ in read.entries:
@@ -222,7 +222,7 @@ class Batch:
         return first_change(self._connection, self._clock)
 
     def _gained(self, read: WalletRead, wallet: _Wallet) -> dict[str, tuple[str | None, str]]:
-        balances = self._held.get(wallet.no, {})
+        balances = self._balances.get(wallet.no, {})
         gained: dict[str, tuple[str | None, str]] = {}
         for token_id, amount, _ in read.entries:
             no = self._tokens.number_of(token_id)
@@ -244,7 +244,7 @@ class Batch:
         self, read: WalletRead, wallet: _Wallet, listed: list[Token]
     ) -> tuple[int, int, int]:
         """Return the numbers of balances added, changed and removed."""
-        missing = self._held.get(wallet.no, {})
+        missing = self._balances.get(wallet.no, {})
         changes = self._balance_changes
         at, no = self._at, wallet.no
         tail = (at, int(wallet.sequence == 0), self._run_id, read.webhook_id)

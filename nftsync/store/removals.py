@@ -60,12 +60,13 @@ def summed(
     """
     if not gone:
         return None
-    lost = [(ids[number], loss) for number, loss in gone.items() if loss.before is not None]
     return Removals(
         *wallet,
-        balances=[token for token, _ in lost],
-        before=[intern(loss.before or "") for _, loss in lost],
-        after={token: loss.after for token, loss in lost if loss.after is not None},
+        lost={
+            ids[number]: (intern(loss.before), loss.after)
+            for number, loss in gone.items()
+            if loss.before is not None
+        },
         gained=gained,
         emptied=[ids[number] for number, loss in gone.items() if loss.emptied],
         renamed={ids[number]: loss.names for number, loss in gone.items() if loss.names},

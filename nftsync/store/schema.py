@@ -42,6 +42,7 @@ _MIGRATIONS = {
     "partial_spans": "",
     "hex_addresses": "",
     "token_faults": "records of unreadable metadata",
+    "later_changes": "",
 }
 
 

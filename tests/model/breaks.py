@@ -17,7 +17,7 @@ class Break(NamedTuple):
 _BALANCES = "nftsync/store/balances.py"
 _TOKENS = "nftsync/store/tokens.py"
 _REMOVALS = "nftsync/store/removals.py"
-_HISTORY = "nftsync/store/history.py"
+_DAY = "nftsync/store/day_report.py"
 _MIRROR = "nftsync/store/mirror.py"
 _RUNS = "nftsync/store/runs.py"
 _LEASES = "nftsync/store/leases.py"
@@ -453,19 +453,19 @@ BREAKS = [
         "        return False\n",
     ),
     Break(
-        _HISTORY,
+        _DAY,
         "removals of all days count",
         "since, ahead = shifted(at, -DAY), shifted(at, DAY)",
         'since, ahead = "", shifted(at, DAY)',
     ),
     Break(
-        _HISTORY,
+        _DAY,
         "a clock that was ahead counts removals for years",
         "if row is None or row[0] <= ahead:",
         "if True:",
     ),
     Break(
-        _HISTORY,
+        _DAY,
         "an approval changes nothing for what comes later",
         "low = max(first_row(connection, feed, since, later=True), approved + 1)",
         "low = first_row(connection, feed, since, later=True)",
@@ -473,55 +473,55 @@ BREAKS = [
     Break(
         _GUARD,
         "the guard never holds",
-        "return bool((removals.balances and balances) or (metadata and self.metadata))",
+        "return bool((removals.lost and balances) or (metadata and self.metadata))",
         "return False",
     ),
     Break(
         _GUARD,
         "gains explain nothing",
-        "changed[loss.wallet, token].moved[kind] -= flow.amount",
-        "changed[loss.wallet, token].moved[kind] -= 0",
+        "net[some[flow.loss].wallet, token] -= flow.amount",
+        "net[some[flow.loss].wallet, token] -= 0",
     ),
     Break(
         _GUARD,
         "what was gained need not stay",
-        "changed[gain.wallet, token].moved[kind] += flow.amount",
-        "changed[gain.wallet, token].moved[kind] += 0",
+        "net[some[flow.gain].wallet, token] += flow.amount",
+        "net[some[flow.gain].wallet, token] += 0",
     ),
     Break(
-        _GUARD,
+        _DAY,
         "what came within the day dilutes",
-        "more[part] += is_held(balance.before) - is_held(balance.stored)",
-        "more[part] += 0",
+        'for numbers, condition in ((listed, "tracked"), (ended, "TRUE")):',
+        'for numbers, condition in ((listed, "tracked"),):',
     ),
     Break(
         _GUARD,
         "new wallets hide a loss of the others",
-        "    for some in (parts, [part for part in parts if not part.is_new]):",
+        "    for some in (parts, [(group, is_new) for group, is_new in parts if not is_new]):",
         "    for some in (parts,):",
     ),
     Break(
         _GUARD,
         "new wallets are guarded only once they are a day old",
-        "    for some in (parts, [part for part in parts if not part.is_new]):",
-        "    for some in ([part for part in parts if not part.is_new],):",
+        "    for some in (parts, [(group, is_new) for group, is_new in parts if not is_new]):",
+        "    for some in ([(group, is_new) for group, is_new in parts if not is_new],):",
     ),
     Break(
         _GUARD,
         "first reads are no gains",
-        "        gains = first_gains.get((token, kind), [])\n",
-        "        gains = []\n",
+        "chain(stored, waiting, first_reads)",
+        "chain(stored, waiting)",
     ),
     Break(
         _GUARD,
         "one name for all tokens is no removal",
-        "emptied |= history.emptied() | _common_names(history.renames(renamed))",
-        "emptied |= history.emptied()",
+        "emptied |= names.keys()",
+        "pass",
     ),
     Break(
         _GUARD,
         "one name for all tokens is one although they always had it",
-        " and 2 * len(set(before.values())) > len(before)",
+        " and 2 * len(set(names.values())) > len(names)",
         "",
     ),
     Break(

@@ -51,7 +51,7 @@ _ROOMS = {
     ],
     "store/requeue": ["cli/test_inbox_requeue.py", "cli/test_inbox.py"],
     "store/removals": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],
-    "store/history": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],
+    "store/day_report": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],
     "store/balances": [
         *(*_RULES, "store", "pull/test_removals.py", "pull", "replay"),
         *("export", "reports", "cli"),
@@ -66,7 +66,7 @@ _ROOMS = {
         "replay",
     ],
     "receiver/": ["receiver/test_storage.py", "receiver", "serve"],
-    "pull/removal": ["pull/test_removal_guard.py", "pull/test_removals.py", "pull", "replay"],
+    "pull/guard": ["pull/test_removal_guard.py", "pull/test_removals.py", "pull", "replay"],
     "movements": ["test_movements.py", "pull/test_removal_guard.py"],
     "pull/run": ["pull/test_kill.py", "pull/test_half_broken.py", "pull"],
     "records": ["pull/test_read_order.py"],

@@ -10,11 +10,15 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nftsync.pull.guard import Decision, RemovalLimits, decide
+from nftsync.records import Removals
+from nftsync.store.day_report import Change, DayReport
 from nftsync.times import now, shifted
 from tests.kit.provider import entry, token, wallet
 from tests.kit.terminals import open_terminal
@@ -58,40 +62,6 @@ def begin_with(site: Site, made: Path, make: Callable[[], object]) -> None:
 
     made_once(made.parent, made.name, keep)
     shutil.copy(made / site.database.name, site.database)
-
-
-def test_losers_that_gained_before_do_not_excuse_each_other(alike: Site) -> None:
-    editions(alike, amount="6")
-    assert alike.sync() == 0
-    alike.empty()
-    assert (alike.sync(), alike.held) == (1, HOLDINGS)
-    editions(alike, amount="0x10")
-    assert (alike.sync(), alike.held) == (1, HOLDINGS)
-
-
-def test_an_airdrop_excuses_no_loss_and_can_be_burned(alike: Site) -> None:
-    airdropped = 10
-    editions(alike, more=airdropped)
-    assert alike.sync() == 0
-    alike.empty()
-    assert (alike.sync(), alike.held) == (1, HOLDINGS + airdropped * WALLETS)
-    editions(alike, more=airdropped)
-    assert (alike.sync(), alike.held_back()) == (0, [])
-    editions(alike)
-    assert (alike.sync(), alike.held) == (0, HOLDINGS)
-
-
-def test_wallets_that_were_empty_for_a_while_are_compared_with_the_day_before(
-    alike: Site,
-) -> None:
-    some = 45
-    for turn in range(3):
-        alike.empty(n % WALLETS for n in range(turn * some, (turn + 1) * some))
-        assert alike.sync() == 0
-        editions(alike)
-        assert (alike.sync(), alike.held) == (0, HOLDINGS)
-    alike.empty()
-    assert (alike.sync(), alike.held) == (1, HOLDINGS)
 
 
 def test_amounts_that_fall_in_steps_are_held_once_they_are_below_half(site: Site) -> None:
@@ -156,57 +126,14 @@ def test_a_sweep_into_a_new_wallet_is_a_transfer(site: Site) -> None:
     assert (site.sync(), site.held) == (1, ALL)
 
 
-def test_a_sweep_into_a_new_wallet_of_another_group_is_a_transfer(site: Site) -> None:
-    """The group that is empty then has only the new wallet's first read to explain it."""
-    assert site.sync("--wallets-file", site.groups(hot=range(WALLETS))) == 0
+@pytest.mark.parametrize(("wallets", "code"), [(60, 1), (45, 0)])
+def test_new_wallets_hide_no_loss_of_the_others(site: Site, wallets: int, code: int) -> None:
     site.grow_older(timedelta(hours=48))
-    site.provider.holds(wallet(700), *(entry(token(n), "4", **NAMED) for n in range(ALL)))
-    site.empty()
-    file = site.groups(hot=range(WALLETS), cold=[700])
-    assert (site.sync("--wallets-file", file), site.held_back()) == (0, [])
-    assert mirrored(site.database) == {(wallet(700), token(n)): "4" for n in range(ALL)}
-
-
-@pytest.fixture
-def onboarded(site: Site, shared: Path) -> Callable[..., Site]:
-    """A site with old wallets, and three times as many that have been read since.
-
-    The first thirty wallets and the new ones can be a group.
-    """
-
-    def onboard(*, groups: bool = False) -> Site:
-        site.fill(4 * WALLETS)
-
-        def make() -> None:
-            site.grow_older(timedelta(hours=48))
-            new = range(WALLETS, 4 * WALLETS)
-            if groups:
-                file = site.groups(hot=[*range(30), *new], cold=range(30, WALLETS))
-            else:
-                file = site.groups(all=[*range(WALLETS), *new])
-            assert (site.sync("--wallets-file", file), site.held) == (0, 4 * ALL)
-
-        begin_with(site, shared / f"onboarded-{groups}", make)
-        return site
-
-    return onboard
-
-
-@pytest.mark.parametrize(
-    ("groups", "empty", "code", "left"),
-    [
-        (False, range(60), 1, 4 * ALL),
-        (False, range(45), 0, 4 * ALL - 45 * EACH),
-        (True, range(30), 1, 4 * ALL),  # the old ones of a group; seventy of another are there
-        (False, range(150, 4 * WALLETS), 1, 4 * ALL),  # new ones, which are guarded, too
-    ],
-)
-def test_new_wallets_hide_no_loss_of_the_others(
-    onboarded: Callable[..., Site], groups: bool, empty: range, code: int, left: int
-) -> None:
-    site = onboarded(groups=groups)
-    site.empty(empty)
-    assert (site.sync(), site.held) == (code, left)
+    site.fill(4 * WALLETS)
+    file = site.groups(all=range(4 * WALLETS))
+    assert (site.sync("--wallets-file", file), site.held) == (0, 4 * ALL)
+    site.empty(range(wallets))
+    assert (site.sync(), site.held) == (code, 4 * ALL - (0 if code else wallets * EACH))
 
 
 def test_what_came_today_neither_hides_an_older_loss_nor_is_it_guarded_alone(site: Site) -> None:
@@ -264,6 +191,166 @@ def test_a_clock_that_was_ahead_counts_removals_no_longer_than_a_day(site: Site)
         connection.execute("DELETE FROM removal_rows")
     site.empty(range(60))
     assert (site.sync(), site.held) == (0, ALL - 60 * EACH)
+
+
+# Decisions on plain data -----------------------------------------------------------------------
+
+_DAY_AGO, _NOW = 0, 24
+_LIMITS = RemovalLimits(share=0.5, rows=10)
+TEN = range(10)
+
+
+def at(hour: float) -> str:
+    return f"2026-01-01T{hour:05.2f}"
+
+
+def loses(number: int, tokens: Iterable[int] = TEN, *amounts: str | None, **more: Any) -> Removals:
+    """A waiting read of a wallet that loses tokens: all 4 of each, or these amounts."""
+    lost = dict.fromkeys(map(token, tokens), amounts or ("4", None))
+    fields = {"group": None, "gained": {}, "emptied": [], "renamed": {}}
+    return Removals(wallet_id=wallet(number), **{**fields, "lost": lost, **more})
+
+
+def changes(number: int, *amounts: str | None, hour: float = 12, **more: Any) -> list[Change]:
+    """Changes of the amounts of ten tokens of a wallet, one hour after its last read."""
+    fields: dict[str, Any] = {"group": None, "since": at(hour - 1), **more}
+    return [
+        Change(wallet(number), token=token(n), before=old, after=new, at=at(hour), **fields)
+        for n in TEN
+        for old, new in pairwise(amounts)
+    ]
+
+
+def day(
+    *waiting: Removals,
+    holdings: int | dict[tuple[str | None, bool], int] = 19,
+    changed: list[Change] | None = None,
+    **more: Any,
+) -> DayReport:
+    """A database's report; each loss counts, whatever explains it."""
+    lost = [x for x in changed or () if x.before is not None]
+    waiting_lost = [(read.wallet_id, x) for read in waiting for x in read.lost]
+    return DayReport(
+        at=at(_NOW),
+        waiting=list(waiting),
+        rows=len(lost) + len(waiting_lost),
+        wallets=len({x.wallet for x in lost} | {x for x, _ in waiting_lost}),
+        lost={x.token for x in lost}.union(x for _, x in waiting_lost),
+        changes=changed or [],
+        holdings={(None, False): holdings} if isinstance(holdings, int) else holdings,
+        **{"last_reads": {wallet(1): at(11)}, **more},
+    )
+
+
+HOLD, ALLOW = Decision(all_balances=True), Decision()
+GOT = {token(n): ("4", "8") for n in TEN}
+NAMES = {token(n): ("0xc0", f"Name {n}", "Not found") for n in range(20)}
+
+
+CASES = {
+    "more than half": (day(loses(1)), HOLD),
+    "half": (day(loses(1), holdings=20), ALLOW),
+    "few rows of few wallets": (day(loses(1, range(9)), holdings=9), ALLOW),
+    "only a group": (
+        day(
+            loses(1, group="a"),
+            loses(2, [1], group="b"),
+            holdings={("a", False): 10, ("b", False): 90},
+        ),
+        Decision(groups=frozenset("a")),
+    ),
+    "the day adds up": (day(loses(1, [1]), changed=changes(2, "4", None)), HOLD),
+    "a fall in steps": (day(loses(1, TEN, "6", "4"), changed=changes(1, "9", "6")), HOLD),
+    "gained in the day": (day(loses(1), changed=changes(1, None, "4"), holdings=0), ALLOW),
+    "no number": (day(loses(1, TEN, "0x1", None)), HOLD),
+    "an amount that becomes no number": (
+        day(
+            loses(1, TEN, "4", "0x1", gained={token(n): ("4", "0x1") for n in TEN}),
+            loses(4),
+            changed=[*changes(2, None, "4"), *changes(3, None, "4")],
+            holdings=0,
+        ),
+        ALLOW,
+    ),
+    "a transfer": (day(loses(1), changed=changes(2, None, "4")), ALLOW),
+    "a transfer in a run": (day(loses(1), loses(2, [], gained=GOT)), ALLOW),
+    "no gain": (day(loses(1), changed=changes(2, "0x1", "0x1")), HOLD),
+    "a gain before the loss": (day(loses(1), changed=changes(2, None, "4", hour=11)), HOLD),
+    "a gain of less than half": (day(loses(1), changed=changes(2, None, "1"), holdings=9), HOLD),
+    "a gain explains one loss": (
+        day(loses(1), loses(3), changed=changes(2, None, "4"), holdings=19),
+        HOLD,
+    ),
+    "a gain of the same wallet": (
+        day(loses(1), changed=changes(1, "4", "8", "4"), holdings=19),
+        HOLD,
+    ),
+    "a transfer must stay": (
+        day(loses(2, TEN, "4", None), changed=[*changes(1, "4", None), *changes(2, None, "4")]),
+        HOLD,
+    ),
+    "a transfer to a new wallet": (
+        day(loses(1), changed=changes(2, None, "4", since=None, is_first_read=True)),
+        ALLOW,
+    ),
+    "a transfer to a new wallet of another group": (
+        day(
+            loses(1, group="hot"),
+            changed=changes(2, None, "4", group="cold", since=None, is_first_read=True),
+            holdings={("hot", False): 10, ("cold", True): 10},
+            new_wallets={wallet(2)},
+        ),
+        ALLOW,
+    ),
+    "empty, filled and empty again": (
+        day(loses(1), changed=changes(1, "4", None, "4"), holdings=19),
+        HOLD,
+    ),
+    "new wallets hide no loss": (
+        day(loses(1), holdings={(None, False): 19, (None, True): 99}),
+        HOLD,
+    ),
+    "new wallets alone": (
+        day(loses(1), holdings={(None, True): 19}, new_wallets={wallet(1)}),
+        HOLD,
+    ),
+    "few new wallets": (
+        day(loses(1), holdings={(None, False): 99, (None, True): 10}, new_wallets={wallet(1)}),
+        ALLOW,
+    ),
+    "emptied metadata": (
+        day(loses(1, [], emptied=[*NAMES][:6]), emptied={*[*NAMES][5:11]}, tokens=21),
+        Decision(metadata=True),
+    ),
+    "half of the metadata": (
+        day(loses(1, [], emptied=[*NAMES][:6]), emptied={*[*NAMES][5:11]}, tokens=22),
+        ALLOW,
+    ),
+    "no waiting metadata": (day(emptied={*NAMES}, tokens=20), ALLOW),
+    "one name": (day(loses(1, [], renamed=NAMES), tokens=30), Decision(metadata=True)),
+    "a reveal": (
+        day(loses(1, [], renamed={x: ("0xc0", "Soon", f"Name {x}") for x in NAMES}), tokens=30),
+        ALLOW,
+    ),
+    "another common name": (
+        day(loses(1, [], renamed=dict.fromkeys(NAMES, ("0xc0", "Old", "New"))), tokens=30),
+        ALLOW,
+    ),
+}
+
+
+def test_few_removals_of_few_wallets_are_never_too_many() -> None:
+    limits = RemovalLimits(share=0.5, rows=100)
+    assert [limits.exceeded(rows, 199) for rows in (99, 100)] == [False, True]
+    assert [limits.exceeded(20, 39, wallets) for wallets in (19, 20)] == [False, True]
+
+
+@pytest.mark.parametrize(("report", "decision"), CASES.values(), ids=CASES)
+def test_a_decision_follows_from_the_reports(report: DayReport, decision: Decision) -> None:
+    assert decide(_LIMITS, [report]) == decision
+    assert decide(RemovalLimits(share=1.0, rows=1), [report]) == ALLOW
+    parts = [DayReport(**{name: getattr(report, name)}) for name in DayReport.__struct_fields__]
+    assert decide(_LIMITS, parts) == decision  # reports of several databases add up
 
 
 # Approving -----------------------------------------------------------------------------------

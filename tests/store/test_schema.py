@@ -19,7 +19,14 @@ from nftsync.store.database import damage
 from nftsync.store.schema import open_store
 from tests.versions.make_databases import unpacked
 
-APPLIED = ["watch", "outbox_order", "partial_spans", "hex_addresses", "token_faults"]
+APPLIED = [
+    "watch",
+    "outbox_order",
+    "partial_spans",
+    "hex_addresses",
+    "token_faults",
+    "later_changes",
+]
 
 
 def shape(connection: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, list[object]]]:
