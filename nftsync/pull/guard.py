@@ -1,8 +1,8 @@
 """The removal guard.
 
 A faulty provider may answer 200 with lists that are empty, cut short or full of zeros; a wallet
-that sells all its tokens looks the same. So reads with removals wait until their run ends, and the
-guard decides on them together. It decides on plain data: each database reports its last 24 hours.
+that sells all its tokens looks the same. So reads with removals wait, and the guard decides on them
+together, from plain data: each database reports its last 24 hours.
 """
 
 from __future__ import annotations

@@ -13,13 +13,7 @@ from nftsync.pull.guard import Decision, RemovalLimits, decide, lost_tokens, nee
 from nftsync.pull.reads import Subject, subject_of, weight
 from nftsync.records import Effort, Read, Removals
 from nftsync.store.database import explained
-from nftsync.store.day_report import (
-    DayReport,
-    day_changes,
-    day_counts,
-    day_holdings,
-    day_metadata,
-)
+from nftsync.store.day_report import DayReport, day_changes, day_counts, day_holdings, day_metadata
 from nftsync.times import now
 
 #: Bytes of reads in memory; beyond that, they go to an unnamed file.

@@ -40,17 +40,12 @@ class DayReport(msgspec.Struct, kw_only=True):
     """Facts about a database's last 24 hours; the reports of a database, or of several, add up.
 
     Attributes:
-        at: when the report was made.
-        waiting: removals that wait for a decision.
         rows, wallets: upper bounds for lowered amounts, also in `waiting`, and their wallets.
         lost: the tokens of these amounts.
         changes: the changes of lost tokens, oldest first; first reads come last.
-        last_reads: the start of the last read of each wallet in `waiting`.
-        new_wallets: those wallets in `waiting` and `changes` that were first read within the day.
+        last_reads, new_wallets: of the wallets in `waiting` and `changes`.
         holdings: balances 24 hours ago; of new wallets, those of the first read.
-        emptied: tokens whose metadata was emptied.
         renamed: contract, old name and new name by token.
-        tokens: number of all tokens.
     """
 
     at: str = ""

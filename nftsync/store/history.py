@@ -33,14 +33,7 @@ def first_row(
     later: bool,
     key: str = "change_id",
 ) -> int:
-    """Find the first row of a log from a time on, by bisection.
-
-    Args:
-        later: start after the time instead of at the time.
-
-    Returns:
-        The lowest key of rows from that time on; above all keys if there are none.
-    """
+    """Find the lowest key of a log from a time on (`later`: after it); above all if none."""
     low, high = database.execute(
         # Two queries, because SQLite scans the table if one query asks for both ends.
         f"SELECT (SELECT min({key}) FROM {table}), (SELECT max({key}) FROM {table})"
@@ -60,11 +53,7 @@ def first_row(
 
 
 def known_time(database: Queryable, moment: str) -> str:
-    """Return a time, or raise InputError if our clock and the stored times have not reached it.
-
-    Returns:
-        The time; for the end of the current day, the present.
-    """
+    """Return a time (the present for the end of today), or raise InputError if it is future."""
 
     def latest() -> str | None:
         times = (last_observed(database), *database.execute(_READ).fetchone())
@@ -81,9 +70,7 @@ def begin_span(
 ) -> None:
     """Record that the state is partial from a time on; see `schema.sql`.
 
-    Args:
-        changed: the transaction stored changes. If not, the state at the last stored time stays
-            whole, even if the clock was set back, and that time is also the present.
+    Unless `changed`, the state at the last stored time stays whole, even if the clock was set back.
     """
     if not changed:
         at = max(at, shifted(last_observed(connection) or at, MOMENT))
@@ -176,10 +163,7 @@ def history_begin(database: Queryable) -> str | None:
 
 
 def from_history(database: Queryable, start: str, effect: str = "") -> str:
-    """Return a time, or the begin of the history if that is later, with a warning.
-
-    `effect` is the end of the warning.
-    """
+    """Return a time, or the begin of the history if that is later, with a warning."""
     begin = history_begin(database)
     if begin is None or start < begin:
         note = f"the history begins at {begin}; earlier holdings and movements are unknown{effect}"
@@ -188,12 +172,7 @@ def from_history(database: Queryable, start: str, effect: str = "") -> str:
 
 
 def period_start(database: Queryable, start: str, end: str | None) -> str:
-    """Return the start of a period, as `from_history` does.
-
-    Raises:
-        InputError: the period ends before the history.
-        StoreError: there is no history.
-    """
+    """Return the start of a period, as `from_history` does; raise if it has no history."""
     if (begin := history_begin(database)) is None:
         raise StoreError(_NO_HISTORY)
     if end is not None and end < begin:

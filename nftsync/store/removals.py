@@ -1,8 +1,7 @@
 """What counts as a removal in a read, and the table of removals held for review.
 
-A removal is a missing balance, emptied metadata, or an amount below half of its last value or of
-its value 24 hours ago. A replaced name also counts, because a faulty provider may give all tokens
-one name.
+A removal is a missing balance, emptied metadata, a replaced name (a faulty provider may give all
+tokens one name), or an amount below half of its last value or of its value 24 hours ago.
 """
 
 from __future__ import annotations
@@ -32,13 +31,9 @@ from nftsync.text import counted
 
 
 class Gone(NamedTuple):
-    """The removals of one token in a read.
+    """The removals of one token in a read; without an old amount, the balance stays.
 
-    Attributes:
-        before: the old amount; None if the balance stays.
-        after: the lower amount; None if the balance is missing.
-        emptied: the metadata becomes empty.
-        names: for a replaced name: the contract, the old name and the new name.
+    `names` has the contract, the old name and the new name.
     """
 
     before: str | None = None
@@ -53,11 +48,7 @@ def summed(
     ids: Mapping[int, str],
     gained: dict[str, tuple[str | None, str]],
 ) -> Removals | None:
-    """Return the removals and gains of a read, or None without removals.
-
-    `wallet` is its id and group; the id is blank for a token that was read by its id. `gained` has
-    the old and new amounts of tokens whose amount rose.
-    """
+    """Return the removals and gains of a read, or None; `wallet` is its id and group."""
     if not gone:
         return None
     return Removals(
@@ -87,7 +78,7 @@ class HeldRemovals:
         self._over: list[tuple[int, int]] = []
 
     def load(self, wallet_numbers: Sequence[int]) -> None:
-        """Look up the rows of wallets; the number 0 is for tokens that are read by their id."""
+        """Look up the rows of wallets; 0 is for tokens that are read by their id."""
         if self._connection.execute("SELECT 1 FROM removal_rows LIMIT 1").fetchone() is None:
             return
         rows = over_keys(
@@ -108,10 +99,7 @@ class HeldRemovals:
         hold: bool,
         token_no: int | None = None,
     ) -> None:
-        """Add a read's held removals, and clear removals that it contradicts or applies.
-
-        `gone` has its removals, by token number; `token_no` is for a read of one token.
-        """
+        """Add a read's held removals, and clear removals that it contradicts or applies."""
         to_hold = gone if hold else {}
         digest = read.digest if isinstance(read, WalletRead) else None
         origin = (self._run_id, read.webhook_id, read.started_at, digest)
@@ -162,11 +150,7 @@ HELD_BACK = "removals held for review, as too many came within 24 hours"
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Counts of removals held for review.
-
-    `balances` counts missing balances and lowered amounts, and `emptied` tokens with emptied
-    metadata or a replaced name. `since` is the time of the first such read.
-    """
+    """Counts of removals held for review; `emptied` includes replaced names."""
 
     wallets: int
     balances: int
@@ -188,7 +172,7 @@ def held(connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
         "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"
         " count(DISTINCT iif(emptied OR new_name IS NOT NULL, token_no, NULL)), min(observed_at)"
         f" FROM removal_rows r WHERE {_HELD}",
-        _encoded(wallet_ids),
+        (as_json(wallet_ids),),
     ).fetchone()
     return Held(*row)
 
@@ -198,10 +182,6 @@ _HELD = (
     "r.held AND (?1 = 'null' OR r.wallet_no IN"
     " (SELECT wallet_no FROM wallets WHERE wallet_id IN (SELECT value FROM json_each(?1))))"
 )
-
-
-def _encoded(wallet_ids: Sequence[str] | None) -> tuple[str]:
-    return (as_json(wallet_ids),)
 
 
 def held_rows(
@@ -219,7 +199,7 @@ def held_rows(
         " FROM removal_rows r JOIN tokens t USING (token_no) LEFT JOIN wallets w USING (wallet_no)"
         " LEFT JOIN contracts c ON c.contract = t.contract"
         f" WHERE {_HELD} ORDER BY r.observed_at, r.wallet_no, r.token_no",
-        _encoded(wallet_ids),
+        (as_json(wallet_ids),),
     )
     removals = named_rows(rows)
     Names(connection).add_to(removals)
@@ -227,13 +207,9 @@ def held_rows(
 
 
 class Review(msgspec.Struct, frozen=True):
-    """Removals held for review.
+    """Removals held for review: of some wallets (None: all), as rows of `nftsync removals`.
 
-    Attributes:
-        wallets: the ids of the selected wallets; None: all.
-        counts: counts of the removals.
-        rows: a row per wallet and token, with the columns of `nftsync removals`.
-        balances: number of all holdings.
+    `balances` is the number of all holdings.
     """
 
     wallets: list[str] | None
@@ -252,7 +228,7 @@ class Review(msgspec.Struct, frozen=True):
 
 
 def review_held(connection: sqlite3.Connection, wallet_ids: list[str] | None = None) -> Review:
-    """Return the removals held for review, of the named wallets or of all."""
+    """Return the removals held for review."""
     (balances,) = connection.execute(
         "SELECT count(*) FROM balance_rows WHERE held_since IS NOT NULL"
     ).fetchone()
@@ -263,12 +239,9 @@ def review_held(connection: sqlite3.Connection, wallet_ids: list[str] | None = N
 def numbers_held(
     connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None
 ) -> list[int]:
-    """Return the numbers of wallets with removals held for review.
-
-    Without `wallet_ids`, 0 is included if tokens that were read by their id have held removals.
-    """
+    """Return the numbers of wallets with held removals; 0 stands for tokens read by their id."""
     query = f"SELECT DISTINCT r.wallet_no FROM removal_rows r WHERE {_HELD}"
-    return [row[0] for row in connection.execute(query, _encoded(wallet_ids))]
+    return [row[0] for row in connection.execute(query, (as_json(wallet_ids),))]
 
 
 def _shown(content: Content, *, emptied: bool, new_name: str | None) -> Content | None:
@@ -280,10 +253,7 @@ def _shown(content: Content, *, emptied: bool, new_name: str | None) -> Content 
 def reads_of_held(
     connection: sqlite3.Connection, numbers: SequenceNumbers, wallet_no: int
 ) -> Iterator[tuple[int | None, WalletRead | TokenRead]]:
-    """Yield reads that apply a wallet's held removals, each with the run that read them.
-
-    `wallet_no` 0 is for tokens that were read by their id.
-    """
+    """Yield reads that apply a wallet's held removals, each with the run that read them."""
     columns = ", ".join(f"t.{column}" for column in CONTENT_COLUMNS)
     rows = connection.execute(
         "SELECT r.run_id, r.webhook_id, r.read_at, r.body_sha256, t.token_id, r.new_amount,"
@@ -299,8 +269,7 @@ def reads_of_held(
     entries: dict[str, Entry] = {x: (x, amount, None) for _, x, amount in balances if x}
 
     def asked(webhook_id: str | None, read_at: str) -> dict[str, Any]:
-        number = numbers.take()
-        origin = {"sequence": number, "started_at": read_at, "webhook_id": webhook_id}
+        origin = {"sequence": numbers.take(), "started_at": read_at, "webhook_id": webhook_id}
         return {"outcome": "ok", **origin}
 
     for run_id, webhook_id, read_at, _, token, amount, removed, emptied, name, *content in rows:
@@ -313,9 +282,5 @@ def reads_of_held(
             entries[token] = (token, entries[token][1] if amount is None else amount, shown)
     if wallet_no and rows:
         run_id, webhook_id, read_at, digest, *_ = rows[0]
-        shown_by = {
-            "wallet_id": balances[0][0],
-            "entries": list(entries.values()),
-            "digest": digest,
-        }
-        yield run_id, WalletRead(**shown_by, **asked(webhook_id, read_at))
+        listed = {"wallet_id": balances[0][0], "entries": list(entries.values())}
+        yield run_id, WalletRead(digest=digest, **listed, **asked(webhook_id, read_at))

@@ -190,7 +190,7 @@ class Batches:
         if gone and how != "apply":
             removals = one.removals
             told = removals and (
-                *(len(removals.balances), len(removals.emptied)),
+                *(len(removals.lost), len(removals.emptied)),
                 sorted(name for _, _, name in removals.renamed.values()),
             )
             counted = sum(old is not None for old, *_ in gone.values())
