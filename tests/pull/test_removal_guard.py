@@ -348,6 +348,7 @@ def test_few_removals_of_few_wallets_are_never_too_many() -> None:
 @pytest.mark.parametrize(("report", "decision"), CASES.values(), ids=CASES)
 def test_a_decision_follows_from_the_reports(report: DayReport, decision: Decision) -> None:
     assert decide(_LIMITS, [report]) == decision
+    assert any(map(decision.holds, report.waiting)) == (decision != ALLOW)
     assert decide(RemovalLimits(share=1.0, rows=1), [report]) == ALLOW
     parts = [DayReport(**{name: getattr(report, name)}) for name in DayReport.__struct_fields__]
     assert decide(_LIMITS, parts) == decision  # reports of several databases add up
