@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, time, timedelta
-from typing import Literal, TypeAlias, get_args
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec import Meta
 
 #: Kinds of changes and states to report.
 ChangeKind: TypeAlias = Literal["transfer", "received", "sent", "amount", "metadata"]
@@ -26,34 +28,34 @@ CHANGES: tuple[ChangeKind, ...] = get_args(ChangeKind)
 STATE_KINDS: tuple[StateKind, ...] = get_args(StateKind)
 
 DestinationKind: TypeAlias = Literal["webhook", "slack", "email", "command"]
-Security: TypeAlias = Literal["starttls", "tls", "none"]
 
 _MINUTE = timedelta(minutes=1)
+_TEXTS = Meta(min_length=1, description="a list of strings")
+_Texts: TypeAlias = Annotated[list[Annotated[str, Meta(min_length=1)]], _TEXTS]
+_Words: TypeAlias = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], _TEXTS]
 
 
-class Destination(msgspec.Struct, frozen=True, kw_only=True):
-    """A receiver of messages. The repr shows no secret.
+class DestinationTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A `[destinations.NAME]` table. The repr shows no secret, and `allow_http` is for email, too.
 
-    Attributes:
-        url: URL of a webhook, or of Slack (a secret).
-        secrets: `whsec_…` secrets of a webhook; each signs every message.
-        allow_http: also allow email without TLS.
+    The URL of Slack is a secret.
     """
 
     name: str
     kind: DestinationKind
     url: str | None = None
-    secrets: tuple[str, ...] = ()
+    url_file: Path | None = None
+    secret_file: tuple[Path, ...] = ()
     allow_http: bool = False
     allow_private: bool = False
-    command: tuple[str, ...] = ()
+    command: _Words = ()
     server: str | None = None
-    port: int = 587
-    security: Security = "starttls"
+    port: Annotated[int, Meta(ge=1, le=65535, description="a port number")] = 587
+    security: Literal["starttls", "tls", "none"] = "starttls"
     sender: str | None = msgspec.field(name="from", default=None)
-    recipients: tuple[str, ...] = ()
+    recipients: _Words = ()
     username: str | None = None
-    password: str | None = None
+    password_file: Path | None = None
 
     def __repr__(self) -> str:
         return f"Destination(name={self.name!r}, kind={self.kind!r})"
@@ -69,6 +71,13 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "email":
             return f"email to {', '.join(self.recipients)} through {self.server}"
         return f"command {self.command[0]}" if self.command else self.kind
+
+
+class Destination(DestinationTable, frozen=True, kw_only=True):
+    """A receiver of messages, with its secrets; each of a webhook's secrets signs every message."""
+
+    secrets: tuple[str, ...] = ()
+    password: str | None = None
 
 
 class Quiet(msgspec.Struct, frozen=True):
@@ -104,10 +113,11 @@ class WatchRule(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     on: list[str]
-    to: list[str]
-    wallets: list[str] = []
-    groups: list[str] = []
-    collections: list[str] = []
+    to: _Texts
+    wallets: _Texts = []
+    groups: _Texts = []
+    collections: _Texts = []
+    contracts: _Texts = []
     min_amount: int = 0
     digest: timedelta = timedelta(0)
     quiet: Quiet | None = None
@@ -126,6 +136,6 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    to: list[str]
-    types: list[str] = []
+    to: _Texts
+    types: _Texts = []
     original_signature: bool = False

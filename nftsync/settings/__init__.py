@@ -18,15 +18,16 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
-from nftsync.alerts import Forward, WatchRule
+from nftsync.alerts import DestinationTable, Forward, WatchRule
 from nftsync.errors import SettingsError
 from nftsync.provider.config import Paging
-from nftsync.provider.webhooks import Route, RouteKind, merge_routes
+from nftsync.provider.webhooks import Route, merge_routes
 from nftsync.records import normalize_uuid
 from nftsync.settings import alerts, values
 from nftsync.settings.values import InvalidValue, RawValue, Reader
@@ -84,15 +85,9 @@ _dotted = values.plain(
     list[Annotated[str, Meta(pattern=r"^[^.\s]+(\.[^.\s]+)*\Z")]],
     "a list of field names, with dots for nested fields",
 )
-_ROUTE: dict[str, Reader] = {
-    "path": _route_path,
-    "kind": values.plain(RouteKind, "token, wallet, object or sync"),
-    "holders": values.boolean,
-    **dict.fromkeys(("wallets", "tokens"), _dotted),
-    "at_most_every": values.duration,
-}
-_ROUTES = values.tables("routes.TYPE", _ROUTE, Route)
-_PAGING: dict[str, Reader] = {"next": values.text, "param": values.text}
+_ROUTES = values.tables(
+    Route, special={"path": _route_path, **dict.fromkeys(("wallets", "tokens"), _dotted)}
+)
 
 
 def _routes(raw: RawValue) -> dict[str, Route]:
@@ -103,10 +98,6 @@ def _routes(raw: RawValue) -> dict[str, Route]:
     except SettingsError as error:
         raise SettingsError(f"{error} (from {raw.source})") from None
     return routes
-
-
-def _paging(raw: RawValue) -> Paging:
-    return Paging(**values.table(raw, _PAGING, "paging", tuple(_PAGING)))
 
 
 _UUID = values.parsed(lambda text: normalize_uuid(text, "UUID"), "a UUID of 8-4-4-4-12 hex digits")
@@ -197,8 +188,8 @@ class Settings:
     removal_rows: int = _key(_COUNT, 100)
     ipfs_gateway: str = _key(values.gateway, "https://ipfs.io/ipfs/")
     routes: dict[str, Route] = _in_file(_routes, {})
-    paging: Paging | None = _in_file(_paging)
-    destinations: dict[str, dict[str, Any]] = _in_file(alerts.DESTINATIONS, {}, shown=False)
+    paging: Paging | None = _in_file(partial(values.table, kind=Paging))
+    destinations: dict[str, DestinationTable] = _in_file(alerts.DESTINATIONS, {}, shown=False)
     watch: dict[str, WatchRule] = _in_file(alerts.RULES, {})
     forward: dict[str, Forward] = _in_file(alerts.FORWARDS, {})
     sources: dict[str, str]
@@ -255,36 +246,36 @@ class _Sources:
     def resolve(self, key: Key) -> tuple[Any, str]:
         """Return a key's value and its source."""
         raw = self._find(key)
-        if raw.value is None:
-            return None, raw.source
-        kind, _, source = raw.source.partition(" ")
-        with values.named(raw, key.name, source if kind == "environment" else key.variable):
-            return key.read(raw), raw.source
+        return None if raw.value is None else values.checked(key.read, raw), raw.source
 
     def _find(self, key: Key) -> RawValue:
-        base, typed, value = self.here, False, self.flags.get(key.name)
-        source = f"flag {key.flag}"
-        if value is None and key.variable is not None:
-            value, source = self._from_environment(key, key.variable)
-        if value is None:
-            typed, value, source = True, key.default, "default"
-            if self.file is not None and key.name in self.table:
-                base, value, source = self.file.parent, self.table[key.name], f"file {self.file}"
-        return RawValue(value, source, base, key.shown, typed)
+        make = partial(RawValue, name=key.name, variable=key.variable, show=key.shown)
+        if key.name in self.flags:
+            return make(self.flags[key.name], source=f"flag {key.flag}", base=self.here)
+        value, variable = self._from_environment(key)
+        if value is not None:
+            source = f"environment {variable}"
+            return make(value, variable=variable, source=source, base=self.here)
+        if self.file is not None and key.name in self.table:
+            value, source, base = self.table[key.name], f"file {self.file}", self.file.parent
+            return make(value, source=source, base=base, typed=True)
+        return make(key.default, source="default", base=self.here, typed=True)
 
-    def _from_environment(self, key: Key, variable: str) -> tuple[str | None, str]:
+    def _from_environment(self, key: Key) -> tuple[str | None, str | None]:
+        variable = key.variable
+        if variable is None:
+            return None, None
         value = self.environ.get(variable)
-        if key.secret:
-            in_file = f"{variable}_FILE"
-            if path := self.environ.get(in_file, "").strip():
-                if value is not None:
-                    both = f"both {variable} and {in_file} are set"
-                    raise SettingsError(f"{key.name}: {both}; unset one of them")
-                content = values.read_secret(self.here / path, f"{key.name} ({in_file})")
-                return content, f"environment {in_file}"
-        elif value is not None and not value.strip():
-            value = None
-        return value, f"environment {variable}"
+        if not key.secret:
+            return (value if value and value.strip() else None), variable
+        in_file = f"{variable}_FILE"
+        path = self.environ.get(in_file, "").strip()
+        if not path:
+            return value, variable
+        if value is not None:
+            both = f"both {variable} and {in_file} are set"
+            raise SettingsError(f"{key.name}: {both}; unset one of them")
+        return values.read_secret(self.here / path, f"{key.name} ({in_file})"), in_file
 
 
 def load(

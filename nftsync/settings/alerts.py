@@ -9,17 +9,16 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from msgspec import Meta
 
 from nftsync import alerts
 from nftsync.errors import SettingsError
 from nftsync.exact_sum import exact
 from nftsync.settings import values
-from nftsync.settings.values import InvalidValue, RawValue, Reader
+from nftsync.settings.values import InvalidValue, RawValue
 from nftsync.text import http_url, toml_key
 
 if TYPE_CHECKING:
@@ -29,25 +28,28 @@ if TYPE_CHECKING:
 #: Prefix of the variables with secrets: `…_NAME_URL`, `…_NAME_SECRET`, `…_NAME_PASSWORD`.
 DESTINATION_VARIABLES = "NFTSYNC_DESTINATIONS_"
 
+_KINDS = get_args(alerts.DestinationKind)
+_RULE_KINDS = (*alerts.CHANGES, *alerts.STATE_KINDS)
+#: Required and optional keys, by kind of destination.
+_NEEDED = {"email": ("server", "from", "recipients"), "command": ("command",)}
+_OPTIONAL = {
+    "webhook": ("url", "url_file", "secret_file"),
+    "slack": ("url_file",),
+    "email": ("port", "security", "username", "password_file"),
+}
 
-def _destination(**entries: Any) -> dict[str, Any]:
-    """Check a destination without its secrets, which only sending commands read."""
-    kind = entries.get("kind")
-    if kind is None:
+
+def _check_destination(entries: Mapping[str, object]) -> None:
+    kind = str(entries.get("kind"))
+    if kind not in _KINDS:
         raise InvalidValue(f"must have kind = {', '.join(map(repr, _KINDS))}", show=False)
     needed = _NEEDED.get(kind, ())
     values.require(entries, needed)
-    allowed = {"name", "kind", "allow_http", "allow_private", *needed, *_OPTIONAL.get(kind, ())}
+    allowed = {"kind", "allow_http", "allow_private", *needed, *_OPTIONAL.get(kind, ())}
     if extra := entries.keys() - allowed:
         raise InvalidValue(f'must not have {min(extra)} with kind = "{kind}"', show=False)
     if "url" in entries and "url_file" in entries:
         raise InvalidValue("must have only one of url and url_file", show=False)
-    return entries
-
-
-def _watch_rule(**entries: Any) -> alerts.WatchRule:
-    entries["collections"] = entries.get("collections", []) + entries.pop("contracts", [])
-    return alerts.WatchRule(**entries)
 
 
 def _quiet(raw: RawValue) -> alerts.Quiet:
@@ -85,55 +87,14 @@ def _secret_files(raw: RawValue) -> tuple[Path, ...]:
     return tuple(values.path(replace(raw, value=file)) for file in files)
 
 
-_KINDS = get_args(alerts.DestinationKind)
-
-
-_RULE_KINDS = (*alerts.CHANGES, *alerts.STATE_KINDS)
-
-
-_words = values.plain(
-    Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)], "a list of strings"
+DESTINATIONS = values.tables(
+    alerts.DestinationTable, special={"secret_file": _secret_files}, check=_check_destination
 )
-
-
-_DESTINATION: dict[str, Reader] = {
-    "kind": values.plain(alerts.DestinationKind, ", ".join(_KINDS)),
-    **dict.fromkeys(("url", "server", "from", "username"), values.text),
-    **dict.fromkeys(("url_file", "password_file"), values.path),
-    "secret_file": _secret_files,
-    **dict.fromkeys(("allow_http", "allow_private"), values.boolean),
-    **dict.fromkeys(("command", "recipients"), _words),
-    "port": values.plain(Annotated[int, Meta(ge=1, le=65535)], "a port number"),
-    "security": values.plain(alerts.Security, ", ".join(get_args(alerts.Security))),
-}
-
-
-#: Required and optional keys, by kind of destination.
-_NEEDED = {"email": ("server", "from", "recipients"), "command": ("command",)}
-_OPTIONAL = {
-    "webhook": ("url", "url_file", "secret_file"),
-    "slack": ("url_file",),
-    "email": ("port", "security", "username", "password_file"),
-}
-
-
-_WATCH: dict[str, Reader] = {
-    "on": _kinds_of_rule,
-    "to": _words,
-    **dict.fromkeys(("wallets", "groups", "collections", "contracts"), _words),
-    "min_amount": _whole_amount,
-    **dict.fromkeys(("digest", "repeat", "max_age"), values.duration),
-    "quiet": _quiet,
-    **dict.fromkeys(("baseline", "hidden"), values.boolean),
-}
-
-
-_FORWARD: dict[str, Reader] = {"to": _words, "types": _words, "original_signature": values.boolean}
-
-
-DESTINATIONS = values.tables("destinations.NAME", _DESTINATION, _destination)
-RULES = values.tables("watch.NAME", _WATCH, _watch_rule, "on", "to")
-FORWARDS = values.tables("forward.NAME", _FORWARD, alerts.Forward, "to")
+RULES = values.tables(
+    alerts.WatchRule,
+    special={"on": _kinds_of_rule, "min_amount": _whole_amount, "quiet": _quiet},
+)
+FORWARDS = values.tables(alerts.Forward)
 
 
 def open_destination_settings(
@@ -145,42 +106,41 @@ def open_destination_settings(
         SettingsError: a secret is missing or unreadable, or a rule names an unknown destination.
     """
     destinations = settings.destinations
-    for table, rules in (("watch", settings.watch), ("forward", settings.forward)):
+    for kind, rules in (("watch", settings.watch), ("forward", settings.forward)):
         for rule in rules.values():
             if unknown := next((name for name in rule.to if name not in destinations), None):
                 hint = values.hint(unknown, destinations, f"add a table [destinations.{unknown}]")
-                where = f"{table}.{toml_key(rule.name)}.to"
+                where = f"{kind}.{toml_key(rule.name)}.to"
                 raise SettingsError(f"{where} names the unknown destination {unknown!r}; {hint}")
     if both := settings.watch.keys() & settings.forward.keys():
         raise SettingsError(f"[watch.{min(both)}] and [forward.{min(both)}] need different names")
     if len({_variable(name) for name in destinations}) < len(destinations):
         raise SettingsError("names of destinations must differ in more than case, - and _")
     variables = os.environ if environ is None else environ
-    return {name: _with_secrets(entries, variables) for name, entries in destinations.items()}
+    return {name: _with_secrets(table, variables) for name, table in destinations.items()}
 
 
 def _variable(name: str) -> str:
     return f"{DESTINATION_VARIABLES}{name.upper().replace('-', '_')}"
 
 
-def _with_secrets(entries: Mapping[str, Any], environ: Mapping[str, str]) -> alerts.Destination:
-    full, variable = f"destinations.{toml_key(entries['name'])}", _variable(entries["name"])
+def _with_secrets(table: alerts.DestinationTable, environ: Mapping[str, str]) -> alerts.Destination:
+    full, variable = f"destinations.{toml_key(table.name)}", _variable(table.name)
 
-    def read(part: str) -> list[str]:
-        files = entries.get(f"{part}_file", ())
+    def read(part: str, *files: Path | None) -> list[str]:
         if value := environ.get(f"{variable}_{part.upper()}", "").strip():
             return value.split() if part == "secret" else [value]
-        files = files if isinstance(files, tuple) else (files,)
-        return [values.read_secret(file, f"{full}.{part}_file") for file in files]
+        return [values.read_secret(file, f"{full}.{part}_file") for file in files if file]
 
-    urls, secrets, passwords = map(read, ("url", "secret", "password"))
-    url = next(iter(urls), entries.get("url"))
-    needed = {"webhook": {"url": url, "secret": secrets}, "slack": {"url": url}}
-    for part, value in needed.get(entries["kind"], {}).items():
-        if not value:
+    secrets = read("secret", *table.secret_file)
+    url = next(iter(read("url", table.url_file)), table.url)
+    password = next(iter(read("password", table.password_file)), None)
+    needed = {"webhook": ("url", "secret"), "slack": ("url",)}.get(table.kind, ())
+    for part, value in (("url", url), ("secret", secrets)):
+        if part in needed and not value:
             way = f"set {part}_file, or the variable {variable}_{part.upper()}"
             raise SettingsError(f"{full} has no {part}: {way}")
-    if entries["kind"] in needed and http_url(url or "") is None:
+    if needed and http_url(url or "") is None:
         raise SettingsError(f"the url of {full} is not an http(s) URL")
-    access = {"url": url, "secrets": secrets, "password": next(iter(passwords), None)}
-    return msgspec.convert({**entries, **access}, alerts.Destination)
+    entries = {**msgspec.structs.asdict(table), "url": url}
+    return alerts.Destination(**entries, secrets=tuple(secrets), password=password)

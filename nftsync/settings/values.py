@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import NoneType
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
 from nftsync.errors import InputError, SettingsError
 from nftsync.text import decoded, header_problem, http_url, shown_with, toml_key
 from nftsync.times import parse_duration
+
+_T = TypeVar("_T", bound=msgspec.Struct)
 
 #: Entries of tables that may contain a secret.
 _HIDDEN = {"url", "command"}
@@ -27,13 +32,13 @@ class InvalidValue(Exception):
     Never raised while handling an exception, which may contain a secret.
 
     Attributes:
-        key: full name of the invalid part.
+        part: full name of the invalid part.
         show: messages may show the value.
     """
 
-    def __init__(self, problem: str, *, key: str | None = None, show: bool = True) -> None:
+    def __init__(self, problem: str, *, part: str | None = None, show: bool = True) -> None:
         super().__init__(problem)
-        self.key = key
+        self.part = part
         self.show = show
 
 
@@ -42,13 +47,15 @@ class RawValue:
     """An unchecked value; hidden in the repr, because it can be a secret.
 
     Attributes:
-        source: origin, for messages.
+        name: full name, for messages.
+        variable: environment variable, for messages.
         base: directory for relative paths.
-        show: messages may show the value.
         typed: from the file, where values have types.
     """
 
     value: Any = field(repr=False)
+    name: str
+    variable: str | None
     source: str
     base: Path
     show: bool
@@ -59,14 +66,14 @@ class RawValue:
 Reader: TypeAlias = Callable[[RawValue], Any]
 
 
-@contextmanager
-def named(raw: RawValue, key: str, variable: str | None = None) -> Iterator[RawValue]:
-    """Replace an InvalidValue by a SettingsError that names the key, variable and source."""
+def checked(read: Reader, raw: RawValue) -> Any:
+    """Return a value, or raise a SettingsError that names key, variable and source."""
     try:
-        yield raw
+        return read(raw)
     except InvalidValue as error:
         problem = shown_with(str(error), raw.value) if error.show and raw.show else str(error)
-        where = f"{error.key or key} ({variable})" if variable else error.key or key
+        name = error.part or raw.name
+        where = f"{name} ({raw.variable})" if raw.variable else name
         raise SettingsError(f"{where} {problem} (from {raw.source})") from None
 
 
@@ -84,47 +91,65 @@ def hint(name: str, names: Iterable[str], otherwise: str) -> str:
     return f"did you mean {near[0]!r}?" if near else otherwise
 
 
-def table(
-    raw: RawValue, readers: Mapping[str, Reader], name: str, needed: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the entries of the table `[name]`."""
-    if not isinstance(raw.value, dict):
-        raise InvalidValue("must be a table")
-    refuse_unknown(raw.value, readers, f"[{name}] of {raw.source}")
-    entries = {}
-    for key, value in raw.value.items():
-        with named(replace(raw, value=value, show=key not in _HIDDEN), f"{name}.{key}") as entry:
-            entries[key] = readers[key](entry)
-    require(entries, needed)
-    return entries
-
-
 def require(entries: Mapping[str, object], needed: Iterable[str]) -> None:
     """Raise an InvalidValue that names the needed entries without a value, if any."""
     if missing := [key for key in needed if not entries.get(key)]:
         raise InvalidValue(f"must have {' and '.join(missing)}", show=False)
 
 
-def tables(
-    heading: str, readers: Mapping[str, Reader], make: Callable[..., Any], *needed: str
-) -> Reader:
-    """Return a reader that makes an object of each table, such as `[watch.NAME]`."""
-    kind, _, placeholder = heading.partition(".")
+def table(
+    raw: RawValue,
+    kind: type[_T],
+    special: Mapping[str, Reader] = {},
+    check: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    own: Mapping[str, str] = {},
+) -> _T:
+    """Return the struct that a table describes.
+
+    The fields' types choose the readers, except for `special` ones. `own` has fields that the table
+    cannot set.
+    """
+    if any(re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) is None for name in own.values()):
+        raise InvalidValue("needs a name of letters, digits, _ and -", show=False)
+    if not isinstance(raw.value, dict):
+        raise InvalidValue("must be a table")
+    fields = {
+        part.encode_name: part for part in msgspec.structs.fields(kind) if part.name not in own
+    }
+    refuse_unknown(raw.value, fields, f"[{raw.name}] of {raw.source}")
+    entries = {}
+    for key, value in raw.value.items():
+        part = replace(raw, value=value, name=f"{raw.name}.{key}", show=key not in _HIDDEN)
+        entries[key] = checked(special.get(key) or _reader_of(fields[key].type), part)
+    check(entries)
+    require(entries, [key for key, part in fields.items() if part.required])
+    return msgspec.convert({**own, **entries}, kind)
+
+
+def tables(kind: type[msgspec.Struct], **options: Any) -> Reader:
+    """Return a reader of tables such as `[watch.NAME]`; the options are those of `table`."""
+    is_named = "name" in kind.__struct_fields__
 
     def read(raw: RawValue) -> dict[str, Any]:
         if not isinstance(raw.value, dict):
-            raise InvalidValue(f"must be tables [{heading}]")
-        made = {}
+            raise InvalidValue(f"must be tables [{raw.name}.{'NAME' if is_named else 'TYPE'}]")
+        structs = {}
         for name, value in raw.value.items():
-            key = f"{kind}.{toml_key(name)}"
-            with named(replace(raw, value=value), key) as one:
-                own = {"name": name} if placeholder == "NAME" else {}
-                if own and re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) is None:
-                    raise InvalidValue("needs a name of letters, digits, _ and -", show=False)
-                made[name] = make(**own, **table(one, readers, key, needed))
-        return made
+            own = {"name": name} if is_named else {}
+            part = replace(raw, value=value, name=f"{raw.name}.{toml_key(name)}")
+            structs[name] = checked(partial(table, kind=kind, own=own, **options), part)
+        return structs
 
     return read
+
+
+def _reader_of(kind: Any) -> Reader:
+    if NoneType in get_args(kind):  # it is optional
+        kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        *others, last = get_args(kind)
+        return plain(kind, f"{', '.join(others)} or {last}")
+    return _READERS.get(kind) or plain(kind, kind.__metadata__[0].description)
 
 
 def plain(kind: Any, must: str) -> Reader:
@@ -152,7 +177,6 @@ def parsed(parse: Callable[[str], Any], must: str) -> Reader:
 
 
 duration = parsed(parse_duration, "a duration such as 90s, 15m, 6h or 7d")
-boolean = plain(bool, "true or false")
 
 
 def secret(raw: RawValue) -> str:
@@ -230,14 +254,23 @@ def headers(raw: RawValue) -> dict[str, str]:
     read = plain(dict[str, str], must)(replace(raw, value=value))
     read = {name: content.strip(" ") for name, content in read.items()}
     for number, (name, content) in enumerate(read.items(), 1):
-        problem = header_problem(name, content)
-        if problem == "name":
-            raise InvalidValue(f"entry {number} has an invalid HTTP header name")
-        if problem == "value":
-            raise InvalidValue("must be one line of printable ASCII", key=f"headers.{name}")
+        match header_problem(name, content):
+            case "name":
+                raise InvalidValue(f"entry {number} has an invalid HTTP header name")
+            case "value":
+                raise InvalidValue("must be one line of printable ASCII", part=f"headers.{name}")
     if len({name.lower() for name in read}) < len(read):
         raise InvalidValue("must not repeat a header")
     return read
+
+
+#: Readers of types without a description.
+_READERS: dict[Any, Reader] = {
+    str: text,
+    bool: plain(bool, "true or false"),
+    timedelta: duration,
+    Path: path,
+}
 
 
 def read_secret(file: Path, name: str) -> str:

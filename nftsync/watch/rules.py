@@ -47,7 +47,8 @@ class Scope(NamedTuple):
             condition, values = filters.where()
             rows = source.rows(f"SELECT wallet_no FROM wallets WHERE {condition}", values)
             wallets = [number for (number,) in rows]
-        contracts = [contract_key(contract_named(cursor, name)) for name in rule.collections]
+        names = (*rule.collections, *rule.contracts)
+        contracts = [contract_key(contract_named(cursor, name)) for name in names]
         return cls(wallets, contracts or None)
 
     def condition(self, rule: WatchRule, wallets: str | None) -> tuple[str, tuple[str, ...]]:
