@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Sequence
 from typing import Literal
 
+from nftsync.backoff import Backoff
 from nftsync.records import Read
 from nftsync.replay.config import Timing
 from nftsync.store.inbox import ObjectKey
@@ -36,19 +35,18 @@ class CircuitBreaker:
         self._timing = timing
         self._answered = 0
         self._refusals: list[int] = []
-        self._pauses = 0
-        self._paused_until = 0.0
+        self._backoff = Backoff(timing.first_pause, timing.longest_pause, spread=0.2)
         self._refused: str | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether the provider is down."""
-        return self._pauses > 0
+        return self._backoff.pauses > 0
 
     @property
     def is_paused(self) -> bool:
         """Whether no read may start now."""
-        return time.monotonic() < self._paused_until
+        return self._backoff.is_paused
 
     @property
     def reason(self) -> str | None:
@@ -86,20 +84,19 @@ class CircuitBreaker:
             self.open(down[0].error or "no answer")
             return "opened"
         if answered and self.is_open:
-            self._pauses, self._paused_until, self.outage = 0, 0.0, None
+            self._backoff.reset()
+            self.outage = None
             _log.info("the provider answers again; replay resumes")
             return "closed"
         return None
 
     def open(self, reason: str) -> None:
         """Pause reads, longer each time."""
-        self._pauses += 1
         self._refusals.clear()
-        timing = self._timing
-        pause = growing_wait(timing.first_pause, timing.longest_pause, self._pauses - 1)
-        pause *= random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
-        self._paused_until = time.monotonic() + pause
+        pause = self._backoff.pause()
         self.outage = f"the provider is down or refuses: {reason}"
         _log.warning(
-            "replay paused: %s", reason, extra={"pause_s": round(pause, 1), "pauses": self._pauses}
+            "replay paused: %s",
+            reason,
+            extra={"pause_s": round(pause, 1), "pauses": self._backoff.pauses},
         )

@@ -2,69 +2,149 @@
 
 from __future__ import annotations
 
+import re
 import smtplib
 import socket
-import ssl
 import threading
 import time
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime
 from email.message import EmailMessage
-from typing import Any, TypeAlias
+from email.policy import SMTP
+from email.utils import parseaddr
+from functools import partial
+from smtplib import SMTPAuthenticationError, SMTPRecipientsRefused, SMTPResponseException
+from typing import TypeAlias
+
+import msgspec
 
 from nftsync.alerts import Destination
-from nftsync.errors import Stopped
+from nftsync.errors import InputError, Stopped
+from nftsync.provider.config import ClientConfig
+from nftsync.provider.transport import network_of
+from nftsync.text import cut_line
 from nftsync.threads import start_thread
-from nftsync.watch.hosts import Accepts
+from nftsync.watch.channel import Channel, Outcome, address_check, error_text
+from nftsync.watch.texts import Outgoing
 
+_LONGEST_SUBJECT = 200
+#: ASCII only, because some servers refuse other characters.
+_MAIL_POLICY = SMTP.clone(cte_type="7bit")
+_MAIL_ADDRESS = re.compile(r"[^\s@<>,;]+@[^\s@<>,;]+")
 #: Seconds between checks for a stop.
 _SLICE = 0.25
 #: Limit for connecting to an address, in seconds.
 _LONGEST_CONNECT = 3.5
 
-#: The server's replies, by refused recipient.
-Refusals: TypeAlias = dict[str, tuple[int, bytes]]
+#: Returns the socket to use for a new connection.
+Prepare: TypeAlias = Callable[[socket.socket], socket.socket]
 
 
-class Mailer:
-    """Sender of emails, each over its own connection, until `stopped` is set."""
+class MailChannel(Channel):
+    """Channel by email; each message has its own connection."""
 
-    def __init__(
-        self, destination: Destination, tls: ssl.SSLContext, accepts: Accepts, timeout: float
-    ) -> None:
-        self._destination, self._tls = destination, tls
-        self._accepts, self._timeout = accepts, timeout
-        self.stopped = threading.Event()
+    def __init__(self, destination: Destination, config: ClientConfig) -> None:
+        super().__init__(destination, config)
+        login = self._password = destination.password or ""
+        login += destination.username or ""
+        self._people = (destination.sender or "", *destination.recipients)
+        addresses = [parseaddr(person)[1] for person in self._people]
+        if not all(map(_MAIL_ADDRESS.fullmatch, addresses)) or len(addresses) < 2:
+            raise InputError("from and recipients must be email addresses")
+        if not "".join((login, *self._people)).isascii() or not "".join(self._people).isprintable():
+            raise InputError("from, recipients, username and password must be ASCII")
+        self._domain = addresses[0].rpartition("@")[2]
+        host = destination.server or ""
+        self._accepts = address_check(
+            destination, host, is_encrypted=destination.security != "none"
+        )
+        scheme = "http" if destination.security == "none" else "https"
+        config = msgspec.structs.replace(config, base_url=f"{scheme}://mail.invalid", proxy="")
+        self._place = f"{host}:{destination.port}"
+        self._tls = network_of(config).tls
 
-    def send(self, message: EmailMessage) -> Refusals:
-        """Send an email; return the refused recipients if the server accepts others.
-
-        Raises:
-            OSError: no connection in time, or a refusal (SMTPException).
-            ValueError: the server does not use SMTP.
-            Stopped: `stopped` was set.
-        """
-        ends_at = time.monotonic() + self._timeout
-        server = str(self._destination.server), self._destination.port
-        done = threading.Event()
+    def send(self, outgoing: Outgoing) -> Outcome:
+        """Send an email."""
         try:
-            with (
-                socket.create_connection(server, min(self._timeout, _LONGEST_CONNECT)) as connected,
-                connected.dup() as watched,  # TLS detaches the other one
-            ):
-                start_thread("mail", lambda: self._watch(watched, done, ends_at))
-                return self._converse(connected, message)
+            refusals = self._deliver(self._message(outgoing))
+        except (OSError, ValueError, Stopped) as error:
+            return self._failed(error)
+        return Outcome("sent", self._reply(*min(refusals.values())) if refusals else None)
+
+    def _failed(self, error: Exception) -> Outcome:
+        reply: bytes | str
+        match error:
+            case SMTPRecipientsRefused():
+                code, reply = min(error.recipients.values())
+            case SMTPAuthenticationError():  # its text may contain the login
+                code, reply = error.smtp_code, b"no access; check username and password"
+            case SMTPResponseException():
+                code, reply = error.smtp_code, error.smtp_error
+            case _:
+                problem = getattr(error, "strerror", None) or error
+                return Outcome("down", error_text(f"{self._place}: {problem}", self._password))
+        is_down = code < 0 or 400 <= code < 500
+        return Outcome("down" if is_down else "refused", self._reply(code, reply))
+
+    def _reply(self, code: int, reply: bytes | str) -> str:
+        text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
+        return error_text(f"{self._place}: {code} {text}", self._password)
+
+    def _message(self, outgoing: Outgoing) -> EmailMessage:
+        message = EmailMessage(policy=_MAIL_POLICY)
+        message["From"], *recipients = self._people
+        message["To"] = ", ".join(recipients)
+        # Mail programs decode encoded words, which may hide line breaks (RFC 2047).
+        message["Subject"] = cut_line(outgoing.subject, _LONGEST_SUBJECT).replace("=?", "= ?")
+        message["Date"] = datetime.now(UTC)
+        message["Message-ID"] = f"<{outgoing.message_id}@{self._domain}>"
+        message["X-Nftsync-Message-Id"] = outgoing.message_id
+        message["Auto-Submitted"] = "auto-generated"
+        message.set_content(outgoing.text)
+        return message
+
+    def _deliver(self, message: EmailMessage) -> dict[str, tuple[int, bytes]]:
+        """Send an email; return the refused recipients if the server accepts others."""
+        ends_at, to = time.monotonic() + self.timeout, self.destination
+        try:
+            with ExitStack() as stack:
+                prepare = partial(self._prepare, stack, ends_at)
+                longest = min(self.timeout, _LONGEST_CONNECT)
+                session = _Session(prepare, str(to.server), to.port, longest)
+                stack.enter_context(closing(session))
+                if to.security == "starttls":
+                    session.starttls(context=self._tls)
+                if to.username is not None:
+                    session.login(to.username, to.password or "")
+                refusals = session.send_message(message)
+                with suppress(smtplib.SMTPException):  # the server has accepted the email
+                    session.quit()
+                return refusals
         except OSError:
             if self.stopped.is_set():
                 raise Stopped("stopped") from None
             if time.monotonic() >= ends_at:
-                raise TimeoutError(f"not accepted within {self._timeout:g} s") from None
+                raise TimeoutError(f"not accepted within {self.timeout:g} s") from None
             raise
-        finally:
-            done.set()
+
+    def _prepare(self, stack: ExitStack, ends_at: float, connected: socket.socket) -> socket.socket:
+        """Check a connection's address, limit its time, and start TLS unless STARTTLS does."""
+        stack.enter_context(connected)
+        if not self._accepts(connected.getpeername()[0]):
+            raise OSError("the host has a private network address")
+        connected.settimeout(self.timeout)
+        watched = stack.enter_context(connected.dup())  # TLS detaches the other one
+        done = threading.Event()
+        stack.callback(done.set)
+        start_thread("mail", lambda: self._watch(watched, done, ends_at))
+        if self.destination.security != "tls":
+            return connected
+        return self._tls.wrap_socket(connected, server_hostname=self.destination.server)
 
     def _watch(self, connected: socket.socket, done: threading.Event, ends_at: float) -> None:
         """Close the connection at the time limit or a stop."""
-        left = self._timeout
+        left = self.timeout
         while left > 0.0 and not self.stopped.is_set():
             if done.wait(min(left, _SLICE)):
                 return
@@ -72,32 +152,16 @@ class Mailer:
         with suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
 
-    def _converse(self, connected: socket.socket, message: EmailMessage) -> Refusals:
-        if not self._accepts(connected.getpeername()[0]):
-            raise OSError("the host has a private network address")
-        connected.settimeout(self._timeout)
-        host = str(self._destination.server)
-        if self._destination.security == "tls":
-            connected = self._tls.wrap_socket(connected, server_hostname=host)
-        with closing(_Session(connected, host)) as session:
-            if self._destination.security == "starttls":
-                session.starttls(context=self._tls)
-            if self._destination.username is not None:
-                session.login(self._destination.username, self._destination.password or "")
-            refusals = session.send_message(message)
-            with suppress(smtplib.SMTPException):  # the server has accepted the email
-                session.quit()
-        return refusals
-
 
 class _Session(smtplib.SMTP):
-    """An SMTP session on a given connection."""
+    """An SMTP session that prepares its connection before the server's greeting."""
 
-    def __init__(self, connected: socket.socket, host: str) -> None:
-        self._connected = connected
-        super().__init__(host)
+    def __init__(self, prepare: Prepare, server: str, port: int, timeout: float) -> None:
+        self._prepare: Prepare | None = prepare
+        super().__init__(server, port, timeout=timeout)
 
-    def connect(self, host: str = "", *_: Any, **__: Any) -> tuple[int, bytes]:
-        # Certificates are checked for this name. Newer Pythons expect it from here.
-        self._host, self.sock = host, self._connected
-        return self.getreply()
+    def getreply(self) -> tuple[int, bytes]:
+        if self.sock is not None and self._prepare is not None:
+            prepare, self._prepare = self._prepare, None
+            self.sock = prepare(self.sock)
+        return super().getreply()

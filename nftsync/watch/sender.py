@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from typing import NamedTuple
 
+from nftsync.backoff import Backoff
 from nftsync.store import leases
 from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import (
@@ -27,8 +28,8 @@ from nftsync.store.outbox import (
     stopped_destinations,
     store_outage,
 )
-from nftsync.times import age_seconds, growing_wait, now, shifted
-from nftsync.watch.delivery import Channel, Outcome
+from nftsync.times import age_seconds, now, shifted
+from nftsync.watch.channel import Channel, Outcome
 from nftsync.watch.texts import outgoing
 
 _log = logging.getLogger("nftsync.watch")
@@ -76,11 +77,11 @@ class MessageSender:
         self._pool = ThreadPoolExecutor(_AT_ONCE, f"nftsync-send-{destination}")
         self._running: dict[Future[Outcome], Attempt] = {}
         self._lease: int | None = None
-        self._renew_at = self._paused_until = self._succeeded_at = 0.0
+        self._renew_at = self._succeeded_at = 0.0
         self._reported_on = ""  # the day of the last report of an outage
         self._asked_until = 0.0  # the end of a pause by Retry-After
         self._failing: dict[int, float] = {}  # starts of first failed attempts, by message
-        self._pauses = 0
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
 
     def close(self) -> None:
         """End running attempts, and return their messages to pending."""
@@ -106,7 +107,7 @@ class MessageSender:
     # Claiming --------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        if time.monotonic() < max(self._paused_until, self._asked_until):
+        if self._backoff.is_paused or time.monotonic() < self._asked_until:
             return
         # While the destination is down, one message tests it.
         room = (1 if self.down else _AT_ONCE) - len(self._running)
@@ -165,7 +166,8 @@ class MessageSender:
         recovered = bool(reached) and self.down is not None
         if reached:
             self._succeeded_at = time.monotonic()
-            self.down, self._pauses, self._paused_until = None, 0, 0.0
+            self.down = None
+            self._backoff.reset()
         at = now()
         settled = [self._settled(attempt, outcome, at) for attempt, outcome in outcomes]
         with self._mirror.transaction() as transaction:
@@ -216,12 +218,9 @@ class MessageSender:
 
     def _pause(self, outcome: Outcome, at: str) -> str:
         """Pause the destination; return the due time of the failed message."""
-        pause = growing_wait(_FIRST_PAUSE, _LONGEST_PAUSE, self._pauses)
-        pause = max(pause, outcome.retry_after or 0.0)
-        moment = time.monotonic()
-        self._asked_until = max(self._asked_until, moment + (outcome.retry_after or 0.0))
-        self._pauses += moment >= self._paused_until
-        self._paused_until = max(self._paused_until, moment + pause)
+        asked = outcome.retry_after or 0.0
+        self._asked_until = max(self._asked_until, time.monotonic() + asked)
+        pause = self._backoff.pause(at_least=asked)
         self.down = outcome.error or "no answer"
         # Later than the pause's end, so that another message tests the destination.
         return shifted(at, timedelta(seconds=pause + min(pause, _LONGEST_PAUSE)))

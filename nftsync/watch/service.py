@@ -28,7 +28,8 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import Message, database_id, restart_destination, stopped_destinations
 from nftsync.store.writer import keep_running
 from nftsync.times import now
-from nftsync.watch.delivery import Outcome, open_delivery
+from nftsync.watch.channel import Outcome
+from nftsync.watch.delivery import open_delivery
 from nftsync.watch.events import Body, Events, message_id, messages_of
 from nftsync.watch.planner import Planner, newest, position_at, start_cursors
 from nftsync.watch.rules import Position, Scope, changes_of
