@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
 from nftsync.text import visible
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("nftsync.log")
 
 _MAX_LINES_A_SECOND = 10
-#: Limit of the buffer for stderr, in bytes; further lines are dropped.
-_MAX_BUFFERED = 256 * 1024
-#: Longest wait for the buffer at the end of the process, in seconds.
+#: Texts that may wait for stderr; further lines are dropped.
+_MOST_WAITING = 1_000
+#: Longest wait for these texts at the end of the process, in seconds.
 _LAST_SECONDS = 1.0
 
 
@@ -117,20 +118,17 @@ class _Unblocked(io.RawIOBase):
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._changed = threading.Condition()
-        self._buffer: list[bytes] = []
-        self._waiting = self._dropped = 0
-        self._finished = False
+        self._texts: SimpleQueue[bytes | None] = SimpleQueue()
+        self._dropping = threading.Lock()
+        self._dropped = 0
         self._thread = start_thread("stderr", self._run, self._fail)
 
     def write(self, data: ReadableBuffer, /) -> int:
         text = bytes(data)
-        with self._changed:
-            if self._waiting < _MAX_BUFFERED or threading.current_thread() is self._thread:
-                self._buffer.append(text)
-                self._waiting += len(text)
-                self._changed.notify()
-            else:
+        if self._texts.qsize() < _MOST_WAITING or threading.current_thread() is self._thread:
+            self._texts.put(text)
+        else:
+            with self._dropping:
                 self._dropped += text.count(b"\n")
         return len(text)
 
@@ -141,10 +139,8 @@ class _Unblocked(io.RawIOBase):
         return os.isatty(self._descriptor)
 
     def finish(self) -> None:
-        """Wait briefly until the buffer is written."""
-        with self._changed:
-            self._finished = True
-            self._changed.notify()
+        """Wait briefly until all texts are written."""
+        self._texts.put(None)
         self._thread.join(_LAST_SECONDS)
 
     def _fail(self, error: Exception) -> None:
@@ -152,21 +148,14 @@ class _Unblocked(io.RawIOBase):
             os.write(self._descriptor, f"nftsync: the log ended: {error!r}\n".encode())
 
     def _run(self) -> None:
-        dropped = 0
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._buffer or self._finished)
-                texts, self._buffer, self._waiting = self._buffer, [], 0
-                dropped, self._dropped = dropped + self._dropped, 0
-            if not texts:
-                return
-            text = b"".join(texts)
+        lost = reported = 0
+        while (text := self._texts.get()) is not None:
             try:
                 while text:
                     text = text[os.write(self._descriptor, text) :]
             except OSError:  # the reader closed it, or the disk is full
-                dropped += text.count(b"\n")
+                lost += text.count(b"\n")
                 continue
-            if dropped:
-                _log.warning("log lines were dropped", extra={"dropped": dropped})
-                dropped = 0
+            if (dropped := self._dropped + lost) > reported:
+                _log.warning("log lines were dropped", extra={"dropped": dropped - reported})
+                reported = dropped
