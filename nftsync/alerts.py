@@ -36,10 +36,7 @@ _Words: TypeAlias = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], _T
 
 
 class DestinationTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A `[destinations.NAME]` table. The repr shows no secret, and `allow_http` is for email, too.
-
-    The URL of Slack is a secret.
-    """
+    """A `[destinations.NAME]` table; its repr shows no secret, such as the URL of Slack."""
 
     name: str
     kind: DestinationKind
@@ -74,7 +71,7 @@ class DestinationTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Destination(DestinationTable, frozen=True, kw_only=True):
-    """A receiver of messages, with its secrets; each of a webhook's secrets signs every message."""
+    """A receiver of messages; each of its secrets signs every message."""
 
     secrets: tuple[str, ...] = ()
     password: str | None = None
@@ -106,10 +103,7 @@ class Quiet(msgspec.Struct, frozen=True):
 
 
 class WatchRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A `[watch.NAME]` table: changes and states to report to destinations.
-
-    See docs/operate/watch.md. Wallets must match both `wallets` and `groups`.
-    """
+    """A `[watch.NAME]` table: what to report. Wallets must match both `wallets` and `groups`."""
 
     name: str
     on: list[str]
@@ -128,12 +122,7 @@ class WatchRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):
-    """A `[forward.NAME]` table: webhooks to forward to destinations.
-
-    Attributes:
-        types: resource types in any case; `nft`: Token, Nft and Wallet; empty or `*`: all.
-        original_signature: add the provider's signature.
-    """
+    """A `[forward.NAME]` table: webhooks to forward, by resource types in any case."""
 
     name: str
     to: _Texts

@@ -9,14 +9,12 @@ from nftsync.times import growing_wait
 
 
 class Backoff:
-    """Pauses of `first` to `longest` seconds, each twice as long as the one before.
+    """Pauses of `first` to `longest` seconds, doubled each time; `spread` varies them randomly.
 
-    Attributes:
-        pauses: number of pauses since the peer last answered.
+    `pauses` counts them since the peer last answered.
     """
 
     def __init__(self, first: float, longest: float, *, spread: float = 0.0) -> None:
-        """Start without a pause; `spread` is the random share by which pauses differ."""
         self.pauses = 0
         self._first, self._longest, self._spread = first, longest, spread
         self._until = 0.0
@@ -27,7 +25,7 @@ class Backoff:
         return time.monotonic() < self._until
 
     def pause(self, at_least: float = 0.0) -> float:
-        """Pause for at least some seconds, and return them; failures in one pause count once."""
+        """Pause, and return the seconds; failures during a pause count once."""
         seconds = growing_wait(self._first, self._longest, self.pauses)
         seconds *= random.uniform(1 - self._spread, 1 + self._spread)  # noqa: S311 - spreads load
         seconds = max(seconds, at_least)
@@ -36,5 +34,5 @@ class Backoff:
         return seconds
 
     def reset(self) -> None:
-        """End the pause: the peer answers."""
+        """End the pause, as the peer answers."""
         self.pauses, self._until = 0, 0.0

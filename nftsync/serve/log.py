@@ -1,4 +1,4 @@
-"""Log of `serve`: lines on a terminal, otherwise JSON; logging never blocks."""
+"""Log of `serve`: lines on a terminal, otherwise JSON; it never blocks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LAST_SECONDS = 1.0
 
 
 def unblock_stderr() -> None:
-    """Make writes to `sys.stderr` nonblocking until the process ends."""
+    """Make `sys.stderr` nonblocking until the process ends."""
     try:
         descriptor = sys.stderr.fileno()
     except (AttributeError, io.UnsupportedOperation):  # stderr is closed, or in memory
@@ -43,11 +43,7 @@ def unblock_stderr() -> None:
 
 
 def log_lines(level: int = logging.INFO, stream: TextIO | None = None) -> logging.Handler:
-    """Log to `stream` or standard error: lines on a terminal, otherwise JSON.
-
-    Returns:
-        The handler, so that the caller can remove it.
-    """
+    """Log lines on a terminal, otherwise JSON; return the handler, for removal."""
     from pythonjsonlogger.json import JsonFormatter
 
     handler = logging.StreamHandler(stream or sys.stderr)

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the mirror's freshness, read from the database."""
+"""Prometheus metrics of the mirror's freshness."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _CHANGES = """
 
 
 class Freshness(Collector):
-    """Metrics of the mirror, read at each collection; if it is unreadable, only its log's size.
+    """Metrics of the mirror; if it is unreadable, only its log's size.
 
-    `every` is the time between the starts of full syncs; None: no schedule.
+    `every` is the time between the starts of full syncs, if any.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Freshness(Collector):
         self._changes = [0, 0, 0, 0]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics, all as of one moment."""
+        """Yield the metrics of one moment."""
         metrics: list[Metric] = [
             Gauge("nftsync_log_bytes", "Size of the write-ahead log.", log_bytes(self._database))
         ]
@@ -123,11 +123,7 @@ class Freshness(Collector):
 def serve_metrics(
     metrics: Metrics, port: int, on_broken: Callable[[Exception], None]
 ) -> Callable[[], None]:
-    """Serve the metrics on a port of 127.0.0.1; return a function that stops it.
-
-    Raises:
-        InputError: the port is taken or not allowed.
-    """
+    """Serve the metrics on 127.0.0.1; return a function that stops it."""
     listener = Listener(port=port, advice="choose another with --metrics-port")
     app = make_wsgi_app(metrics.registry)
     return HttpServer(app, listener, threads=2, connections=20, on_broken=on_broken).close

@@ -1,7 +1,4 @@
-"""Schedule of full syncs, and the configuration of replays and full syncs from settings.
-
-Full syncs find changes that webhooks missed.
-"""
+"""Schedule of full syncs, which find changes that webhooks missed; configuration of replays."""
 
 from __future__ import annotations
 
@@ -37,11 +34,7 @@ _LEAST_WAIT = timedelta(seconds=30)
 
 
 def replay_config(settings: Settings) -> ReplayConfig:
-    """Return the configuration of a replay.
-
-    Raises:
-        SettingsError: `base_url` is not set, or a client setting is invalid.
-    """
+    """Return the configuration; SettingsError if it cannot be used."""
     client = client_config(settings)
     # Webhooks and syncs share one limit of concurrent requests.
     access = access_to(client, at_once=settings.concurrency)
@@ -58,7 +51,7 @@ def replay_config(settings: Settings) -> ReplayConfig:
 
 
 def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
-    """Return a function that syncs all tracked wallets, including the wallets file's."""
+    """Return a function that syncs all tracked wallets, and the wallets file's."""
     tracked = replace(settings, wallets_file=None)
     request = SyncRequest(resume=resume)
 
@@ -75,12 +68,9 @@ def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
 def sync_periodically(
     database: Path, every: timedelta, run_sync: RunSync, stopped: threading.Event
 ) -> None:
-    """Sync whenever the last full sync, by any process, started `every` ago.
+    """Sync whenever the last full sync, by any process, started `every` ago, until `stopped`.
 
     A sync does not count if it failed, was interrupted, or read only some tracked wallets.
-
-    `run_sync` runs a full sync, or resumes an interrupted one. Set `stopped` to stop and to
-    interrupt a running sync.
     """
     logged: str | None = None
 

@@ -30,15 +30,7 @@ _log = logging.getLogger("nftsync.daemon.serve")  # the logger's name in log lin
 
 @dataclass(frozen=True, kw_only=True, repr=False)  # a repr would show the secrets
 class ServeConfig:
-    """Configuration of `serve`; see also `create_app`.
-
-    Attributes:
-        port: 0: any free one.
-        metrics_port: port for Prometheus on 127.0.0.1; None: no metrics server.
-        replay: None: webhooks are only stored.
-        sync_every: time between the starts of full syncs; None: no syncs.
-        watch: None: no alerts and no forwarding.
-    """
+    """Configuration of `serve`; None turns a part off, and `port` 0 picks a free one."""
 
     database: Path
     secrets: Sequence[str]
@@ -54,13 +46,9 @@ class ServeConfig:
 
 
 class Service:
-    """A running receiver and its threads; `give_up` runs when a part fails.
+    """A running receiver and its threads; the first failure calls `give_up`.
 
-    Attributes:
-        url: URL for webhooks.
-        failures: failures of parts; the first one ends the service.
-        stopped: set to end the threads.
-        wake: set when webhooks were stored, or to end the replay.
+    `wake` is set when webhooks were stored, or to end the replay.
     """
 
     url = ""
@@ -87,9 +75,6 @@ def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
     """Serve until Ctrl-C or SIGTERM, then finish requests; main thread only.
 
     Calls `ready` with the URL for webhooks.
-
-    Raises:
-        NftsyncError: the service cannot start, or a part failed.
     """
     with stop_signals() as wait, run_service(config, wake_main_thread) as service:
         for problem in filter(None, map(secret_problem, config.secrets)):
@@ -104,11 +89,7 @@ def serve(config: ServeConfig, ready: Callable[[str], None]) -> None:
 
 @contextmanager
 def run_service(config: ServeConfig, give_up: Callable[[], None]) -> Iterator[Service]:
-    """Run the service during a block; at the end, stop requests first, then the replay.
-
-    Raises:
-        NftsyncError: the service cannot start.
-    """
+    """Run the service during a block, then stop requests before the replay."""
     service = Service(give_up)
     with ExitStack() as stack:
         _start(config, service, stack)

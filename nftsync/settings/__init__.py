@@ -1,10 +1,8 @@
-"""Settings from flags, environment and `nftsync.toml`; nothing is read at import.
+"""Settings from flags, environment and `nftsync.toml`, which are read only on call.
 
-The first source with a value wins: command-line flag, environment, file, default. A blank variable
-counts as unset. A secret's blank variable means "none" and overrides the file, but a blank
-`webhook_secret` stays blank, so that `serve` can refuse to start.
-
-Errors are SettingsErrors of one line; neither they nor their causes contain a secret.
+The first source with a value wins: flag, environment, file, default. A blank variable counts as
+unset; of a secret, it means "none", but a blank `webhook_secret` stays blank, so that `serve` can
+refuse to start. Errors are one line without a secret.
 """
 
 # ruff: noqa: RUF009 - _key and _in_file return a dataclasses.field
@@ -41,15 +39,7 @@ _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
 
 
 class Key(NamedTuple):
-    """A setting.
-
-    Attributes:
-        read: checks and converts a value.
-        default: as in the file.
-        in_environment: it has a variable.
-        secret: never shown; a file named in its variable with `_FILE` appended can contain it.
-        shown: messages and the repr may show it.
-    """
+    """A setting; its `default` is as in the file, and only shown ones are in messages."""
 
     read: Reader
     default: Any = None
@@ -61,12 +51,12 @@ class Key(NamedTuple):
 
     @property
     def flag(self) -> str | None:
-        """The command-line flag, if any."""
+        """The flag, if any."""
         return f"--{self.name.replace('_', '-')}" if self.has_flag else None
 
     @property
     def variable(self) -> str | None:
-        """The environment variable, if any."""
+        """The variable, if any."""
         return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
 
 
@@ -91,7 +81,6 @@ _ROUTES = values.tables(
 
 
 def _routes(raw: RawValue) -> dict[str, Route]:
-    """Return the routes, or raise a SettingsError if a table's entries contradict each other."""
     routes: dict[str, Route] = _ROUTES(raw)
     try:
         merge_routes(routes)
@@ -122,10 +111,10 @@ def _in_file(read: Reader, default: Any = None, **more: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings, checked, in the order of the documentation. The repr shows no secret.
+    """All settings, in the order of the documentation. The repr shows no secret.
 
-    Paths are absolute. None means not set; a blank `proxy` means no proxy, not even the
-    environment's. The reference of the documentation contains these descriptions.
+    Paths are absolute. A blank `proxy` means no proxy, not even the environment's. The reference
+    contains these descriptions.
 
     Attributes:
         base_url: Base URL of the provider's API, such as `https://api.example.com`; it may have a
@@ -218,7 +207,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _toml_problem(message: str, content: str) -> str:
-    """Return tomllib's message without quoting the file, which may contain secrets."""
+    """Omit tomllib's quotation of the file, which may contain secrets."""
     reason, _, place = message.rpartition(" (at ")
     match = _TOML_PLACE.match(place)
     where = match[0] if match else f"line {content.rstrip().count(chr(10)) + 1}, at the end"
@@ -244,7 +233,6 @@ class _Sources:
         values.refuse_unknown(self.table, _BY_NAME, str(self.file))
 
     def resolve(self, key: Key) -> tuple[Any, str]:
-        """Return a key's value and its source."""
         raw = self._find(key)
         return None if raw.value is None else values.checked(key.read, raw), raw.source
 
@@ -261,21 +249,18 @@ class _Sources:
             return make(value, source=source, base=base, typed=True)
         return make(key.default, source="default", base=self.here, typed=True)
 
-    def _from_environment(self, key: Key) -> tuple[str | None, str | None]:
-        variable = key.variable
-        if variable is None:
-            return None, None
-        value = self.environ.get(variable)
-        if not key.secret:
-            return (value if value and value.strip() else None), variable
-        in_file = f"{variable}_FILE"
-        path = self.environ.get(in_file, "").strip()
-        if not path:
-            return value, variable
-        if value is not None:
+    def _from_environment(self, key: Key) -> tuple[str | None, str]:
+        """Return the value, if any, and its variable."""
+        variable = key.variable or ""
+        value, in_file = self.environ.get(variable), f"{variable}_FILE"
+        path = self.environ.get(in_file, "").strip() if key.secret else ""
+        if path and value is not None:
             both = f"both {variable} and {in_file} are set"
             raise SettingsError(f"{key.name}: {both}; unset one of them")
-        return values.read_secret(self.here / path, f"{key.name} ({in_file})"), in_file
+        if path:
+            return values.read_secret(self.here / path, f"{key.name} ({in_file})"), in_file
+        is_set = value is not None and (key.secret or value.strip())
+        return value if is_set else None, variable
 
 
 def load(
@@ -289,14 +274,9 @@ def load(
 
     Args:
         flags: values by key; None counts as absent.
-        config: the file. Default: `NFTSYNC_CONFIG`, or the nearest `nftsync.toml` from `directory`
-            upwards.
-        environ: the environment; default: this process's.
-        directory: base of relative paths outside the file; default: the working directory.
-
-    Raises:
-        SettingsError: a setting is invalid, or the file cannot be read.
-        TypeError: a key in `flags` has no flag.
+        config: the file; default: `NFTSYNC_CONFIG`, or the nearest `nftsync.toml`.
+        environ: default: this process's.
+        directory: where the search begins, and the base of relative paths outside the file.
     """
     sources = _Sources(flags, environ, directory, config)
     resolved = {key.name: sources.resolve(key) for key in KEYS}
@@ -305,11 +285,7 @@ def load(
 
 
 def database_and_source() -> tuple[Path, str]:
-    """Return the database's path and its source, without checking other settings.
-
-    Raises:
-        SettingsError: `database` is invalid, or the file cannot be read.
-    """
+    """Return the database's path and its source, without checking other settings."""
     return _Sources(None, None, None).resolve(_BY_NAME["database"])
 
 
@@ -319,7 +295,7 @@ def settings_file(config: Path | None = None) -> Path | None:
 
 
 def unknown_variables() -> list[tuple[str, str | None]]:
-    """Return unknown NFTSYNC_ variables, each with the nearest known one, if any."""
+    """Return unknown NFTSYNC_ variables, each with the nearest known one or None."""
     names = [_FILE_VARIABLE, *(key.variable for key in KEYS if key.variable is not None)]
     names += [f"{key.variable}_FILE" for key in KEYS if key.secret]
     return [
@@ -340,7 +316,6 @@ def require_base_url(settings: Settings) -> str:
 
 
 def _file(config: Path | None, environ: Mapping[str, str], here: Path) -> Path | None:
-    """Return the named settings file, or the nearest one from `here` upwards."""
     named = config or environ.get(_FILE_VARIABLE, "").strip()
     if named:
         return here / named

@@ -100,11 +100,7 @@ FORWARDS = values.tables(alerts.Forward)
 def open_destination_settings(
     settings: Settings, environ: Mapping[str, str] | None = None
 ) -> dict[str, alerts.Destination]:
-    """Return the destinations with their secrets.
-
-    Raises:
-        SettingsError: a secret is missing or unreadable, or a rule names an unknown destination.
-    """
+    """Return the destinations with their secrets; SettingsError also for rules without one."""
     destinations = settings.destinations
     for kind, rules in (("watch", settings.watch), ("forward", settings.forward)):
         for rule in rules.values():

@@ -30,10 +30,6 @@ class InvalidValue(Exception):
     """An invalid value; the text states the requirement, without key and value.
 
     Never raised while handling an exception, which may contain a secret.
-
-    Attributes:
-        part: full name of the invalid part.
-        show: messages may show the value.
     """
 
     def __init__(self, problem: str, *, part: str | None = None, show: bool = True) -> None:
@@ -44,14 +40,7 @@ class InvalidValue(Exception):
 
 @dataclass(frozen=True)
 class RawValue:
-    """An unchecked value; hidden in the repr, because it can be a secret.
-
-    Attributes:
-        name: full name, for messages.
-        variable: environment variable, for messages.
-        base: directory for relative paths.
-        typed: from the file, where values have types.
-    """
+    """An unchecked value, perhaps a secret; `typed`: from the file, where values have types."""
 
     value: Any = field(repr=False)
     name: str
@@ -67,7 +56,7 @@ Reader: TypeAlias = Callable[[RawValue], Any]
 
 
 def checked(read: Reader, raw: RawValue) -> Any:
-    """Return a value, or raise a SettingsError that names key, variable and source."""
+    """Return a value, or raise a SettingsError that names its place."""
     try:
         return read(raw)
     except InvalidValue as error:
@@ -78,7 +67,7 @@ def checked(read: Reader, raw: RawValue) -> Any:
 
 
 def refuse_unknown(table: Mapping[str, object], keys: Iterable[str], where: str) -> None:
-    """Raise a SettingsError for the first key that is not in `keys`."""
+    """Raise a SettingsError for an unknown key."""
     for key in table:
         if key not in keys:
             near = hint(key.replace("-", "_").lower(), keys, f"known keys: {', '.join(keys)}")
@@ -86,13 +75,13 @@ def refuse_unknown(table: Mapping[str, object], keys: Iterable[str], where: str)
 
 
 def hint(name: str, names: Iterable[str], otherwise: str) -> str:
-    """Return a question with the nearest of some names, or else another text."""
+    """Suggest the nearest of some names, or return another text."""
     near = get_close_matches(name, list(names), n=1)
     return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def require(entries: Mapping[str, object], needed: Iterable[str]) -> None:
-    """Raise an InvalidValue that names the needed entries without a value, if any."""
+    """Raise an InvalidValue if needed entries have no value."""
     if missing := [key for key in needed if not entries.get(key)]:
         raise InvalidValue(f"must have {' and '.join(missing)}", show=False)
 
@@ -104,10 +93,9 @@ def table(
     check: Callable[[Mapping[str, Any]], None] = lambda _: None,
     own: Mapping[str, str] = {},
 ) -> _T:
-    """Return the struct that a table describes.
+    """Return a table's struct, whose types choose the readers, except for `special` ones.
 
-    The fields' types choose the readers, except for `special` ones. `own` has fields that the table
-    cannot set.
+    `own` has fields that the table cannot set.
     """
     if any(re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) is None for name in own.values()):
         raise InvalidValue("needs a name of letters, digits, _ and -", show=False)
@@ -127,7 +115,7 @@ def table(
 
 
 def tables(kind: type[msgspec.Struct], **options: Any) -> Reader:
-    """Return a reader of tables such as `[watch.NAME]`; the options are those of `table`."""
+    """Return a reader of tables such as `[watch.NAME]`, with options of `table`."""
     is_named = "name" in kind.__struct_fields__
 
     def read(raw: RawValue) -> dict[str, Any]:
@@ -166,7 +154,7 @@ def plain(kind: Any, must: str) -> Reader:
 
 
 def parsed(parse: Callable[[str], Any], must: str) -> Reader:
-    """Return a reader of a text that a function parses."""
+    """Return a reader of a parsed text."""
 
     def read(raw: RawValue) -> Any:
         with suppress(InputError):
@@ -180,7 +168,7 @@ duration = parsed(parse_duration, "a duration such as 90s, 15m, 6h or 7d")
 
 
 def secret(raw: RawValue) -> str:
-    """Return a text as it is."""
+    """Return a text unchanged."""
     if not isinstance(raw.value, str):
         raise InvalidValue("must be text")
     if re.search("[\ud800-\udfff]", raw.value):
@@ -189,12 +177,12 @@ def secret(raw: RawValue) -> str:
 
 
 def secret_or_none(raw: RawValue) -> str | None:
-    """Return a text as it is, or None if it is blank."""
+    """Return a text unchanged, or None if it is blank."""
     return secret(raw) if secret(raw).strip() else None
 
 
 def token(raw: RawValue) -> str | None:
-    """Return a text that an HTTP header can carry, or None."""
+    """Return a text for an HTTP header, or None."""
     stripped = secret(raw).strip()
     if re.fullmatch("[!-~]*", stripped) is None:
         raise InvalidValue("must be printable ASCII without spaces")
@@ -202,7 +190,7 @@ def token(raw: RawValue) -> str | None:
 
 
 def text(raw: RawValue) -> str:
-    """Return a text that is not blank, stripped."""
+    """Return a stripped text."""
     stripped = secret(raw).strip()
     if not stripped or "\0" in stripped:
         raise InvalidValue("must be non-blank text")
@@ -221,7 +209,7 @@ def path(raw: RawValue) -> Path:
 
 
 def base_url(raw: RawValue) -> str:
-    """Return the URL of an API, without a slash at its end."""
+    """Return a URL without a slash at its end."""
     return _url(raw, "; use api_token or headers", ", and put an API key in `headers`")
 
 
@@ -244,7 +232,7 @@ def _url(raw: RawValue, instead: str = "", for_key: str = "") -> str:
 
 
 def headers(raw: RawValue) -> dict[str, str]:
-    """Return HTTP headers from a table or a JSON object; blank means none."""
+    """Return headers from a table or a JSON object."""
     value, form = raw.value, "table" if raw.typed else "JSON object"
     if not raw.typed:
         value = None
@@ -274,7 +262,7 @@ _READERS: dict[Any, Reader] = {
 
 
 def read_secret(file: Path, name: str) -> str:
-    """Return the secret in a file; errors don't show it."""
+    """Return the secret in a file."""
     try:
         return decoded(file.read_bytes())
     except OSError as error:

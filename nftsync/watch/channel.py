@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
-from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 from nftsync.alerts import Destination
-from nftsync.errors import InputError
-from nftsync.provider.addresses import is_loopback
 from nftsync.provider.config import ClientConfig
 from nftsync.text import cut_line
-from nftsync.watch.hosts import Accepts, may_reach
 from nftsync.watch.texts import Outgoing
 
 #: `refused`: uses up an attempt. `down`: uses up none. `gone`: stops the destination.
@@ -22,7 +18,7 @@ _LONGEST_ERROR = 300
 
 
 class Outcome(NamedTuple):
-    """The result of an attempt, with one safe line about an error."""
+    """The result of an attempt, and a safe line about its error."""
 
     result: Result
     error: str | None = None
@@ -42,7 +38,7 @@ class Channel:
         self.stopped = threading.Event()
 
     def send(self, outgoing: Outgoing) -> Outcome:
-        """Attempt to deliver a message."""
+        """Attempt a delivery."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -54,19 +50,7 @@ class Channel:
         self.abort()
 
 
-def address_check(destination: Destination, host: str, *, is_encrypted: bool) -> Accepts:
-    """Return the check of connected addresses; InputError for a refused host."""
-    if not (is_encrypted or destination.allow_http or is_loopback(host)):
-        raise InputError("must use TLS, unless its host is this machine (or set allow_http = true)")
-    check = partial(may_reach, host=host, allow_private=destination.allow_private)
-    if not check(host):
-        raise InputError(
-            "its host is in a private network (set allow_private = true), or a cloud service"
-        )
-    return check
-
-
 def error_text(text: str, secret: str) -> str:
-    """Return an error as one safe line, without words of the secret."""
+    """Return one safe line without words of the secret."""
     safe = re.sub(r"[\w-]{4,}", lambda word: "…" if word[0] in secret else word[0], text)
     return cut_line(safe, _LONGEST_ERROR)

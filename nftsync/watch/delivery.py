@@ -1,7 +1,4 @@
-"""Delivery of messages to webhooks, Slack, email and commands.
-
-Receivers are untrusted: attempts are short, follow no redirect, and report one safe line.
-"""
+"""Delivery to webhooks, Slack, email and commands, which nftsync does not trust."""
 
 from __future__ import annotations
 
@@ -22,7 +19,8 @@ from nftsync.provider.rate_limit import Auth
 from nftsync.provider.transport import Requests, Transports
 from nftsync.provider.waits import asked_wait
 from nftsync.text import http_url, toml_key
-from nftsync.watch.channel import SENT, Channel, Outcome, address_check, error_text
+from nftsync.watch.channel import SENT, Channel, Outcome, error_text
+from nftsync.watch.hosts import address_check
 from nftsync.watch.mail import MailChannel
 from nftsync.watch.signing import key_of, signature
 from nftsync.watch.texts import Outgoing
@@ -38,11 +36,7 @@ _LARGEST_RESPONSE = 64 * 1024
 def open_delivery(
     destination: Destination, network: ClientConfig, *, timeout: float = 15.0
 ) -> Channel:
-    """Return a channel, with the proxy and the trusted certificates of `network`.
-
-    Raises:
-        SettingsError: the destination's settings are unusable.
-    """
+    """Return a channel that uses the proxy and certificates of `network`."""
     config = msgspec.structs.replace(
         network, timeout=timeout, client_certificate=None, client_key=None
     )
@@ -53,8 +47,6 @@ def open_delivery(
 
 
 class _Http(Channel):
-    """Channel to a webhook or to Slack."""
-
     def __init__(self, destination: Destination, config: ClientConfig) -> None:
         super().__init__(destination, config)
         for secret in destination.secrets:
@@ -123,7 +115,7 @@ def _webhook_headers(outgoing: Outgoing, secrets: tuple[str, ...]) -> dict[str, 
 
 
 def _slack_json(text: str) -> bytes:
-    """Return a message for Slack, without mentions, links and markup."""
+    """Disable mentions, links and markup."""
     safe = escape(text, quote=False)
     if len(safe) > _LONGEST_SLACK_TEXT:
         safe = re.sub(r"&[^;]*\Z", "", safe[: _LONGEST_SLACK_TEXT - 1]) + "…"
@@ -133,8 +125,6 @@ def _slack_json(text: str) -> bytes:
 
 
 class _Command(Channel):
-    """Channel to a program's standard input."""
-
     def send(self, outgoing: Outgoing) -> Outcome:
         if self.stopped.is_set():
             return Outcome("down", "stopped")

@@ -27,8 +27,6 @@ class Event(NamedTuple):
     """A change, or the start or end of a state.
 
     Attributes:
-        type: such as `holding.sent`.
-        at: when it was observed.
         identity: the same for the same event in this database, and for no other.
         keys: messages with a common key are sent in order.
         listed_at: the time at which the digest's command lists it, if earlier.
@@ -47,7 +45,7 @@ class Event(NamedTuple):
 
 
 class Events:
-    """Events of a rule: their number by type, and the `most` oldest ones."""
+    """Number of events by type, and the `most` oldest ones."""
 
     def __init__(self, most: int = SHOWN) -> None:
         self.most = most
@@ -74,7 +72,7 @@ class Events:
                 del self.first[self.most :]
 
     def messages(self, single: int = SINGLE) -> Iterator[tuple[str, bytes, list[str]]]:
-        """Yield each message's identity, body and keys; more than `single` become one digest."""
+        """Yield identities, bodies and keys; more than `single` events become one digest."""
         total = self.counts.total()
         if total <= single:
             for event in self.first:
@@ -107,7 +105,7 @@ def messages_of(
     destinations: Sequence[str],
     contents: Iterable[tuple[str, bytes, list[str]]],
 ) -> list[Message]:
-    """Return a message per destination of each identity, body and keys."""
+    """Return messages to each destination."""
     return [
         Message(message_id(database_id, rule, to, identity), rule, to, body, keys)
         for identity, body, keys in contents
@@ -116,7 +114,6 @@ def messages_of(
 
 
 def _bounded(value: Any) -> Any:
-    """Return JSON with short, visible texts."""
     if isinstance(value, dict):
         return {name: _bounded(part) for name, part in value.items()}
     return cut_line(value, _LONGEST_TEXT) if isinstance(value, str) else value

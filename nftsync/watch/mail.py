@@ -1,4 +1,4 @@
-"""Email over SMTP, with a time limit and only to accepted addresses."""
+"""Email over SMTP, within a time limit."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from nftsync.provider.config import ClientConfig
 from nftsync.provider.transport import network_of
 from nftsync.text import cut_line
 from nftsync.threads import start_thread
-from nftsync.watch.channel import Channel, Outcome, address_check, error_text
+from nftsync.watch.channel import Channel, Outcome, error_text
+from nftsync.watch.hosts import address_check
 from nftsync.watch.texts import Outgoing
 
 _LONGEST_SUBJECT = 200
 #: ASCII only, because some servers refuse other characters.
 _MAIL_POLICY = SMTP.clone(cte_type="7bit")
 _MAIL_ADDRESS = re.compile(r"[^\s@<>,;]+@[^\s@<>,;]+")
-#: Seconds between checks for a stop.
+#: Seconds between checks for a stop and the time limit.
 _SLICE = 0.25
 #: Limit for connecting to an address, in seconds.
 _LONGEST_CONNECT = 3.5
@@ -105,7 +106,7 @@ class MailChannel(Channel):
         return message
 
     def _deliver(self, message: EmailMessage) -> dict[str, tuple[int, bytes]]:
-        """Send an email; return the refused recipients if the server accepts others."""
+        """Return the recipients that the server refused, if it accepted others."""
         ends_at, to = time.monotonic() + self.timeout, self.destination
         try:
             with ExitStack() as stack:
@@ -129,7 +130,7 @@ class MailChannel(Channel):
             raise
 
     def _prepare(self, stack: ExitStack, ends_at: float, connected: socket.socket) -> socket.socket:
-        """Check a connection's address, limit its time, and start TLS unless STARTTLS does."""
+        """Check the address, limit the time, and start TLS unless STARTTLS does."""
         stack.enter_context(connected)
         if not self._accepts(connected.getpeername()[0]):
             raise OSError("the host has a private network address")
@@ -143,18 +144,15 @@ class MailChannel(Channel):
         return self._tls.wrap_socket(connected, server_hostname=self.destination.server)
 
     def _watch(self, connected: socket.socket, done: threading.Event, ends_at: float) -> None:
-        """Close the connection at the time limit or a stop."""
-        left = self.timeout
-        while left > 0.0 and not self.stopped.is_set():
-            if done.wait(min(left, _SLICE)):
+        while not done.wait(_SLICE):
+            if self.stopped.is_set() or time.monotonic() >= ends_at:
+                with suppress(OSError):
+                    connected.shutdown(socket.SHUT_RDWR)
                 return
-            left = ends_at - time.monotonic()
-        with suppress(OSError):
-            connected.shutdown(socket.SHUT_RDWR)
 
 
 class _Session(smtplib.SMTP):
-    """An SMTP session that prepares its connection before the server's greeting."""
+    """An SMTP session that prepares its connection before the greeting."""
 
     def __init__(self, prepare: Prepare, server: str, port: int, timeout: float) -> None:
         self._prepare: Prepare | None = prepare

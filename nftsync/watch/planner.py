@@ -1,7 +1,6 @@
 """Planner: turns changes, states and webhooks into messages, once per destination.
 
-One transaction stores messages and advances the cursor, unless another process has moved it. So
-several processes may plan.
+One transaction stores messages and advances the cursor, so several processes may plan.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def newest(connection: sqlite3.Connection) -> Position:
 
 
 def position_at(connection: sqlite3.Connection, since: str) -> Position:
-    """Return the position before a time, with the newest webhook."""
+    """Return the position before a time, but with the newest webhook."""
     change, token_change = (
         first_row(connection, feed, since, later=False) - 1
         for feed in ("balance_change_rows", "token_change_rows")
@@ -79,7 +78,7 @@ def position_at(connection: sqlite3.Connection, since: str) -> Position:
 def start_cursors(
     mirror: Mirror, rules: Iterable[WatchRule | Forward], since: str | None = None
 ) -> None:
-    """Let rules and forwards without a cursor start at `since`, by default now."""
+    """Start rules without a cursor at `since`, by default now."""
     connection = mirror.connection
     if new := {rule.name for rule in rules} - started_rules(connection):
         with mirror.transaction():
@@ -88,7 +87,7 @@ def start_cursors(
 
 
 class Planner:
-    """Planner of messages; rules without a cursor start at `since`, by default now."""
+    """Planner of messages; new rules start at `since`, by default now."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class Planner:
     def plan(self, until: Position, *, wait: bool = True) -> int:
         """Store the messages up to a position; return their number.
 
-        Without `wait`, digests end now; quiet hours still count.
+        Without `wait`, digests end now.
         """
         planned = 0
         paused: States = {}
@@ -132,7 +131,7 @@ class Planner:
         return planned + self._report_paused(paused)
 
     def _report_paused(self, paused: States) -> int:
-        """Tell all destinations which rules are paused since the last plan, or run again."""
+        """Report rules that are newly paused, or run again."""
         changes = compare_states(self._mirror.connection, EVERY_RULE, paused)
         if not any(changes):
             return 0
@@ -150,7 +149,7 @@ class Planner:
         return added
 
     def _plan_rule(self, rule: WatchRule, until: Position, *, wait: bool) -> tuple[int, bool]:
-        """Plan one part; return the number of messages, and whether parts are left."""
+        """Return the number of messages, and whether parts are left."""
         at = now()
         with reading(self._mirror.connection) as source:
             connection = source.cursor.connection
@@ -185,10 +184,7 @@ class Planner:
     def _next_part(
         self, source: Source, rule: WatchRule, scope: Scope, start: Position, until: Position
     ) -> tuple[Events, Position, Position]:
-        """Return the events of the next part, its intended end, and its end.
-
-        The part grows until it has both sides of its first transfer, but not for ever.
-        """
+        """Return events, and the intended and actual end, which is after the first transfer."""
         size = self._most
         while True:
             ends = (max(a, min(a + size, b)) for a, b in zip(start, until, strict=True))
@@ -203,7 +199,6 @@ class Planner:
             size *= 2
 
     def _seconds_to_wait(self, rule: WatchRule, first_at: datetime, *, wait: bool) -> float:
-        """Return for how long events, the first at a time, are not reported yet."""
         moment = datetime.now(UTC)
         if rule.quiet is not None and (end := rule.quiet.until(moment)) is not None:
             return (end - moment).total_seconds()
@@ -242,7 +237,7 @@ class Planner:
         messages: Sequence[Message],
         reported: tuple[WatchRule, str] | None = None,
     ) -> int:
-        """Advance a cursor and store messages, unless another process has moved it."""
+        """Store messages, unless another process has moved the cursor."""
         with self._mirror.transaction() as transaction:
             connection = transaction.connection
             if not advance_cursor(connection, name, position, version):

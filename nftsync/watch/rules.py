@@ -1,4 +1,4 @@
-"""Changes that a rule reports: movements, amounts, initial holdings and metadata."""
+"""Changes that a rule reports."""
 
 from __future__ import annotations
 
@@ -28,18 +28,14 @@ from nftsync.watch.events import SHOWN, Event, Events
 
 
 class Scope(NamedTuple):
-    """Wallets (by number) and contracts of a rule; None: all."""
+    """Numbers of wallets, and contracts, of a rule; None: all."""
 
     wallets: list[int] | None
     contracts: list[str] | None
 
     @classmethod
     def of(cls, rule: WatchRule, source: Source) -> Scope:
-        """Resolve the names in a rule.
-
-        Raises:
-            InputError: a wallet, group or collection is unknown or ambiguous.
-        """
+        """Resolve the names in a rule; InputError if one is unknown or ambiguous."""
         cursor = source.cursor
         filters = find_filters(cursor, wallet=rule.wallets or None, group=rule.groups or None)
         wallets = None
@@ -52,7 +48,7 @@ class Scope(NamedTuple):
         return cls(wallets, contracts or None)
 
     def condition(self, rule: WatchRule, wallets: str | None) -> tuple[str, tuple[str, ...]]:
-        """Return conditions on a row `c` of a change feed, with `wallets` on its wallet."""
+        """Return conditions on a row `c`, with `wallets` on its wallet."""
         # Tokens are found by number, because `contract` has no index.
         conditions, values = ["true"], []
         if self.contracts is not None:
@@ -69,7 +65,7 @@ class Scope(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Changes after one id and up to another; `together`: it may end before, see `_wanted`."""
+    """Changes after one id and up to another, or less if `together`: see `_wanted`."""
 
     after: int
     until: int
@@ -77,7 +73,7 @@ class Span(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The last change, token change and webhook that a rule has processed."""
+    """The last change, token change and webhook processed."""
 
     change_id: int
     token_change_id: int
@@ -96,7 +92,7 @@ def changes_of(
 ) -> tuple[Events, Position]:
     """Return the events after `start`, the first `shown` ones whole, and their end.
 
-    The end is `end`; with `together`, it may be before a transfer whose other side is after `end`.
+    With `together`, the end may be before a transfer whose other side is after `end`.
     """
     balances = Span(start.change_id, end.change_id, together)
     metadata = Span(start.token_change_id, end.token_change_id)
@@ -128,7 +124,6 @@ def _add_movements(
     span: Span,
     reported: set[int],
 ) -> int:
-    """Add the movements in a span; return its last change, see `_wanted`."""
     condition, values = scope.condition(rule, None if "transfer" in rule.on else _WALLETS)
     query = f"SELECT DISTINCT token_no FROM balance_change_rows c WHERE {_SPAN} AND baseline = 0"
     (tokens,) = source.columns(f"{query} AND {condition}", [INTEGER], (*span[:2], *values))
@@ -165,10 +160,10 @@ def _add_movements(
 def _wanted(
     movements: Movements, rule: WatchRule, scope: Scope, span: Span, tokens: Numbers
 ) -> tuple[Numbers, int]:
-    """Return the positions of the reported movements, each transfer once, and the last change.
+    """Return the movements to report, each transfer once, and the last change.
 
-    With `together`, the last change is before a transfer whose other side is after the span, so
-    that a later span has both. Two digests would count it twice.
+    With `together`, that is before a transfer whose other side is after the span: two digests would
+    count it twice.
     """
     paired = movements.partners >= 0
     ours = np.ones(len(paired), dtype=np.bool_)
@@ -225,7 +220,7 @@ def _change_events(
 def _amounts(
     source: Source, rule: WatchRule, scope: Scope, span: Span, reported: set[int]
 ) -> Iterator[Event]:
-    """Yield changed amounts, unless reported as movements."""
+    """Skip movements."""
     which = f"baseline = 0 AND {_IS_HELD.format('old_amount')}"
     for event in _change_events(source, rule, scope, span, "holding.amount", which):
         before, after = exact(event.data["old_amount"]), exact(event.data["new_amount"])

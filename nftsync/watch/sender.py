@@ -45,7 +45,7 @@ _REPORT_AFTER = 3_600.0
 
 
 class Attempt(NamedTuple):
-    """A running attempt, its monotonic start, and the lease of its claim."""
+    """An attempt, its monotonic start, and its lease."""
 
     message: ClaimedMessage
     began: float
@@ -55,8 +55,7 @@ class Attempt(NamedTuple):
 class MessageSender:
     """Sender of the messages to one destination.
 
-    `others` returns messages to other destinations, given a problem's kind and reason; `headers`
-    returns extra headers, given a rule and a body.
+    `others` returns reports to other destinations, `headers` extra headers of a message.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class MessageSender:
         self._end_lease()
 
     def step(self, seconds: float) -> bool:
-        """Claim due messages, and settle attempts that end in time; return whether anything ran."""
+        """Claim due messages and settle ended attempts; return whether anything ran."""
         self._renew()
         self._claim()
         if not self._running:
@@ -160,11 +159,9 @@ class MessageSender:
         ]
         if self._lease is None or not outcomes:
             return
-        reached = [
-            attempt for attempt, outcome in outcomes if outcome.result in {"sent", "refused"}
-        ]
-        recovered = bool(reached) and self.down is not None
-        if reached:
+        is_reached = any(outcome.result in {"sent", "refused"} for _, outcome in outcomes)
+        recovered = is_reached and self.down is not None
+        if is_reached:
             self._succeeded_at = time.monotonic()
             self.down = None
             self._backoff.reset()
@@ -189,7 +186,7 @@ class MessageSender:
         self.counts.update(states)
 
     def _report_outage(self) -> bool:
-        """Tell the other destinations about a long outage; return whether that is a new message."""
+        """Report a long outage; return whether that is a new message."""
         at = now()
         outage = outage_of(self._mirror.connection, self._destination)
         if outage is None or self._reported_on == at[:10]:
@@ -217,7 +214,7 @@ class MessageSender:
         return Settled(message, "refused", error)
 
     def _pause(self, outcome: Outcome, at: str) -> str:
-        """Pause the destination; return the due time of the failed message."""
+        """Return the due time of the failed message."""
         asked = outcome.retry_after or 0.0
         self._asked_until = max(self._asked_until, time.monotonic() + asked)
         pause = self._backoff.pause(at_least=asked)

@@ -48,12 +48,7 @@ _REPORTS = "destinations"
 
 
 class WatchConfig(NamedTuple):
-    """Rules, forwards and destinations, with their secrets.
-
-    Attributes:
-        webhook_secret: for forwards with `original_signature`.
-        settle: seconds before nftsync reports a change.
-    """
+    """Rules, forwards and destinations, with secrets; `settle` delays reports, in seconds."""
 
     rules: Mapping[str, WatchRule]
     forwards: Mapping[str, Forward]
@@ -72,7 +67,7 @@ class WatchConfig(NamedTuple):
 
 
 def watch_config(settings: Settings) -> WatchConfig:
-    """Return the configuration; SettingsError as in `open_destination_settings`."""
+    """Return the configuration, with the destinations' secrets."""
     network = ClientConfig(
         base_url="https://destinations.invalid",
         proxy=settings.proxy,
@@ -85,7 +80,7 @@ def watch_config(settings: Settings) -> WatchConfig:
 
 
 def check_rule(database: Path, rule: WatchRule | Forward) -> None:
-    """Check the names in a rule, and its progress, if the database exists.
+    """Check a rule's names and progress, if the database exists.
 
     Raises:
         InputError: a name is unknown or ambiguous, or changes have waited for too long.
@@ -104,7 +99,7 @@ def check_rule(database: Path, rule: WatchRule | Forward) -> None:
 
 
 def start_rules(database: Path, config: WatchConfig) -> None:
-    """Let new rules and forwards start now."""
+    """Start new rules and forwards now."""
     with explained(database), Mirror(database) as mirror:
         start_cursors(mirror, config.all_rules)
 
@@ -135,7 +130,7 @@ def plan_continuously(database: Path, config: WatchConfig, stopped: threading.Ev
 def send_continuously(
     database: Path, config: WatchConfig, name: str, stopped: threading.Event
 ) -> None:
-    """Send the messages to a destination until stopped."""
+    """Send to a destination until stopped."""
 
     def send(mirror: Mirror) -> None:
         with _sender(mirror, config, name) as sender:
@@ -190,9 +185,8 @@ def watch_once(
 ) -> tuple[Counter[str], dict[str, str], dict[str, str]]:
     """Plan, and send all due messages.
 
-    Returns:
-        The number of messages, `planned` and by new state; why destinations are unreachable; why
-        rules are paused or late.
+    Returns counts by new state and of `planned` ones, unreachable destinations, and late or paused
+    rules, with reasons.
     """
     with explained(database), ExitStack() as stack:
         mirror = stack.enter_context(Mirror(database))
@@ -227,10 +221,7 @@ def send_test(database: Path, config: WatchConfig, name: str) -> Outcome:
 
 
 def preview(database: Path, rule: WatchRule, since: str, shown: int) -> Events:
-    """Return the changes since a time, and the lasting states, of a rule.
-
-    `shown` limits the returned events; 0: all. InputError: a name in the rule is unknown.
-    """
+    """Return the first `shown` changes (0: all) and lasting states of a rule."""
     with reading(database) as source:
         connection = source.cursor.connection
         start, end = position_at(connection, since), newest(connection)

@@ -12,7 +12,7 @@ _PREFIX = "whsec_"
 
 
 def key_of(secret: str) -> bytes:
-    """Return the key of a secret; InputError if it is malformed."""
+    """Return a secret's key; InputError if it is malformed."""
     try:
         key = binascii.a2b_base64(secret.removeprefix(_PREFIX), strict_mode=True)
     except ValueError:
@@ -23,7 +23,7 @@ def key_of(secret: str) -> bytes:
 
 
 def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """Return the header `webhook-signature`, with a signature per secret."""
+    """Return the header, with a signature per secret."""
     signed = f"{message_id}.{timestamp}.".encode() + body
     digests = [hmac.digest(key_of(secret), signed, "sha256") for secret in secrets]
     return " ".join(f"v1,{binascii.b2a_base64(x, newline=False).decode()}" for x in digests)

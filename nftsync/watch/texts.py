@@ -28,10 +28,7 @@ _STATES = {
 
 
 class Outgoing(NamedTuple):
-    """A message for any kind of destination.
-
-    `subject` is one safe line, `text` several; `headers` are extra HTTP headers.
-    """
+    """A message for any destination; `subject` is one safe line, `text` several."""
 
     message_id: str
     body: bytes
@@ -41,13 +38,13 @@ class Outgoing(NamedTuple):
 
 
 def outgoing(message_id: str, body: bytes, headers: Mapping[str, str]) -> Outgoing:
-    """Return a message with its texts; its body may be any forwarded webhook."""
+    """Return a message, whose body may be any forwarded webhook, with its texts."""
     lines = _lines(body)
     return Outgoing(message_id, body, lines[0], "\n".join(lines), headers)
 
 
 def text_of(body: bytes | None) -> str:
-    """Return the first line of a message's text."""
+    """Return the first line of a message."""
     return "" if body is None else _lines(body)[0]
 
 
@@ -60,7 +57,7 @@ def _lines(body: bytes) -> list[str]:
 
 
 def lines_of(body: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a message's text."""
+    """Return the lines of a message."""
     if "resourceType" in body:
         parts = (str(body.get(name, "")) for name in ("resourceType", "action", "resourceId"))
         return [cut_line(f"Webhook: {' '.join(parts)}", _LONGEST)]
