@@ -49,6 +49,21 @@ _CHANGES = """
         count(*) FILTER (WHERE NOT baseline AND webhook_id IS NULL AND observed_at > ?2)
     FROM balance_change_rows WHERE change_id > ?1
 """
+#: Metrics without labels.
+_HELP = {
+    "log_bytes": "Size of the write-ahead log.",
+    "removals_held": "Removals held for review, because they exceed the limit for 24 hours.",
+    "last_webhook_age_seconds": "Age of the last new webhook.",
+    "stalest_wallet_age_seconds": "Longest time since a tracked wallet was read.",
+    "last_sync_seconds": "Duration of the last full sync.",
+    "last_sync_timestamp_seconds": "End of the last full sync.",
+    "last_good_sync_timestamp_seconds": "End of the last full sync without failed wallets.",
+    "sync_overdue_seconds": "How long a full sync has been overdue; 0 if none is.",
+}
+
+
+def _gauge(name: str, value: float | None) -> Gauge:
+    return Gauge(f"nftsync_{name}", _HELP[name], value)
 
 
 class Freshness(Collector):
@@ -73,26 +88,17 @@ class Freshness(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of one moment."""
-        metrics: list[Metric] = [
-            Gauge("nftsync_log_bytes", "Size of the write-ahead log.", log_bytes(self._database))
-        ]
+        metrics: list[Metric] = [_gauge("log_bytes", log_bytes(self._database))]
         with suppress(NftsyncError, sqlite3.Error), closing(connect_reader(self._database)) as db:
             db.execute("PRAGMA busy_timeout = 1000")
             db.execute("BEGIN DEFERRED")
             moment = now()
             metrics += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db)]
             removals = held(db)
+            last_webhook = _age(db, _WEBHOOK.format("DESC"), moment)
             metrics += [
-                Gauge(
-                    "nftsync_removals_held",
-                    "Removals held for review, because they exceed the limit for 24 hours.",
-                    removals.balances + removals.emptied,
-                ),
-                Gauge(
-                    "nftsync_last_webhook_age_seconds",
-                    "Age of the last new webhook.",
-                    _age(db, _WEBHOOK.format("DESC"), moment),
-                ),
+                _gauge("removals_held", removals.balances + removals.emptied),
+                _gauge("last_webhook_age_seconds", last_webhook),
             ]
             metrics += [*_outbox(db, moment), *_of_rules(db, moment, self._rules)]
             if self._every is not None:
@@ -132,11 +138,7 @@ def serve_metrics(
 def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     counts = dict.fromkeys(WALLET_STATUSES, 0.0) | dict(connection.execute(_WALLETS).fetchall())
     yield gauges("status", "nftsync_wallets", "Tracked wallets, by status.", counts)
-    yield Gauge(
-        "nftsync_stalest_wallet_age_seconds",
-        "Longest time since a tracked wallet was read.",
-        _age(connection, _STALEST, moment),
-    )
+    yield _gauge("stalest_wallet_age_seconds", _age(connection, _STALEST, moment))
 
 
 def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
@@ -145,14 +147,10 @@ def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
     statuses = {name: float(name == last) for name in _END_STATUSES}
     text = "1 for the status of the last full sync."
     yield gauges("status", "nftsync_last_sync_status", text, statuses)
-    yield Gauge("nftsync_last_sync_seconds", "Duration of the last full sync.", seconds)
-    yield Gauge("nftsync_last_sync_timestamp_seconds", "End of the last full sync.", _unix(ended))
+    yield _gauge("last_sync_seconds", seconds)
+    yield _gauge("last_sync_timestamp_seconds", _unix(ended))
     good = connection.execute(_GOOD_SYNC).fetchone()
-    yield Gauge(
-        "nftsync_last_good_sync_timestamp_seconds",
-        "End of the last full sync without failed wallets.",
-        _unix(good and good[1]),
-    )
+    yield _gauge("last_good_sync_timestamp_seconds", _unix(good and good[1]))
 
 
 _UNSENT = """
@@ -209,11 +207,7 @@ def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> M
     else:
         started, ended = row[:2]
         due = max(shifted(started, every), ended)  # or at the end of a sync that took longer
-    return Gauge(
-        "nftsync_sync_overdue_seconds",
-        "How long a full sync has been overdue; 0 if none is.",
-        age_seconds(due, moment),
-    )
+    return _gauge("sync_overdue_seconds", age_seconds(due, moment))
 
 
 def _time(connection: sqlite3.Connection, query: str) -> str | None:

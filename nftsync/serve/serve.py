@@ -128,25 +128,19 @@ def _start(config: ServeConfig, service: Service, stack: ExitStack) -> None:
     )
     service.url = server.url + config.path
     database, stopped = config.database, service.stopped
-    replay, every, run_sync = config.replay, config.sync_every, config.run_sync
-    if replay is not None:
-        service.start(
-            "replay",
-            lambda: replay_continuously(
-                database,
-                replay,
-                stopped,
-                service.wake,
-                metrics.count_replayed,
-                on_damaged=partial(refuse_webhooks, app),
-            ),
+    if config.replay is not None:
+        replay = partial(
+            replay_continuously,
+            *(database, config.replay, stopped, service.wake, metrics.count_replayed),
+            on_damaged=partial(refuse_webhooks, app),
         )
-    if every is not None and run_sync is not None:
-        service.start("sync", lambda: sync_periodically(database, every, run_sync, stopped))
+        service.start("replay", replay)
+    if config.sync_every is not None and config.run_sync is not None:
+        sync = partial(sync_periodically, database, config.sync_every, config.run_sync, stopped)
+        service.start("sync", sync)
     if config.watch is not None:
-        service.start(
-            "planner of messages", partial(plan_continuously, database, config.watch, stopped)
-        )
+        plan = partial(plan_continuously, database, config.watch, stopped)
+        service.start("planner of messages", plan)
         for name in config.watch.destinations:
-            work = partial(send_continuously, database, config.watch, name, stopped)
-            service.start(f"sender to {name}", work)
+            send = partial(send_continuously, database, config.watch, name, stopped)
+            service.start(f"sender to {name}", send)

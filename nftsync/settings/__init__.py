@@ -39,7 +39,7 @@ _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
 
 
 class Key(NamedTuple):
-    """A setting; its `default` is as in the file, and only shown ones are in messages."""
+    """A setting; only shown ones are in messages."""
 
     read: Reader
     default: Any = None
@@ -207,7 +207,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _toml_problem(message: str, content: str) -> str:
-    """Omit tomllib's quotation of the file, which may contain secrets."""
+    """Omit the file's text, which may contain secrets."""
     reason, _, place = message.rpartition(" (at ")
     match = _TOML_PLACE.match(place)
     where = match[0] if match else f"line {content.rstrip().count(chr(10)) + 1}, at the end"
@@ -250,7 +250,6 @@ class _Sources:
         return make(key.default, source="default", base=self.here, typed=True)
 
     def _from_environment(self, key: Key) -> tuple[str | None, str]:
-        """Return the value, if any, and its variable."""
         variable = key.variable or ""
         value, in_file = self.environ.get(variable), f"{variable}_FILE"
         path = self.environ.get(in_file, "").strip() if key.secret else ""
@@ -295,7 +294,7 @@ def settings_file(config: Path | None = None) -> Path | None:
 
 
 def unknown_variables() -> list[tuple[str, str | None]]:
-    """Return unknown NFTSYNC_ variables, each with the nearest known one or None."""
+    """Return unknown NFTSYNC_ variables, each with the nearest known one."""
     names = [_FILE_VARIABLE, *(key.variable for key in KEYS if key.variable is not None)]
     names += [f"{key.variable}_FILE" for key in KEYS if key.secret]
     return [

@@ -100,7 +100,7 @@ FORWARDS = values.tables(alerts.Forward)
 def open_destination_settings(
     settings: Settings, environ: Mapping[str, str] | None = None
 ) -> dict[str, alerts.Destination]:
-    """Return the destinations with their secrets; SettingsError also for rules without one."""
+    """Return the destinations with their secrets."""
     destinations = settings.destinations
     for kind, rules in (("watch", settings.watch), ("forward", settings.forward)):
         for rule in rules.values():

@@ -27,7 +27,7 @@ _HIDDEN = {"url", "command"}
 
 
 class InvalidValue(Exception):
-    """An invalid value; the text states the requirement, without key and value.
+    """An invalid value; the text states the requirement.
 
     Never raised while handling an exception, which may contain a secret.
     """
@@ -56,7 +56,7 @@ Reader: TypeAlias = Callable[[RawValue], Any]
 
 
 def checked(read: Reader, raw: RawValue) -> Any:
-    """Return a value, or raise a SettingsError that names its place."""
+    """Return a value, or raise a SettingsError."""
     try:
         return read(raw)
     except InvalidValue as error:
@@ -75,7 +75,7 @@ def refuse_unknown(table: Mapping[str, object], keys: Iterable[str], where: str)
 
 
 def hint(name: str, names: Iterable[str], otherwise: str) -> str:
-    """Suggest the nearest of some names, or return another text."""
+    """Suggest the nearest name, or return another text."""
     near = get_close_matches(name, list(names), n=1)
     return f"did you mean {near[0]!r}?" if near else otherwise
 
@@ -95,7 +95,7 @@ def table(
 ) -> _T:
     """Return a table's struct, whose types choose the readers, except for `special` ones.
 
-    `own` has fields that the table cannot set.
+    The table cannot set `own` fields.
     """
     if any(re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) is None for name in own.values()):
         raise InvalidValue("needs a name of letters, digits, _ and -", show=False)

@@ -115,7 +115,6 @@ def _webhook_headers(outgoing: Outgoing, secrets: tuple[str, ...]) -> dict[str, 
 
 
 def _slack_json(text: str) -> bytes:
-    """Disable mentions, links and markup."""
     safe = escape(text, quote=False)
     if len(safe) > _LONGEST_SLACK_TEXT:
         safe = re.sub(r"&[^;]*\Z", "", safe[: _LONGEST_SLACK_TEXT - 1]) + "…"

@@ -27,7 +27,7 @@ class Event(NamedTuple):
     """A change, or the start or end of a state.
 
     Attributes:
-        identity: the same for the same event in this database, and for no other.
+        identity: distinguishes it from all others in this database.
         keys: messages with a common key are sent in order.
         listed_at: the time at which the digest's command lists it, if earlier.
     """
@@ -94,7 +94,7 @@ class Events:
 
 
 def message_id(database_id: str, rule: str, destination: str, identity: str) -> str:
-    """Return an id that all processes and copies of a database agree on."""
+    """Return an id that is the same in all copies of the database."""
     parts = msgspec.json.encode([database_id, rule, destination, identity])
     return f"msg_{hashlib.sha256(parts).hexdigest()[:32]}"
 

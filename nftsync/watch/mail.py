@@ -106,7 +106,7 @@ class MailChannel(Channel):
         return message
 
     def _deliver(self, message: EmailMessage) -> dict[str, tuple[int, bytes]]:
-        """Return the recipients that the server refused, if it accepted others."""
+        """Return the refused recipients, if the server accepted others."""
         ends_at, to = time.monotonic() + self.timeout, self.destination
         try:
             with ExitStack() as stack:
@@ -144,11 +144,11 @@ class MailChannel(Channel):
         return self._tls.wrap_socket(connected, server_hostname=self.destination.server)
 
     def _watch(self, connected: socket.socket, done: threading.Event, ends_at: float) -> None:
-        while not done.wait(_SLICE):
-            if self.stopped.is_set() or time.monotonic() >= ends_at:
-                with suppress(OSError):
-                    connected.shutdown(socket.SHUT_RDWR)
+        while not self.stopped.is_set() and time.monotonic() < ends_at:
+            if done.wait(_SLICE):
                 return
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
 
 
 class _Session(smtplib.SMTP):

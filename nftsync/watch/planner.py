@@ -1,4 +1,4 @@
-"""Planner: turns changes, states and webhooks into messages, once per destination.
+"""Planner of messages about changes, states and webhooks.
 
 One transaction stores messages and advances the cursor, so several processes may plan.
 """
@@ -78,7 +78,7 @@ def position_at(connection: sqlite3.Connection, since: str) -> Position:
 def start_cursors(
     mirror: Mirror, rules: Iterable[WatchRule | Forward], since: str | None = None
 ) -> None:
-    """Start rules without a cursor at `since`, by default now."""
+    """Start new rules at `since`, by default now."""
     connection = mirror.connection
     if new := {rule.name for rule in rules} - started_rules(connection):
         with mirror.transaction():
@@ -131,7 +131,6 @@ class Planner:
         return planned + self._report_paused(paused)
 
     def _report_paused(self, paused: States) -> int:
-        """Report rules that are newly paused, or run again."""
         changes = compare_states(self._mirror.connection, EVERY_RULE, paused)
         if not any(changes):
             return 0
@@ -184,7 +183,7 @@ class Planner:
     def _next_part(
         self, source: Source, rule: WatchRule, scope: Scope, start: Position, until: Position
     ) -> tuple[Events, Position, Position]:
-        """Return events, and the intended and actual end, which is after the first transfer."""
+        """Return events, the intended end, and the end, after both sides of the first transfer."""
         size = self._most
         while True:
             ends = (max(a, min(a + size, b)) for a, b in zip(start, until, strict=True))
@@ -237,7 +236,6 @@ class Planner:
         messages: Sequence[Message],
         reported: tuple[WatchRule, str] | None = None,
     ) -> int:
-        """Store messages, unless another process has moved the cursor."""
         with self._mirror.transaction() as transaction:
             connection = transaction.connection
             if not advance_cursor(connection, name, position, version):

@@ -28,14 +28,14 @@ from nftsync.watch.events import SHOWN, Event, Events
 
 
 class Scope(NamedTuple):
-    """Numbers of wallets, and contracts, of a rule; None: all."""
+    """Wallet numbers and contracts of a rule; None: all."""
 
     wallets: list[int] | None
     contracts: list[str] | None
 
     @classmethod
     def of(cls, rule: WatchRule, source: Source) -> Scope:
-        """Resolve the names in a rule; InputError if one is unknown or ambiguous."""
+        """Resolve a rule's names; InputError if one is unknown or ambiguous."""
         cursor = source.cursor
         filters = find_filters(cursor, wallet=rule.wallets or None, group=rule.groups or None)
         wallets = None
@@ -65,7 +65,7 @@ class Scope(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Changes after one id and up to another, or less if `together`: see `_wanted`."""
+    """Changes to report; `together`: see `_wanted`."""
 
     after: int
     until: int
@@ -92,7 +92,7 @@ def changes_of(
 ) -> tuple[Events, Position]:
     """Return the events after `start`, the first `shown` ones whole, and their end.
 
-    With `together`, the end may be before a transfer whose other side is after `end`.
+    With `together`, the end may be before a transfer that continues after `end`.
     """
     balances = Span(start.change_id, end.change_id, together)
     metadata = Span(start.token_change_id, end.token_change_id)
@@ -162,8 +162,8 @@ def _wanted(
 ) -> tuple[Numbers, int]:
     """Return the movements to report, each transfer once, and the last change.
 
-    With `together`, that is before a transfer whose other side is after the span: two digests would
-    count it twice.
+    With `together`, a transfer whose other side is after the span ends it, because two digests
+    would count it twice.
     """
     paired = movements.partners >= 0
     ours = np.ones(len(paired), dtype=np.bool_)
@@ -220,7 +220,6 @@ def _change_events(
 def _amounts(
     source: Source, rule: WatchRule, scope: Scope, span: Span, reported: set[int]
 ) -> Iterator[Event]:
-    """Skip movements."""
     which = f"baseline = 0 AND {_IS_HELD.format('old_amount')}"
     for event in _change_events(source, rule, scope, span, "holding.amount", which):
         before, after = exact(event.data["old_amount"]), exact(event.data["new_amount"])

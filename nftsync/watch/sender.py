@@ -93,7 +93,7 @@ class MessageSender:
         self._end_lease()
 
     def step(self, seconds: float) -> bool:
-        """Claim due messages and settle ended attempts; return whether anything ran."""
+        """Claim due messages, settle ended attempts; return whether anything ran."""
         self._renew()
         self._claim()
         if not self._running:
@@ -186,7 +186,7 @@ class MessageSender:
         self.counts.update(states)
 
     def _report_outage(self) -> bool:
-        """Report a long outage; return whether that is a new message."""
+        """Return whether an outage was newly reported."""
         at = now()
         outage = outage_of(self._mirror.connection, self._destination)
         if outage is None or self._reported_on == at[:10]:
@@ -214,7 +214,6 @@ class MessageSender:
         return Settled(message, "refused", error)
 
     def _pause(self, outcome: Outcome, at: str) -> str:
-        """Return the due time of the failed message."""
         asked = outcome.retry_after or 0.0
         self._asked_until = max(self._asked_until, time.monotonic() + asked)
         pause = self._backoff.pause(at_least=asked)

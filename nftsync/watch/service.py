@@ -48,7 +48,7 @@ _REPORTS = "destinations"
 
 
 class WatchConfig(NamedTuple):
-    """Rules, forwards and destinations, with secrets; `settle` delays reports, in seconds."""
+    """Rules, forwards and destinations; `settle` delays reports, in seconds."""
 
     rules: Mapping[str, WatchRule]
     forwards: Mapping[str, Forward]
@@ -67,7 +67,7 @@ class WatchConfig(NamedTuple):
 
 
 def watch_config(settings: Settings) -> WatchConfig:
-    """Return the configuration, with the destinations' secrets."""
+    """Return the configuration, with secrets."""
     network = ClientConfig(
         base_url="https://destinations.invalid",
         proxy=settings.proxy,
@@ -80,11 +80,7 @@ def watch_config(settings: Settings) -> WatchConfig:
 
 
 def check_rule(database: Path, rule: WatchRule | Forward) -> None:
-    """Check a rule's names and progress, if the database exists.
-
-    Raises:
-        InputError: a name is unknown or ambiguous, or changes have waited for too long.
-    """
+    """Check a rule's names and progress; InputError states the problem."""
     if not database.exists():
         return
     with reading(database) as source:
@@ -185,8 +181,7 @@ def watch_once(
 ) -> tuple[Counter[str], dict[str, str], dict[str, str]]:
     """Plan, and send all due messages.
 
-    Returns counts by new state and of `planned` ones, unreachable destinations, and late or paused
-    rules, with reasons.
+    Returns counts by new state, and problems of destinations and of rules.
     """
     with explained(database), ExitStack() as stack:
         mirror = stack.enter_context(Mirror(database))
@@ -209,7 +204,7 @@ def watch_once(
 
 
 def send_test(database: Path, config: WatchConfig, name: str) -> Outcome:
-    """Send a test message without the outbox; on success, restart a stopped destination."""
+    """Send a test message; on success, restart a stopped destination."""
     body: Body = {"type": "test", "timestamp": now(), "data": {"destination": name}}
     identity = message_id("", "test", name, body["timestamp"])
     with closing(open_delivery(config.destinations[name], config.network)) as delivery:

@@ -28,7 +28,7 @@ _STATES = {
 
 
 class Outgoing(NamedTuple):
-    """A message for any destination; `subject` is one safe line, `text` several."""
+    """A message; `subject` is one safe line, `text` several."""
 
     message_id: str
     body: bytes
@@ -38,7 +38,7 @@ class Outgoing(NamedTuple):
 
 
 def outgoing(message_id: str, body: bytes, headers: Mapping[str, str]) -> Outgoing:
-    """Return a message, whose body may be any forwarded webhook, with its texts."""
+    """Return a message with its texts; any webhook may be its body."""
     lines = _lines(body)
     return Outgoing(message_id, body, lines[0], "\n".join(lines), headers)
 
