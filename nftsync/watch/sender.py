@@ -78,7 +78,6 @@ class MessageSender:
         self._lease: int | None = None
         self._renew_at = self._succeeded_at = 0.0
         self._reported_on = ""  # the day of the last report of an outage
-        self._asked_until = 0.0  # the end of a pause by Retry-After
         self._failing: dict[int, float] = {}  # starts of first failed attempts, by message
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
 
@@ -106,7 +105,7 @@ class MessageSender:
     # Claiming --------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        if self._backoff.is_paused or time.monotonic() < self._asked_until:
+        if self._backoff.is_paused:
             return
         # While the destination is down, one message tests it.
         room = (1 if self.down else _AT_ONCE) - len(self._running)
@@ -214,9 +213,7 @@ class MessageSender:
         return Settled(message, "refused", error)
 
     def _pause(self, outcome: Outcome, at: str) -> str:
-        asked = outcome.retry_after or 0.0
-        self._asked_until = max(self._asked_until, time.monotonic() + asked)
-        pause = self._backoff.pause(at_least=asked)
+        pause = self._backoff.pause(outcome.retry_after or 0.0)
         self.down = outcome.error or "no answer"
         # Later than the pause's end, so that another message tests the destination.
         return shifted(at, timedelta(seconds=pause + min(pause, _LONGEST_PAUSE)))
