@@ -131,7 +131,11 @@ def _start(config: ServeConfig, service: Service, stack: ExitStack) -> None:
     if config.replay is not None:
         replay = partial(
             replay_continuously,
-            *(database, config.replay, stopped, service.wake, metrics.count_replayed),
+            database,
+            config.replay,
+            stopped,
+            service.wake,
+            metrics.count_replayed,
             on_damaged=partial(refuse_webhooks, app),
         )
         service.start("replay", replay)
