@@ -22,7 +22,7 @@ import msgspec
 from nftsync.alerts import Destination
 from nftsync.errors import InputError, Stopped
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.transport import network_of
+from nftsync.provider.network import network_of
 from nftsync.text import cut_line
 from nftsync.threads import start_thread
 from nftsync.watch.channel import Channel, Outcome, error_text
