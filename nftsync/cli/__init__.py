@@ -48,13 +48,13 @@ _COMMANDS = {
     "outbox": ("outbox", "List, inspect, requeue or prune messages to destinations."),
     "watch": ("watch", "Send alerts about changes and states, and forward webhooks."),
     "status": ("status", "Show counts, freshness, the last runs and the backlog."),
-    "verify": ("status", "Verify the database, and compare it with the provider."),
+    "verify": ("verify", "Verify the database, and compare it with the provider."),
     "export": ("export", "Export all tables and views to Parquet, CSV or Excel files."),
     "migrate": ("export", "Upgrade a database from an earlier version, and keep a copy."),
     "snapshot": ("export", "Copy the database while it is in use."),
     "backup": ("export", "Write a dated copy of the database, and prune old copies."),
     "lake": ("lake", "Sync on a Dask cluster into Delta Lake."),
-    "check": ("status", "Show the settings that you have set, and test the setup."),
+    "check": ("check", "Show the settings that you have set, and test the setup."),
     "notebook": ("demo", "Open the notebooks in JupyterLab."),
 }
 

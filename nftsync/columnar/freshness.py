@@ -12,6 +12,7 @@ import pyarrow as pa
 from nftsync.columnar.columns import INTEGER, TEXT, Readable, ages, integers, moments, text, times
 from nftsync.columnar.source import Source
 from nftsync.store.filters import Filters
+from nftsync.store.freshness import newest_run
 from nftsync.store.queues import INBOX, count_by_state
 from nftsync.text import visible
 from nftsync.times import now
@@ -19,15 +20,6 @@ from nftsync.times import now
 #: Limits: wallets named per row, and characters shown of a text from outside.
 _MAX_NAMES = 3
 _MAX_TEXT = 120
-_ENDED_RUN = """
-    SELECT wallets_ok, coalesce(finished_at, started_at), run_id, status, wallets_failed, error
-    FROM sync_runs WHERE kind = ? AND {which} ORDER BY run_id DESC LIMIT 1
-"""
-_ENDED, _OK = "status != 'running'", "status = 'ok'"
-_RUNNING_SYNC = """
-    SELECT wallets_ok + wallets_failed, started_at, run_id, wallets_total FROM sync_runs
-    WHERE status = 'running' AND run_id = (SELECT max(run_id) FROM sync_runs WHERE kind = 'sync')
-"""
 _OLDEST = "oldest wallet read"
 _FIRST = f"wallet_no LIMIT {_MAX_NAMES}"
 #: Groups of tracked wallets: name, condition, column of the time, and order of the named wallets.
@@ -70,23 +62,25 @@ def freshness_frame(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFr
 
 
 def _runs(source: Source) -> Iterator[_Line]:
-    for read, at, run, total in list(source.rows(_RUNNING_SYNC)):
+    run = newest_run(source.cursor, "kind = 'sync'")
+    if run is not None and run["status"] == "running":
         # A killed process leaves such a row, too, until the next sync corrects it.
-        detail = f"run {run}: {read:,} of {total:,} wallets, unless it was killed"
-        yield "running sync", read, at, detail
-    for name, kind, which in (
-        ("last sync", "sync", _ENDED),
-        ("last successful sync", "sync", _OK),
-        ("last replay", "replay", _ENDED),
+        read, total = run["wallets_ok"] + run["wallets_failed"], run["wallets_total"]
+        detail = f"run {run['run_id']}: {read:,} of {total:,} wallets, unless it was killed"
+        yield "running sync", read, run["started_at"], detail
+    for name, condition in (
+        ("last sync", "kind = 'sync' AND status != 'running'"),
+        ("last successful sync", "kind = 'sync' AND status = 'ok'"),
+        ("last replay", "kind = 'replay' AND status != 'running'"),
     ):
-        line: _Line = (name, None, None, "none yet")
-        for count, at, run, status, failed, error in source.rows(
-            _ENDED_RUN.format(which=which), (kind,)
-        ):
-            failures = f"{failed:,} wallets failed" if failed else ""
-            parts = filter(None, (f"run {run}: {status}", failures, _short(error)))
-            line = (name, count, at, ", ".join(parts))
-        yield line
+        run = newest_run(source.cursor, condition)
+        if run is None:
+            yield name, None, None, "none yet"
+            continue
+        failures = f"{run['wallets_failed']:,} wallets failed" if run["wallets_failed"] else ""
+        parts = (f"run {run['run_id']}: {run['status']}", failures, _short(run["error"]))
+        ended_at = run["finished_at"] or run["started_at"]
+        yield name, run["wallets_ok"], ended_at, ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)

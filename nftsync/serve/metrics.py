@@ -21,6 +21,7 @@ from nftsync.store import WALLET_STATUSES
 from nftsync.store.checkpoints import log_bytes
 from nftsync.store.cursors import paused_rules, waits
 from nftsync.store.database import connect_reader
+from nftsync.store.freshness import FULL_SYNC, OLDEST_READ, newest_run
 from nftsync.store.outbox import stopped_destinations
 from nftsync.store.removals import held
 from nftsync.store.schema import made_at
@@ -29,17 +30,7 @@ from nftsync.wsgi import HttpServer, Listener
 
 _END_STATUSES = ("ok", "partial", "failed", "interrupted")
 
-#: A wallet without a read counts from when it was added.
-_STALEST = "SELECT min(coalesce(synced_at, first_seen_at)) FROM wallets WHERE tracked"
 _WALLETS = "SELECT status, count(*) FROM wallets WHERE tracked GROUP BY status"
-_SYNC = """
-    SELECT started_at, finished_at, status, seconds FROM sync_runs
-    WHERE reads_all AND finished_at IS NOT NULL AND status IN ({}) ORDER BY started_at DESC LIMIT 1
-"""
-_LAST_SYNC = _SYNC.format(", ".join(f"'{status}'" for status in _END_STATUSES))
-_GOOD_SYNC = _SYNC.format("'ok'")
-#: Like the schedule, counts a sync in which some wallets failed.
-_FINISHED_SYNC = _SYNC.format("'ok', 'partial'")
 _WEBHOOK = "SELECT received_at FROM webhooks ORDER BY webhook_no {} LIMIT 1"
 _CHANGES = """
     SELECT coalesce(max(change_id), ?1),
@@ -138,19 +129,27 @@ def serve_metrics(
 def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     counts = dict.fromkeys(WALLET_STATUSES, 0.0) | dict(connection.execute(_WALLETS).fetchall())
     yield gauges("status", "nftsync_wallets", "Tracked wallets, by status.", counts)
-    yield _gauge("stalest_wallet_age_seconds", _age(connection, _STALEST, moment))
+    yield Gauge(
+        "nftsync_stalest_wallet_age_seconds",
+        "Longest time since a tracked wallet was read.",
+        _age(connection, OLDEST_READ, moment),
+    )
 
 
 def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
-    row = connection.execute(_LAST_SYNC).fetchone()
-    _, ended, last, seconds = row or (None, None, None, None)
-    statuses = {name: float(name == last) for name in _END_STATUSES}
+    last = newest_run(connection, FULL_SYNC) or {}
+    good = newest_run(connection, f"{FULL_SYNC} AND status = 'ok'") or {}
+    statuses = {name: float(name == last.get("status")) for name in _END_STATUSES}
     text = "1 for the status of the last full sync."
     yield gauges("status", "nftsync_last_sync_status", text, statuses)
-    yield _gauge("last_sync_seconds", seconds)
-    yield _gauge("last_sync_timestamp_seconds", _unix(ended))
-    good = connection.execute(_GOOD_SYNC).fetchone()
-    yield _gauge("last_good_sync_timestamp_seconds", _unix(good and good[1]))
+    yield Gauge("nftsync_last_sync_seconds", "Duration of the last full sync.", last.get("seconds"))
+    text = "End of the last full sync."
+    yield Gauge("nftsync_last_sync_timestamp_seconds", text, _unix(last.get("finished_at")))
+    yield Gauge(
+        "nftsync_last_good_sync_timestamp_seconds",
+        "End of the last full sync without failed wallets.",
+        _unix(good.get("finished_at")),
+    )
 
 
 _UNSENT = """
@@ -201,13 +200,17 @@ def _of_rules(
 
 
 def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> Metric:
-    row = connection.execute(_FINISHED_SYNC).fetchone()
-    if row is None:
+    # Like the schedule, this counts a sync in which some wallets failed.
+    run = newest_run(connection, f"{FULL_SYNC} AND status IN ('ok', 'partial')")
+    if run is None:
         due = made_at(connection) or moment
-    else:
-        started, ended = row[:2]
-        due = max(shifted(started, every), ended)  # or at the end of a sync that took longer
-    return _gauge("sync_overdue_seconds", age_seconds(due, moment))
+    else:  # or at the end of a sync that took longer
+        due = max(shifted(run["started_at"], every), run["finished_at"])
+    return Gauge(
+        "nftsync_sync_overdue_seconds",
+        "How long a full sync has been overdue; 0 if none is.",
+        age_seconds(due, moment),
+    )
 
 
 def _time(connection: sqlite3.Connection, query: str) -> str | None:

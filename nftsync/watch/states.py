@@ -13,6 +13,7 @@ import msgspec
 
 from nftsync.alerts import WatchRule
 from nftsync.store.database import as_json, named_rows
+from nftsync.store.freshness import FULL_SYNC, LAST_READ
 from nftsync.store.history import ahead_of
 from nftsync.store.watch_states import States, reportable_states
 from nftsync.times import shifted
@@ -35,12 +36,11 @@ _WEBHOOKS = """
     FROM webhooks WHERE """
 #: Queries of each kind's subjects and data.
 _QUERIES = {
-    "wallet_stale": f"{_WALLETS} coalesce(synced_at, first_seen_at) < :stale ORDER BY wallet_no",
+    "wallet_stale": f"{_WALLETS} {LAST_READ} < :stale ORDER BY wallet_no",
     "wallet_failed": f"{_WALLETS} status = 'failed' ORDER BY wallet_no",
-    "sync_failed": """
+    "sync_failed": f"""
         SELECT '' AS subject, run_id, status, finished_at, error FROM (
-            SELECT * FROM sync_runs WHERE kind = 'sync' AND reads_all AND finished_at IS NOT NULL
-            ORDER BY run_id DESC LIMIT 1)
+            SELECT * FROM sync_runs WHERE {FULL_SYNC} ORDER BY run_id DESC LIMIT 1)
         WHERE status = 'failed'
     """,
     "removals_held": """

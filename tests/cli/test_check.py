@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nftsync.provider.client import Client
 from nftsync.provider.config import ClientConfig
 from nftsync.records import WalletRead
-from nftsync.reports.status import check_database, check_provider, check_secret
+from nftsync.reports.checks import check_database, check_provider, check_secret
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
 from tests.kit.mirrored_site import run

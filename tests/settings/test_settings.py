@@ -8,7 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from nftsync.alerts import Forward, Quiet, WatchRule
-from nftsync.cli.status import describe
+from nftsync.cli.check import describe
 from nftsync.errors import SettingsError
 from nftsync.settings import (
     KEYS,
