@@ -31,16 +31,20 @@ _Rows = TypeVar("_Rows", bound=Sequence[Any])
 
 _GAP, _BETWEEN = 2, "  "
 _INDENT = 4
-#: Widths of a short id, of times to the minute and of a short window; least width of a message.
-_SHORT_ID, _MINUTES, _WINDOW, _NARROWEST_MESSAGE = 13, 16, 22, 30
-#: What to cut to fit a row in a line, the least first: widths of refs, times and texts.
-_CUTS = (
-    (60, 19, 60),
-    (60, _MINUTES, 60),
-    (60, _MINUTES, 36),
-    *((_SHORT_ID, _MINUTES, most) for most in (60, 48, 36, 28, 20)),
+#: Width of times to the minute.
+_MINUTES = 16
+#: Least widths by kind, and of texts: to fit a row in a line, the last two.
+_NARROW = {"ref": 13, "time": _MINUTES, "window": 22, "message": 30}
+_NARROW_TEXTS = (36, 28, 20, 14)
+#: What gets the remaining room of a line first: kinds of columns, up to a width. Texts share the
+#: room; the others are shown whole or cut.
+_WIDENING = (
+    ({"text"}, 36),
+    ({"ref"}, 60),
+    ({"text"}, 60),
+    ({"time", "window"}, 60),
+    ({"text", "message"}, sys.maxsize),
 )
-_NARROWEST = (_SHORT_ID, _MINUTES, 14)
 #: Least number of rows for which columns with one value are left out.
 _SOME_ROWS = 3
 #: Longest cell of a complete table for which other rows are padded.
@@ -258,39 +262,31 @@ class _Layout:
             [place for place in self._places if place not in optional[count:]]
             for count in range(len(optional), -1, -1)
         ]
-        for places, cuts in (*product(choices, _CUTS), *product(choices, [_NARROWEST])):
-            bands = self._packed(places, cuts, width)
+        for text, places in product(_NARROW_TEXTS[-2:], choices):
+            bands = self._packed(places, text, width)
             if sum(self._kinds[band[0]] != "message" for band in bands) == 1:
                 break
         else:
             places = self._places
-            cuts = min(
-                (*_CUTS[2:], _NARROWEST), key=lambda cuts: len(self._packed(places, cuts, width))
-            )
-            bands = self._packed(places, cuts, width)
-        self._bands, natural, self._widths = bands, self._widths, self._cut(cuts, width)
+            text = min(_NARROW_TEXTS, key=lambda text: len(self._packed(places, text, width)))
+            bands = self._packed(places, text, width)
+        self._bands, natural, self._widths = bands, self._widths, self._narrow(text, width)
         for number, band in enumerate(bands):
             self._widen(band, natural, width - bool(number) * _INDENT)
         hidden = [self._columns[place].heading for place in self._places if place not in places]
         return [f"More columns with --wide: {', '.join(hidden)}."] if hidden else []
 
-    def _cut(self, cuts: tuple[int, int, int], width: int) -> list[int]:
-        ref, time, text = cuts
-        message = max(text, _NARROWEST_MESSAGE)
-        most = {"ref": ref, "time": time, "text": text, "message": message}
-        most |= {"window": _WINDOW} if time == _MINUTES else {}
+    def _narrow(self, text: int, width: int) -> list[int]:
+        most = {**_NARROW, "text": text}
         columns = zip(self._widths, self._kinds, self._headings, strict=True)
         return [
             min(natural, width - _INDENT, max(most.get(kind, natural), length(heading)))
             for natural, kind, heading in columns
         ]
 
-    def _packed(
-        self, places: Sequence[int], cuts: tuple[int, int, int], width: int
-    ) -> list[list[int]]:
+    def _packed(self, places: Sequence[int], text: int, width: int) -> list[list[int]]:
         bands: list[list[int]] = [[]]
-        room = width
-        widths = self._cut(cuts, width)
+        room, widths = width, self._narrow(text, width)
         for place in places:
             if widths[place] > room and bands[-1]:
                 bands.append([])
@@ -302,13 +298,19 @@ class _Layout:
     def _widen(self, band: Sequence[int], natural: Sequence[int], width: int) -> None:
         widths = self._widths
         room = width + _GAP - sum(widths[place] + _GAP for place in band)
-        texts = [place for place in band if self._kinds[place] in {"text", "message"}]
-        wanting = sorted(texts, key=lambda place: natural[place] - widths[place])
-        for so_far, place in enumerate(wanting):
-            share = max(room, 0) // (len(wanting) - so_far)
-            more = min(natural[place] - widths[place], share)
-            widths[place] += more
-            room -= more
+        for kinds, most in _WIDENING:
+            wishes = {
+                place: min(natural[place], most) - widths[place]
+                for place in band
+                if self._kinds[place] in kinds and min(natural[place], most) > widths[place]
+            }
+            for so_far, place in enumerate(sorted(wishes, key=wishes.__getitem__)):
+                more = wishes[place]
+                if "text" in kinds:
+                    more = min(more, room // (len(wishes) - so_far))
+                if more <= room:
+                    widths[place] += more
+                    room -= more
 
     def head(self) -> list[str]:
         lines = [*self.lines(self._headings)]
