@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Any
 
 import click
 
-from nftsync.cli.output import one_line, say
+from nftsync.cli.output import one_line, printed_warnings, say
 from nftsync.errors import InputError, NftsyncError, NftsyncWarning, SettingsError, SyncRunning
 from nftsync.version import __version__
 
@@ -133,31 +132,17 @@ def _replace_closed_streams() -> None:
         sys.stdout = open(_STDOUT, "w", closefd=False)  # noqa: SIM115
 
 
-@contextmanager
-def _printed_warnings() -> Iterator[None]:
-    printed: set[str] = set()
-    show_other = warnings.showwarning
-
-    def show(message: Warning | str, *where: Any, **more: Any) -> None:
-        if not isinstance(message, NftsyncWarning):
-            show_other(message, *where, **more)
-        elif (line := one_line(str(message))) not in printed:
-            printed.add(line)
-            say(f"nftsync: {line}")
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        warnings.simplefilter("always", NftsyncWarning)
-        yield
-
-
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         # nftsync.main() would exit with 1 after a broken pipe.
         words = list(sys.argv[1:] if arguments is None else arguments)
         if any("\udc80" <= letter <= "\udcff" for word in words for letter in word):
             raise InputError("an argument is not valid UTF-8")
-        with _printed_warnings(), nftsync.make_context("nftsync", words) as context:
+        print_once = functools.cache(lambda line: say(f"nftsync: {line}"))
+        with (
+            printed_warnings(print_once, lambda message: isinstance(message, NftsyncWarning)),
+            nftsync.make_context("nftsync", words) as context,
+        ):
             code = int(nftsync.invoke(context) or 0)
             sys.stdout.flush()
             return code

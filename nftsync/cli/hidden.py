@@ -34,11 +34,11 @@ _named = click.argument("named", nargs=-1, metavar="CONTRACT_OR_TOKEN...")
 
 
 def _show(
-    view: View, rows: list[dict[str, Any]], columns: tuple[TableColumn, ...], noun: str
+    view: View, rows: list[dict[str, Any]], columns: tuple[TableColumn, ...], noun: str, empty: str
 ) -> None:
     if not view.as_json:
         rows = [row | {"id": row["contract"] or row["token_id"]} for row in rows]
-    view.show(rows, columns, noun)
+    view.show(rows, columns, noun, empty=empty)
 
 
 @click.command()
@@ -78,8 +78,9 @@ def hide(
         from nftsync.reports.spam import suggest_hidden
 
         candidates = suggest_hidden(settings.database)
-        _show(view, candidates, _CANDIDATE, "candidates")
-        say("Hide one by its name or id: `nftsync hide`" if candidates else "No candidates.")
+        _show(view, candidates, _CANDIDATE, "candidates", "No candidates.")
+        if candidates:
+            say("Hide one by its name or id: `nftsync hide`")
         return
     from nftsync.store.hidden import entry_named, list_hidden
     from nftsync.store.hidden import hide as store
@@ -95,7 +96,7 @@ def hide(
                 for row in list_hidden(connection)
                 if row["source"] == "given" and (row["contract"], row["token_id"]) in entries
             ]
-    _show(view, rows, _ENTRY, "entries")
+    _show(view, rows, _ENTRY, "entries", "")
     say("To undo this: `nftsync unhide`")
 
 
@@ -152,6 +153,5 @@ def hidden(settings: Settings, *, view: View) -> None:
 
     with reading(settings.database) as connection:
         rows = list_hidden(connection)
-    _show(view, rows, _ENTRY, "entries")
-    if not (rows or view.as_json):
-        say("Nothing is hidden. To list candidates: `nftsync hide --suggest`")
+    empty = "Nothing is hidden. To list candidates: `nftsync hide --suggest`"
+    _show(view, rows, _ENTRY, "entries", empty)

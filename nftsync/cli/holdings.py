@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,9 @@ from nftsync.cli.output import (
     wrapped,
 )
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
+from nftsync.store.catalog import columns_of
 from nftsync.text import counted
-from nftsync.times import utc_times
+from nftsync.times import now, utc_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,20 +111,18 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: An
       nftsync holdings --as-of 2026-01-31 --json
     """
     from nftsync import frames
-    from nftsync.store.catalog import columns_of
 
     with frame_warnings() as notes:
         frame = frames.holdings(settings.database, as_of=as_of, **filters)
-    if view.as_json:
-        columns = columns_of("holdings", as_of="certainty" in frame)
-        print_json_rows(pages_of(frame, list(columns)))
-    elif frame.empty:
-        if not notes:
-            say("No holdings.")
-    else:
-        shown = HOLDING if as_of is None else (*HOLDING, _CERTAINTY)
-        print_table(holdings_of(frame[: view.limit or None]), shown, wide=view.wide)
-        say_truncated(view.limit, len(frame), "holdings")
+    columns = list(columns_of("holdings", as_of="certainty" in frame))
+    view.show(
+        frame,
+        HOLDING if as_of is None else (*HOLDING, _CERTAINTY),
+        "holdings",
+        pages=holdings_of,
+        as_json=lambda rows: pages_of(rows, columns),
+        empty="" if notes else "No holdings.",
+    )
     say_hidden(frame)
 
 
@@ -159,11 +159,7 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
 
     with frame_warnings():
         frame = frames.find(settings.database, " ".join(text), limit=view.limit or _ALL)
-    pages = pages_of(frame, list(frame.columns))
-    if view.as_json:
-        print_json_rows(pages)
-    elif not frame.empty:
-        print_table(pages, _FOUND, wide=view.wide)
+    view.show(frame, _FOUND, "matches", pages=lambda rows: pages_of(rows, list(rows)))
 
 
 @click.command()
@@ -239,8 +235,6 @@ def _seen_by(page: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _wait_while_read(seconds: float) -> Callable[[], bool]:
     """Return a function that sleeps, and returns False once stdout has no reader."""
-    import select
-
     watch = select.poll()
     watch.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
     return lambda: not watch.poll(seconds * 1000)
@@ -272,7 +266,6 @@ def evidence(settings: Settings, wallet: str, *, at: str | None, view: View) -> 
       nftsync evidence 8d1cc10a-7fbf-42e7-b58d-5110899866aa --at 2026-01-31T12:00:00+01:00 --json
     """
     from nftsync.reports.evidence import find_evidence
-    from nftsync.times import now
 
     with frame_warnings():
         proof = find_evidence(settings.database, wallet, at or now())
@@ -339,13 +332,12 @@ def collections(settings: Settings, *, hidden: bool, view: View) -> None:
     frame = frame.assign(name=frame["collection"].where(frame["name_source"].notna(), None))
     columns = ("contract", "contract_address", "tokens", "held", "holders", "name", "name_source")
     rows = [row for page in pages_of(frame, columns) for row in page]
-    view.show(rows, _COLLECTION, "collections")
+    empty = "No collections yet. Read wallets and their tokens: `nftsync sync`"
+    view.show(rows, _COLLECTION, "collections", empty=empty)
     unnamed = sum(row["name"] is None for row in rows)
     if unnamed and not view.as_json:
         total = f"{unnamed:,} of {counted(len(rows), 'collection')}"
         say(f"Without a name: {total}. Name one: `nftsync collections label ADDRESS NAME`")
-    if not (rows or view.as_json):
-        say("No collections yet. Read wallets and their tokens: `nftsync sync`")
     say_hidden(frame, "token")
 
 

@@ -82,14 +82,16 @@ def transfers(
     since = since if start is None else shifted(start, MOMENT)
     with frame_warnings():
         frame = frames.transfers(settings.database, since=since, **filters)
-    if view.as_json:
-        _print_json(frame)
-    elif frame.empty:
-        say("No transfers.")
-    else:
-        newest = frame[-view.limit :] if view.limit else frame
-        print_table(amount_pages(newest), TRANSFER, wide=view.wide)
-        say_truncated(view.limit, len(frame), "transfers", newest=True)
+    view.show(
+        frame,
+        TRANSFER,
+        "transfers",
+        pages=amount_pages,
+        as_json=lambda rows: amount_pages(_with_texts(rows)),
+        newest=True,
+        empty="No transfers.",
+    )
+    if not (view.as_json or frame.empty):
         kinds = frame["kind"].value_counts().reindex(["transfer", "received", "sent"], fill_value=0)
         say(wrapped(_COUNTS.format(counted(len(frame), "movement"), *kinds), sys.stderr))
     say_hidden(frame, "transfer")
@@ -136,7 +138,7 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
     with frame_warnings():
         frame = frames.statement(settings.database, by=column, **arguments)
     if view.as_json:
-        _print_json(frame.assign(**frame.attrs))
+        print_json_rows(amount_pages(_with_texts(frame.assign(**frame.attrs))))
         return
     span = utc_times(f"{frame.attrs['start']} to {frame.attrs['end'] or 'now'}").replace(" UTC", "")
     rows = len(frame) - (2 if HIDDEN_ROW in frame[column].tolist()[-2:] else 1)
@@ -178,10 +180,6 @@ def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
         places = max(len(f"{value:f}".partition(".")[2]) for value in frame[name])
         texts[name] = frame[name].map(f"{{:.{places}f}}".format)
     return frame.assign(**texts)
-
-
-def _print_json(frame: pd.DataFrame) -> None:
-    print_json_rows(amount_pages(_with_texts(frame)))
 
 
 def amount_pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:

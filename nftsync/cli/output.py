@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -71,24 +71,36 @@ def wallet_name(wallet_id: str, label: str | None) -> str:
 
 
 @contextmanager
+def printed_warnings(
+    print_line: Callable[[str], object], concerns: Callable[[object], bool]
+) -> Iterator[None]:
+    """Print the warnings that a function selects, each as a line."""
+    show_other = warnings.showwarning
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if concerns(message):
+            print_line(one_line(str(message)))
+        else:
+            show_other(message, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        warnings.simplefilter("always", NftsyncWarning)
+        yield
+
+
+@contextmanager
 def frame_warnings() -> Iterator[list[str]]:
-    """Collect the frames' warnings about rows as lines; print them at the end, also on errors."""
+    """Print the frames' warnings about rows as sentences, and collect them."""
     lines: list[str] = []
-    caught: list[warnings.WarningMessage] = []
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", NftsyncWarning)
-            yield lines
-    finally:
-        for warning in caught:
-            if type(warning.message) is NftsyncWarning:
-                line = utc_times(one_line(str(warning.message)))
-                lines.append(line[:1].upper() + line[1:])
-                say(wrapped(lines[-1], sys.stderr))
-            else:
-                warnings.showwarning(
-                    warning.message, warning.category, warning.filename, warning.lineno
-                )
+
+    def print_line(text: str) -> None:
+        line = utc_times(text)
+        lines.append(line[:1].upper() + line[1:])
+        say(wrapped(lines[-1], sys.stderr))
+
+    with printed_warnings(print_line, lambda message: type(message) is NftsyncWarning):
+        yield lines
 
 
 def say(text: str) -> None:

@@ -22,7 +22,9 @@ from nftsync.cli.output import (
 from nftsync.cli.tables import TableColumn, print_table, wide_option
 from nftsync.errors import InputError
 from nftsync.store.queues import Queue
+from nftsync.terminal import progress_bar
 from nftsync.text import nests_too_deeply, visible
+from nftsync.times import now, shifted
 
 if TYPE_CHECKING:
     from nftsync.settings import Settings
@@ -126,7 +128,6 @@ def requeue_rows(queue: Queue, settings: Settings, ids: Sequence[str], state: st
     """Requeue rows by id or state; return the exit code."""
     from nftsync.provider.webhooks import read_webhook
     from nftsync.store.requeue import normalize_id, numbers_in_state, numbers_of_ids, requeue
-    from nftsync.terminal import progress_bar
 
     if bool(ids) == bool(state):
         raise click.UsageError(f"name {queue.table} by ID, or choose a state with --state")
@@ -169,8 +170,6 @@ def prune_rows(
 ) -> None:
     """Empty the bodies of rows in a state."""
     from nftsync.store.requeue import prunable, prune
-    from nftsync.terminal import progress_bar
-    from nftsync.times import now, shifted
 
     before = shifted(now(), -older_than)
     bodies = size = 0

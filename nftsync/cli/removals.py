@@ -14,6 +14,7 @@ from nftsync.cli.holdings import TOKEN, WALLET
 from nftsync.cli.output import one_line, open_existing, print_json, say, wrapped
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.store.contracts import contract_key
+from nftsync.terminal import progress_bar
 from nftsync.text import counted
 from nftsync.times import utc_times
 
@@ -74,9 +75,9 @@ def print_held(review: Review, view: View, approve: str) -> None:
     """Print a summary of the removals, the removals, and how to approve them."""
     if review.rows and not view.as_json:
         click.echo("\n".join(_summary(review)) + "\n")
-    view.show(review.rows, _ROW, "removals")
-    if not view.as_json:
-        say(f"Approve the removals: {approve}" if review.rows else _NONE)
+    view.show(review.rows, _ROW, "removals", empty=_NONE)
+    if review.rows and not view.as_json:
+        say(f"Approve the removals: {approve}")
 
 
 def _summary(review: Review) -> Iterator[str]:
@@ -162,9 +163,7 @@ def accept(
 
 
 def _apply(mirror: Mirror, numbers: Sequence[int]) -> None:
-    from nftsync.terminal import progress_bar
-
-    with progress_bar("wallets", len(numbers), unit="wallets", done=0, shown=None) as bar:
+    with progress_bar("wallets", len(numbers), unit="wallets") as bar:
         for start in range(0, len(numbers), _AT_ONCE):
             some = numbers[start : start + _AT_ONCE]
             mirror.accept_held(some)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ from nftsync.errors import (
     SettingsError,
     UnusableResponse,
 )
+from nftsync.provider.addresses import is_loopback
 from nftsync.provider.webhooks import WEBHOOK_TYPES
-from nftsync.text import visible
+from nftsync.terminal import interruptible
+from nftsync.text import counted, http_url, visible
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -64,8 +67,6 @@ def serve(settings: Settings, **options: Any) -> None:
       nftsync serve --sync-every 6h --metrics-port 9787
       nftsync serve --no-replay         if `nftsync replay` runs elsewhere
     """
-    import logging
-
     from nftsync.serve.log import log_lines, unblock_stderr
     from nftsync.serve.serve import serve as run
 
@@ -135,13 +136,9 @@ def replay(settings: Settings, *, as_json: bool) -> int:
       nftsync replay --json
       nftsync inbox requeue --state dead && nftsync replay
     """
-    import logging
-
     from nftsync.replay.worker import replay_once
     from nftsync.serve.schedule import replay_config
     from nftsync.store.removals import HELD_BACK
-    from nftsync.terminal import interruptible
-    from nftsync.text import counted
 
     logging.getLogger("nftsync").addHandler(logging.NullHandler())  # the result has all details
     with interruptible() as interrupted:
@@ -240,9 +237,6 @@ def webhook_config(
 
 def _checked_url(text: str) -> str:
     """Check a receiver's URL; errors do not repeat credentials in it."""
-    from nftsync.provider.addresses import is_loopback
-    from nftsync.text import http_url
-
     url = text.strip()
     parts = http_url(url)
     if "@" in url.partition("://")[2].partition("/")[0]:

@@ -20,7 +20,7 @@ from nftsync.cli.output import (
 from nftsync.cli.tables import TableColumn, View, view_options
 from nftsync.store import WALLET_STATUSES
 from nftsync.text import counted, short_id
-from nftsync.times import utc_times
+from nftsync.times import now, utc_times
 
 if TYPE_CHECKING:
     from nftsync.pull.result import Failure, SyncResult
@@ -76,7 +76,6 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
     from nftsync.store.history import ahead_of
     from nftsync.store.schema import reading
     from nftsync.store.wallets import WalletLine, labels_and_statuses
-    from nftsync.times import now
 
     request = SyncRequest(wallets=[WalletLine(wallet) for wallet in names] or None, **options)
     result = sync_with(settings, request, progress=False if as_json else None)
@@ -191,7 +190,6 @@ def add(settings: Settings, wallet_ids: tuple[str, ...]) -> None:
     from nftsync.records import normalize_uuid
     from nftsync.store.mirror import Mirror
     from nftsync.store.wallets import WalletLine, register
-    from nftsync.times import now
 
     ids = [normalize_uuid(wallet_id, "wallet id") for wallet_id in wallet_ids]
     with Mirror(settings.database) as mirror, mirror.transaction() as transaction:

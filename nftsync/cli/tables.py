@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain, product
 from shutil import get_terminal_size
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import click
 
 from nftsync.cli import options
 from nftsync.cli.cells import colored, cut_middle, isolated, length, wrapped_lines
-from nftsync.cli.output import print_json_rows, say_truncated
+from nftsync.cli.output import print_json_rows, say, say_truncated
 from nftsync.text import MISSING, short_id, visible
 
 #: Kinds of values. In a terminal an `id` is cut to its two ends, a `time` to seconds or minutes in
@@ -27,7 +27,8 @@ Kind: TypeAlias = Literal[
     "text", "id", "ref", "key", "time", "window", "day", "number", "state", "message"
 ]
 _Row: TypeAlias = Mapping[str, Any]
-_Rows = TypeVar("_Rows", bound=Sequence[Any])
+#: Rows of a table, some at a time.
+Pages: TypeAlias = Iterable[Iterable[Mapping[str, Any]]]
 
 _GAP, _BETWEEN = 2, "  "
 _INDENT = 4
@@ -86,17 +87,31 @@ class View(NamedTuple):
     wide: bool
     as_json: bool
 
-    def first(self, rows: _Rows) -> _Rows:
-        """Return the rows of the table."""
-        return rows[: self.limit or None]  # type: ignore[return-value]
+    def show(
+        self,
+        rows: Any,
+        columns: Sequence[TableColumn],
+        noun: str,
+        *,
+        pages: Callable[[Any], Pages] = lambda rows: [rows],
+        as_json: Callable[[Any], Pages] | None = None,
+        total: int | None = None,
+        newest: bool = False,
+        empty: str = "",
+    ) -> None:
+        """Print rows as JSON, or the first (or `newest`) ones as a table, and how many it left out.
 
-    def show(self, rows: list[dict[str, Any]], columns: Sequence[TableColumn], noun: str) -> None:
-        """Print rows, and how many the table left out."""
+        `rows` is a list, or a frame that `pages` (and for JSON, `as_json`) makes dictionaries of;
+        the caller may have left out some of a `total`.
+        """
         if self.as_json:
-            print_json_rows([rows])
-        elif rows:
-            print_table([self.first(rows)], columns, wide=self.wide)
-            say_truncated(self.limit, len(rows), noun)
+            print_json_rows((as_json or pages)(rows))
+        elif len(rows):
+            first = rows[-self.limit :] if newest else rows[: self.limit or None]
+            print_table(pages(first), columns, wide=self.wide)
+            say_truncated(self.limit, total or len(rows), noun, newest=newest)
+        elif empty:
+            say(empty)
 
 
 def view_options(
@@ -120,9 +135,7 @@ def view_options(
     return decorate
 
 
-def print_table(
-    pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], *, wide: bool = False
-) -> None:
+def print_table(pages: Pages, columns: Sequence[TableColumn], *, wide: bool = False) -> None:
     """Print a table: fitted to a terminal unless `wide`, complete elsewhere."""
     for lines in table_lines(pages, columns, None if wide else _terminal_width()):
         click.echo("\n".join(lines))
@@ -133,7 +146,7 @@ def _terminal_width() -> int | None:
 
 
 def table_lines(
-    pages: Iterable[Iterable[_Row]], columns: Sequence[TableColumn], width: int | None
+    pages: Pages, columns: Sequence[TableColumn], width: int | None
 ) -> Iterator[list[str]]:
     """Yield the headings, then the lines of each page of rows, then what the table left out.
 

@@ -16,7 +16,7 @@ from nftsync.cli.output import (
     say_truncated,
     wallet_name,
 )
-from nftsync.cli.tables import TableColumn, View, print_table, view_options
+from nftsync.cli.tables import TableColumn, View, view_options
 from nftsync.text import counted, sentence
 from nftsync.times import utc_times
 
@@ -104,12 +104,10 @@ def _show_verification(report: Verification, view: View) -> None:
 
     differences = sorted(report.differences, key=lambda x: (x.label or x.wallet_id, x.token_id))
     rows = [{**msgspec.structs.asdict(row), "why": utc_times(row.why)} for row in differences]
-    if rows:
-        print_table([view.first(rows)], _DIFFERENCE, wide=view.wide)
-        say_truncated(view.limit, report.differences_total, "differences")
-        if report.untold is not None:
-            click.echo(sentence(utc_times(report.untold)))
-    for wallet in view.first(report.unread):
+    view.show(rows, _DIFFERENCE, "differences", total=report.differences_total)
+    if report.untold is not None:
+        click.echo(sentence(utc_times(report.untold)))
+    for wallet in report.unread[: view.limit or None]:
         say(f"nftsync: {wallet_name(wallet.wallet_id, wallet.label)}: {one_line(wallet.error)}")
     say_truncated(view.limit, len(report.unread), "wallets that could not be read")
     if report.error is not None:

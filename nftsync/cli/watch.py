@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from nftsync.cli import options
-from nftsync.cli.output import one_line, print_json_rows, say, say_truncated
-from nftsync.cli.tables import TableColumn, View, print_table, view_options
+from nftsync.cli.output import one_line, say
+from nftsync.cli.tables import TableColumn, View, view_options
 from nftsync.errors import SettingsError
+from nftsync.terminal import interruptible
 from nftsync.text import counted
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ def watch(settings: Settings, *, since: str | None) -> int:
       nftsync watch send ops
     """
     from nftsync.store.schema import opened_as_is
-    from nftsync.terminal import interruptible
     from nftsync.watch.service import watch_config, watch_once
 
     config = watch_config(settings)
@@ -92,13 +92,7 @@ def test(settings: Settings, name: str, *, since: str, view: View) -> None:
     _named(name, dict(settings.watch), "watch")
     events = preview(settings.database, settings.watch[name], since, view.limit)
     rows = [body | {"text": lines_of(body)[0]} for event in events.first for body in [event.body()]]
-    if view.as_json:
-        print_json_rows([rows])
-    elif rows:
-        print_table([rows], _EVENT, wide=view.wide)
-        say_truncated(view.limit, events.counts.total(), "events")
-    else:
-        say("No events.")
+    view.show(rows, _EVENT, "events", total=events.counts.total(), empty="No events.")
 
 
 @watch.command("send")
