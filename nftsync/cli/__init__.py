@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Reopen closed standard streams, so that no other file gets their numbers."""
+    """Reopen closed streams, so that no other file gets their numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(number, True)
     os.close(number)

@@ -25,7 +25,7 @@ _COLORS = {
 
 
 def length(text: str) -> int:
-    """Return the number of terminal cells that a text takes."""
+    """Return a text's number of terminal cells."""
     if text.replace("…", "").replace(MISSING, "").isascii():
         return len(text)
     from rich.cells import cell_len
@@ -34,7 +34,7 @@ def length(text: str) -> int:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Return a text cut in its middle to `width` cells; a number at its end stays whole."""
+    """Cut a text in its middle to `width` cells; a number at its end stays whole."""
     from rich.cells import set_cell_size
 
     if length(text) <= width:
@@ -47,7 +47,7 @@ def cut_middle(text: str, width: int) -> str:
 
 
 def _end(text: str, width: int) -> str:
-    """Return the end of a text, without spaces before it or a mark whose letter is cut off."""
+    # Without spaces before it, or a mark whose letter is cut off.
     end = text[-4 * width :]
     while end and (
         length(end) > width
@@ -60,7 +60,7 @@ def _end(text: str, width: int) -> str:
 
 
 def wrapped_lines(text: str, width: int) -> list[str]:
-    """Return the lines of a text wrapped to `width` cells."""
+    """Wrap a text to `width` cells."""
     from rich.console import Console
     from rich.text import Text
 
@@ -75,7 +75,7 @@ def isolated(text: str) -> str:
 
 
 def colored(state: str) -> str:
-    """Color a state, if standard output is a terminal that shows colors."""
+    """Color a state on a terminal that shows colors."""
     color = _COLORS.get(state)
     if color is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return state

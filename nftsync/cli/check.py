@@ -34,8 +34,8 @@ def check(settings: Settings, wallet: str | None, *, everything: bool) -> int:
     """Show the settings that you have set, and test the setup.
 
     check reads the balances of WALLET (an id or a label), otherwise of the first wallet in the
-    wallets file, otherwise of the first tracked wallet. It stores nothing, never shows secrets, and
-    exits with 1 if a test FAILED.
+    wallets file or in the database. It stores nothing, never shows secrets, and exits with 1 if a
+    test FAILED.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def check(settings: Settings, wallet: str | None, *, everything: bool) -> int:
 
 
 def describe(settings: Settings) -> list[dict[str, str]]:
-    """Return each setting with its source and its value as text, without secrets."""
+    """Return each setting as a row, without secrets."""
     from nftsync.settings import KEYS
 
     return [
@@ -99,7 +99,7 @@ def _shown(key: Key, value: Any) -> str:
 
 
 def _command_shown(command: str) -> str:
-    """Return a command's program, without its arguments, which may be secret."""
+    # Its arguments may be secret.
     try:
         program, *arguments = shlex.split(command)
     except ValueError:

@@ -28,7 +28,7 @@ _TLS_FILES = ("ca_file", "client_certificate", "client_key")
 
 
 def run_checks(settings: Settings, wallet_id: str | None) -> Iterator[Check]:
-    """Test the settings, the database, the files, the API, and destinations with their rules."""
+    """Test everything that the settings name."""
     files = {name: getattr(settings, name) for name in _TLS_FILES}
     lost = [
         f"{name}: no file {file}" for name, file in files.items() if file and not file.is_file()
@@ -85,7 +85,7 @@ def _check_watch(settings: Settings) -> Iterator[Check]:
 
 
 def _check_files(settings: Settings) -> Generator[Check, None, str | None]:
-    """Check the files of wallets, collections and hidden NFTs; return the first wallet's id."""
+    """Check the files; return the first wallet's id."""
     first = None
 
     def wallets(path: Path) -> str:

@@ -41,9 +41,9 @@ _NEXT_STEPS = {
 def demo(database: str | None) -> None:
     """Run a demo of the whole product, without any configuration.
 
-    The demo starts a sandbox provider with a year of generated history, syncs its wallets, and
-    registers a webhook receiver. Then it transfers NFTs, checks that webhooks reported every
-    change, and prints the transfers and the holdings. It ignores the environment and nftsync.toml.
+    The demo syncs a sandbox provider with a year of generated history, registers a webhook
+    receiver, transfers NFTs, checks that webhooks reported every change, and prints transfers and
+    holdings. It ignores the environment and nftsync.toml.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def notebook(
 
     nftsync copies missing notebooks to DIRECTORY (default: notebooks).
 
-    Without a database, the notebooks use the demo database. nftsync creates it if needed, and runs
+    Without a database, the notebooks use the demo database, which nftsync creates if needed, with
     the demo's provider, so that images load and nftsync.sync() works. Ctrl-C stops everything.
 
     \b
@@ -180,8 +180,8 @@ def sandbox(
     The sandbox serves wallets and tokens at the provider's paths, to anyone on this machine: it
     needs no token. GET /sandbox/wallets lists the wallet ids, and GET / lists all endpoints.
 
-    The sandbox sends no webhooks until `nftsync webhook-config` enables them. To trigger a webhook,
-    POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit.
+    It sends no webhooks until `nftsync webhook-config` enables them. To trigger one, POST to
+    /sandbox/transfer, /sandbox/mint or /sandbox/emit.
 
     \b
     Examples:

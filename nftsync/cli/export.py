@@ -40,16 +40,15 @@ def export(
 ) -> None:
     """Export all tables and views to Parquet, CSV or Excel files.
 
-    All files and their manifest show the same point in time. DIR must be new or empty. The files
-    appear once complete; only you can read them.
+    All files show the same point in time. DIR must be new or empty. The files appear once complete;
+    only you can read them.
 
     In Parquet and CSV, amounts are text, because they can exceed any machine integer. In CSV,
-    webhook bodies are base64, and nftsync puts a single quote before cells that a spreadsheet would
-    run as a formula.
+    webhook bodies are base64, and cells that a spreadsheet would run as a formula begin with a
+    single quote.
 
-    A workbook begins with the holdings, a statement, and the transfers since the first sync.
-    Amounts are numbers, or text if they have more than 15 digits. FILE.xlsx as DIR writes only the
-    workbook, and replaces an existing file.
+    A workbook begins with the holdings, a statement, and the transfers. Amounts of more than 15
+    digits are text. FILE.xlsx as DIR writes only the workbook, and replaces an existing file.
 
     \b
     Examples:
@@ -73,8 +72,8 @@ def export(
 def migrate(settings: Settings) -> None:
     """Upgrade a database from an earlier version, and keep a copy.
 
-    The copy is DATABASE.before-VERSION. Every command that writes to the database also upgrades it;
-    read-only commands don't. Earlier versions of nftsync refuse an upgraded database.
+    The copy is DATABASE.before-VERSION. Commands that write to the database also upgrade it.
+    Earlier versions of nftsync refuse an upgraded database.
 
     \b
     Examples:
@@ -96,8 +95,8 @@ def migrate(settings: Settings) -> None:
 def snapshot(settings: Settings, file: Path) -> None:
     """Copy the database while it is in use.
 
-    The copy is a single file that shows one point in time. You can use it even in a read-only
-    directory. FILE must not exist. It appears once complete, and only its owner can read it.
+    The copy is a single file that shows one point in time, also usable in a read-only directory.
+    FILE must not exist. It appears once complete, and only its owner can read it.
 
     \b
     Examples:
@@ -124,9 +123,9 @@ def snapshot(settings: Settings, file: Path) -> None:
 def backup(settings: Settings, directory: Path, *, keep: int) -> None:
     """Write a dated copy of the database, and prune old copies.
 
-    nftsync names the copy DIR/nftsync-20260131T030000Z-1a2b3c.db: the database's name, the time in
-    UTC, and a suffix that tells databases of the same name apart. The copy is a single file that
-    shows one point in time. SQLite checks it, and only its owner can read it.
+    The copy's name has the time in UTC, and a suffix that tells databases of the same name apart:
+    DIR/nftsync-20260131T030000Z-1a2b3c.db. It is a single file that shows one point in time. SQLite
+    checks it, and only its owner can read it.
 
     \b
     Examples:

@@ -52,10 +52,10 @@ def hide(
 ) -> None:
     """Hide spam: contracts by address or name, and tokens by id.
 
-    Holdings, transfers, statistics, charts, galleries and reports omit hidden NFTs, and state how
-    many they omit. With --hidden, `holdings`, `transfers` and `collections` include them.
-    Statements show them in a separate row. Database tables, the change feed, exports, evidence and
-    verify always contain them.
+    Holdings, transfers, statistics, charts, galleries and reports omit hidden NFTs, and state their
+    number; `holdings`, `transfers` and `collections` include them with --hidden. Statements show
+    them in a separate row. Tables, the change feed, exports, evidence and verify always contain
+    them.
 
     \b
     --suggest lists contracts and tokens that match either rule:

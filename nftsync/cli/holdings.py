@@ -127,7 +127,7 @@ def holdings(settings: Settings, *, as_of: str | None, view: View, **filters: An
 
 
 def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
-    """Yield pages of table rows, with `edition` such as `3 of 25`."""
+    """Yield pages of rows, with `edition` such as `3 of 25`."""
     columns = (*HOLDING, _CERTAINTY)
     wanted = {name for one in columns for name in (one.key, one.name, one.short)}
     wanted |= {"edition_id", "total_edition"}
@@ -145,9 +145,8 @@ def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
 def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """Find tokens, collections and wallets by name.
 
-    The search includes the creators and descriptions of tokens, and the groups of wallets. The last
-    word may be incomplete. Ids and addresses match by their first six or more characters, or by the
-    shortened form that tables show.
+    The search includes creators, descriptions and groups. The last word may be incomplete. Ids and
+    addresses match by their first six or more characters, or by the short form in tables.
 
     \b
     Examples:
@@ -165,7 +164,7 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
 @click.command()
 @options.with_settings("database")
 @options.time("--since", "start", "Only changes observed since this time:")
-@options.time("--until", "end", "Only changes observed until this time:")
+@options.time("--until", "end", "Only changes observed until this time.")
 @click.option(
     "--after",
     type=click.IntRange(min=0, max=2**63 - 1),
@@ -186,8 +185,7 @@ def changes(
     """Show changes of balances (the change feed), oldest first.
 
     An empty old amount marks a new holding; an empty new amount marks a holding that ended. In the
-    JSON, `baseline` is 1 for holdings that a wallet's first read found. Their start date is
-    unknown.
+    JSON, `baseline` is 1 for holdings that a first read found; their start date is unknown.
 
     \b
     Examples:
@@ -234,7 +232,7 @@ def _seen_by(page: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _wait_while_read(seconds: float) -> Callable[[], bool]:
-    """Return a function that sleeps, and returns False once stdout has no reader."""
+    """Return a function that sleeps; False: stdout has no reader."""
     watch = select.poll()
     watch.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
     return lambda: not watch.poll(seconds * 1000)
@@ -249,15 +247,14 @@ def evidence(settings: Settings, wallet: str, *, at: str | None, view: View) -> 
     """Prove a wallet's holdings, now or at a past time.
 
     \b
-    The certainty depends on the reads around that time:
+    The certainty depends on the reads around that time, which are listed with
+    the SHA-256 of the provider's response:
       bracketed   the reads before and after found the same state
-      gap         the next read found a different state; the change happened
-                  between the two reads
+      gap         the state changed between the two reads
       open        the wallet has not been read since that time
       unknown     the wallet had not been read by that time
 
-    For each of these reads, nftsync shows the time, the run and the SHA-256 of the provider's
-    response. WALLET is an id or a label.
+    WALLET is an id or a label.
 
     \b
     Examples:

@@ -88,7 +88,7 @@ def requeue(settings: Settings, ids: tuple[str, ...], state: str | None) -> int:
     """Return webhooks to the state pending, with fresh attempts.
 
     Name webhooks by ID, or choose a --state. Requeuing a done webhook reads its object again.
-    nftsync requeues a quarantined webhook only if its body is now usable, for example because you
+    nftsync requeues a quarantined webhook only if its body is now usable, for example with a
     corrected organization_id.
 
     If an ID is unknown, nftsync changes nothing. It exits with 1 if it could not requeue a webhook.

@@ -113,10 +113,9 @@ def sync(
 ) -> int:
     """Read wallets into a lake.
 
-    The sync reads the wallets in the wallets file, otherwise all tracked wallets of the lake. It
-    runs on a Dask cluster, or in processes on this machine. --concurrency applies to each worker,
-    and --rate-limit to all workers together. Until the run has written everything, readers see the
-    previous run.
+    The sync reads the wallets in the wallets file, otherwise all tracked wallets of the lake.
+    --concurrency applies to each worker, and --rate-limit to all workers together. Until the run
+    has written everything, readers see the previous run.
 
     --resume reuses the reads of an interrupted run for the same wallets, and reports how old these
     reads are. It never reuses reads from another provider.
@@ -317,10 +316,9 @@ def accept(
 ) -> int:
     """Approve removals that a lake holds for review.
 
-    accept approves all removals, or only the removals of the named wallets (by id or label).
-    Without names, accept also resets the 24-hour count of removals. nftsync applies the removals in
-    a new run, without requests to the provider. If a sync is running, wait for its end. On a
-    terminal, accept asks for confirmation first.
+    accept applies all removals, or only those of the named wallets (by id or label), in a new run,
+    without requests to the provider. Without names, it also resets the 24-hour count of removals.
+    If a sync is running, wait for its end. On a terminal, accept asks for confirmation first.
     """
     from nftsync.lake.run import ClusterOptions, approve_in_lake
     from nftsync.lake.status import find_held

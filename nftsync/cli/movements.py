@@ -65,10 +65,10 @@ def transfers(
 ) -> None:
     """List transfers with sender and receiver, oldest first.
 
-    nftsync infers transfers from the change feed. Each row is a movement: one change of a balance,
-    or a decrease and the increase that matches it. A sender or receiver is empty if it is unknown
-    or ambiguous. The holdings that a wallet's first read found are not transfers. In the JSON, each
-    transfer happened between the times `observed_after` and `observed_at`.
+    nftsync infers transfers from the change feed. Each row is one change of a balance, or a
+    decrease and the increase that matches it. A sender or receiver is empty if it is unknown or
+    ambiguous. Holdings that a wallet's first read found are not transfers. Each transfer happened
+    between `observed_after` and `observed_at` of the JSON.
 
     \b
     Examples:
@@ -116,10 +116,9 @@ def transfers(
 def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> None:
     """Print opening balance, movements and closing balance.
 
-    Rows count holdings: a token counts once per wallet that holds it. `initial` counts holdings
-    that a wallet's first read found; their start date is unknown. In each row, opening + initial +
-    received − sent = closing. The rows add up to the total. If amounts differ from these counts, a
-    second table shows the amounts.
+    Rows count holdings: a token counts once per wallet that holds it. If amounts differ from these
+    counts, a second table shows the amounts. In each row, opening + initial + received − sent =
+    closing. `initial` counts holdings that a first read found; their start date is unknown.
 
     A start before the first complete read moves to it, because earlier holdings are unknown.
 
@@ -183,6 +182,6 @@ def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def amount_pages(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
-    """Yield pages of rows; `pages_of` takes the text of an amount from its own column."""
+    """Yield pages of rows whose amounts are texts already."""
     amounts = {"amount_text": frame["amount"]} if "amount" in frame else {}
     return pages_of(frame.assign(**amounts), list(frame))

@@ -21,27 +21,27 @@ Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def combined(*options: Decorator) -> Decorator:
-    """Combine options, in the order of the help, into one decorator."""
+    """Combine options, in the order of the help."""
     return lambda command: functools.reduce(lambda call, add: add(call), options[::-1], command)
 
 
 def text(name: str, metavar: str, text: str, *short: str) -> Decorator:
-    """Return an option with a text, None by default."""
+    """Give a command a text."""
     return click.option(name, *short, metavar=metavar, help=text)
 
 
 def flag(name: str, text: str, *argument: str) -> Decorator:
-    """Return an option without a value, passed as its name or another argument."""
+    """Give a command a flag."""
     return click.option(name, *argument, is_flag=True, help=text)
 
 
 def shown(name: str, kind: Any, default: float | str, text: str, **more: Any) -> Decorator:
-    """Return an option whose help shows its default."""
+    """Give a command an option with a default."""
     return click.option(name, type=kind, default=default, show_default=True, help=text, **more)
 
 
 def database(description: str) -> Decorator:
-    """Return the option `--database`."""
+    """Give a command `--database`."""
     return text("--database", "FILE", description, "-d")
 
 
@@ -68,7 +68,7 @@ PROVIDER = ("base_url", "concurrency", "timeout", "retries", "rate_limit")
 
 @contextmanager
 def _advise(database: Path, source: str) -> Iterator[None]:
-    """Name the demo's database if there is none; turn unexpected errors into DamagedDatabase."""
+    """Name the demo's database if there is none; report damage behind unexpected errors."""
     try:
         yield
     except NoDatabase as error:
@@ -129,7 +129,7 @@ def json(text: str) -> Decorator:
 
 
 def limit(text: str, default: int | None, most: int | None = None) -> Decorator:
-    """Give a command `--limit`; a number over `most` is an error."""
+    """Give a command `--limit`."""
     return click.option(
         "--limit",
         type=click.IntRange(0, most),
@@ -142,14 +142,14 @@ def limit(text: str, default: int | None, most: int | None = None) -> Decorator:
 
 
 def duration(name: str, text: str, **more: Any) -> Decorator:
-    """Return an option whose value the command gets as a timedelta."""
+    """Give a command a timedelta."""
     return _parsed(name, "DURATION", parse_duration, text, more)
 
 
 def time(name: str, day: Edge, text: str, **more: Any) -> Decorator:
-    """Return an option whose value the command gets as a stored time; a date becomes its `day`.
+    """Give a command a stored time; a date becomes its `day`.
 
-    The forms of a time follow a text that is not a sentence.
+    The forms of a time follow a text that is not a sentence, so that a help states them once.
     """
     if not text.endswith("."):
         text += " ISO 8601 (UTC by default), today, yesterday or 7d (7 days ago)."
@@ -158,7 +158,7 @@ def time(name: str, day: Edge, text: str, **more: Any) -> Decorator:
 
 
 def period(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command a period, as `start` (the time of a state) or `since`, and `until`."""
+    """Give a command a period, as `start` (a state's time) or `since`, and `until`."""
 
     @functools.wraps(command)
     def call(*args: Any, month: tuple[str, str] | None, **values: Any) -> Any:

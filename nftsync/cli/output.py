@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_existing(database: Path) -> Iterator[Mirror]:
-    """Open an existing database for writing; StoreError if it is missing or unusable."""
+    """Open an existing database for writing."""
     from nftsync.store.database import connect_reader, explained
     from nftsync.store.mirror import Mirror
 
@@ -39,18 +39,18 @@ def open_existing(database: Path) -> Iterator[Mirror]:
 
 
 def typed_settings() -> dict[str, str]:
-    """Return the settings typed as flags, which a group and its subcommand share."""
+    """Return the settings typed as flags of a group and its subcommand."""
     return click.get_current_context().meta.setdefault(__name__, {})  # type: ignore[no-any-return]
 
 
 def rerun(*words: str) -> str:
-    """Return a command line with the flags of the current command, quoted for a shell."""
+    """Return a command line with the current command's settings, for a shell."""
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in typed_settings().items()]
     return shlex.join([*shlex.split(program()), *words, *flags])
 
 
 def program() -> str:
-    """Return the command that starts nftsync in the caller's shell."""
+    """Return nftsync's name in the caller's shell."""
     called = Path(sys.argv[0])
     if called.name != "nftsync":
         return f"{shlex.quote(one_line(sys.executable))} -m nftsync"
@@ -66,7 +66,7 @@ def one_line(text: str) -> str:
 
 
 def wallet_name(wallet_id: str, label: str | None) -> str:
-    """Return a wallet's label and id, or its id alone."""
+    """Return a wallet's label and id."""
     return wallet_id if label is None else f"{one_line(label)} ({wallet_id})"
 
 
@@ -74,7 +74,7 @@ def wallet_name(wallet_id: str, label: str | None) -> str:
 def printed_warnings(
     print_line: Callable[[str], object], concerns: Callable[[object], bool]
 ) -> Iterator[None]:
-    """Print the warnings that a function selects, each as a line."""
+    """Print selected warnings, each as a line."""
     show_other = warnings.showwarning
 
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
@@ -91,7 +91,7 @@ def printed_warnings(
 
 @contextmanager
 def frame_warnings() -> Iterator[list[str]]:
-    """Print the frames' warnings about rows as sentences, and collect them."""
+    """Print the frames' warnings as sentences, and collect them."""
     lines: list[str] = []
 
     def print_line(text: str) -> None:
@@ -114,14 +114,14 @@ def say_line(text: str) -> None:
 
 
 def wrapped(text: str, stream: TextIO | None = None) -> str:
-    """Wrap a text to the width of the terminal, if the stream (default: stdout) is one."""
+    """Wrap a text to the terminal, if the stream (default: stdout) is one."""
     if not (stream or sys.stdout).isatty():
         return text
     return click.wrap_text(text, shutil.get_terminal_size().columns)
 
 
 def say_hidden(frame: pd.DataFrame, noun: str = "holding") -> None:
-    """Print how many rows a frame leaves out as hidden, and how to see them."""
+    """Print how many hidden rows a frame leaves out."""
     from nftsync.columnar.hidden import hidden_note
 
     if note := hidden_note(frame, noun):
@@ -129,14 +129,14 @@ def say_hidden(frame: pd.DataFrame, noun: str = "holding") -> None:
 
 
 def say_truncated(limit: int, count: int, noun: str, *, newest: bool = False) -> None:
-    """Print how many rows a table left out, and how to see them all."""
+    """Print how many rows a table left out."""
     if 0 < limit < count:
         shown = f"{'The newest ' if newest else ''}{limit:,} of {count:,} {noun}"
         say(wrapped(f"{shown}. Show all: --limit 0, or --json.", sys.stderr))
 
 
 def pages_of(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
-    """Yield columns of a frame as pages of rows for `print_json_rows` and `print_table`."""
+    """Yield columns of a frame as pages of rows."""
     from nftsync.columnar.columns import rows_of
 
     for rows in rows_of(frame, columns, step=1_000):
@@ -144,7 +144,7 @@ def pages_of(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[list[dict[
 
 
 def json_line(value: Any) -> bytes:
-    """Encode a value as JSON on one line, with characters that act on a terminal escaped."""
+    """Encode a value as one line of JSON that is safe for terminals."""
     import msgspec
 
     # Bytes, because JSON is UTF-8 in any terminal encoding.
@@ -159,7 +159,7 @@ def print_json(value: Any) -> None:
 
 
 def print_result(result: SyncResult | ReplayResult, *, as_json: bool) -> None:
-    """Print the result of a sync or a replay."""
+    """Print a result."""
     if as_json:
         print_json(result.as_dict())
     else:
@@ -178,7 +178,7 @@ def print_json_rows(pages: Iterable[Iterable[Mapping[str, Any]]]) -> None:
 
 
 def unreadable_shown(parts: Sequence[Unreadable]) -> str:
-    """Return the number of tokens with unreadable parts, and the first parts."""
+    """Describe tokens with unreadable parts."""
     count = counted(len({part.token_id for part in parts}), "token")
     shown = "; ".join(f"{x.token_id}: {x.field}: {x.reason}" for x in parts[:3])
     more = "; …. List: frames.quality" if len(parts) > 3 else ""

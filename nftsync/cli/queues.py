@@ -36,7 +36,7 @@ _REFUSALS_LISTED = 20
 
 
 def add_list(group: click.Group, text: str) -> None:
-    """Add the subcommand `list`, which equals the group's own command."""
+    """Add `list`, which equals the group's own command."""
     group.add_command(
         click.Command("list", callback=group.callback, params=group.params, help=text)
     )
@@ -88,7 +88,7 @@ def list_rows(
     as_json: bool,
     text_of: Callable[[bytes | None], str] | None = None,
 ) -> None:
-    """Print the newest rows; `text_of` makes a column `text` from the bodies."""
+    """Print the newest rows; `text_of` makes a column `text` of the bodies."""
     from nftsync.reports.change_feed import QueueView
 
     most = (None if as_json else _TABLE_ROWS) if limit is None else limit or None
@@ -125,7 +125,7 @@ def show_row(queue: Queue, settings: Settings, key: str, *, as_json: bool) -> No
 
 
 def requeue_rows(queue: Queue, settings: Settings, ids: Sequence[str], state: str | None) -> int:
-    """Requeue rows by id or state; return the exit code."""
+    """Requeue rows; return the exit code."""
     from nftsync.provider.webhooks import read_webhook
     from nftsync.store.requeue import normalize_id, numbers_in_state, numbers_of_ids, requeue
 
@@ -186,7 +186,7 @@ def prune_rows(
 
 
 def row_as_json(row: Mapping[str, Any], body: bytes | None) -> dict[str, Any]:
-    """Return the JSON of a row; a body that is not UTF-8 is in `body_base64`."""
+    """Return the JSON of a row with its body."""
     shown: dict[str, Any] = {**row, "pruned": body is None, "body": None}
     if body is not None:
         try:
@@ -197,7 +197,7 @@ def row_as_json(row: Mapping[str, Any], body: bytes | None) -> dict[str, Any]:
 
 
 def print_row(queue: Queue, row: Mapping[str, Any], body: bytes | None) -> None:
-    """Print a row, with terminal control characters escaped."""
+    """Print a row with its body."""
     for name, value in row.items():
         if isinstance(value, list):
             _print_changes(name, value)
@@ -221,7 +221,7 @@ def _print_changes(name: str, changes: list[dict[str, Any]]) -> None:
 
 
 def _readable(body: bytes) -> str:
-    """Indent JSON, unless it nests too deeply; escape undecodable bytes of other bodies."""
+    """Indent JSON, unless it nests too deeply."""
     import msgspec
 
     with suppress(msgspec.DecodeError, UnicodeDecodeError):

@@ -52,9 +52,8 @@ def removals(settings: Settings, *, view: View) -> None:
     If removals in 24 hours exceed half (`removal_limit`) of the holdings of a group, or of all
     wallets, nftsync holds them for review. A provider fault is then more likely than sales.
 
-    The holdings stay unchanged, and the wallets are `incomplete`, until you approve the removals
-    with `nftsync removals accept`. If a later read shows the NFTs again, nftsync discards the
-    removals.
+    The holdings stay unchanged, and the wallets are `incomplete`, until you approve the removals,
+    or a later read shows the NFTs again.
 
     \b
     Examples:
@@ -72,7 +71,7 @@ def removals(settings: Settings, *, view: View) -> None:
 
 
 def print_held(review: Review, view: View, approve: str) -> None:
-    """Print a summary of the removals, the removals, and how to approve them."""
+    """Print the removals, their summary, and how to approve them."""
     if review.rows and not view.as_json:
         click.echo("\n".join(_summary(review)) + "\n")
     view.show(review.rows, _ROW, "removals", empty=_NONE)
@@ -106,7 +105,7 @@ accept_options = options.combined(
 
 
 def confirmed(review: Review, where: str, *, yes: bool) -> bool:
-    """Ask on a terminal whether to apply removals, after their summary, unless `yes`."""
+    """Ask on a terminal whether to apply removals."""
     if yes or not sys.stdin.isatty():
         return True
     say("\n".join(_summary(review)))
@@ -117,7 +116,7 @@ def confirmed(review: Review, where: str, *, yes: bool) -> bool:
 
 
 def print_accepted(review: Review, *, dry_run: bool, as_json: bool, **more: Any) -> None:
-    """Print the approved removals; `more` adds entries to the JSON."""
+    """Print the approved removals, in JSON with `more`."""
     counts = review.counts
     if as_json:
         entries = {name: getattr(counts, name) for name in ("wallets", "balances", "emptied")}
@@ -140,9 +139,8 @@ def accept(
 ) -> int:
     """Approve removals held for review.
 
-    accept approves and applies all removals, or only the removals of the named wallets (by id or
-    label). Without names, accept also resets the 24-hour count of removals. On a terminal, accept
-    asks for confirmation first.
+    accept applies all removals, or only those of the named wallets (by id or label). Without names,
+    it also resets the 24-hour count of removals. On a terminal, it asks for confirmation first.
     """
     from nftsync.store import removals as stored
     from nftsync.store.day_report import approve_all

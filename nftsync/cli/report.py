@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "Time of the opening balance. Default: 30 days before --to, but not before the end of the "
     "first sync. TIME is",
 )
-@options.time("--to", "end", "Time of the closing balance (default: now):")
+@options.time("--to", "end", "Time of the closing balance. Default: now.")
 @options.text("--group", "NAME", "Report on the wallets of this group.")
 @options.text("--wallet", "ID", "Report on this wallet, by id or label.")
 @options.shown("--title", str, "NFT holdings", "Heading of the page.", metavar="TEXT")
@@ -39,13 +39,11 @@ if TYPE_CHECKING:
 def report(settings: Settings, file: Path, **parameters: Any) -> None:
     """Write a report as a single HTML file, to mail or print.
 
-    The page reports on a period: the main figures and their changes, a statement, the largest
+    The page has the main figures of a period and their changes, a statement, the largest
     collections, growth, the holdings with pictures, transfers, concentration, data quality and
     sources. nftsync replaces FILE once the page is complete. Only its owner can read it.
 
-    For October, use --from 2026-09-30 --to 2026-10-31.
-
-    nftsync generates the page from 5-report.ipynb; to open this notebook: `nftsync notebook`.
+    The page is the notebook 5-report.ipynb; to open it: `nftsync notebook`.
 
     \b
     Examples:

@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 def serve(settings: Settings, **options: Any) -> None:
     """Receive webhooks, and read the objects that they name.
 
-    serve stores each signed webhook before it answers, then reads the wallet, token or other object
-    that the webhook names. It needs the webhook secret, in NFTSYNC_WEBHOOK_SECRET or in a file that
+    serve stores each signed webhook before it answers, then reads the wallet, token or other
+    object. It needs the webhook secret, in NFTSYNC_WEBHOOK_SECRET or in a file that
     NFTSYNC_WEBHOOK_SECRET_FILE names. With [watch.NAME] or [forward.NAME] in nftsync.toml, it also
     sends alerts and forwards webhooks.
 
     serve logs to stderr: text on a terminal, otherwise JSON lines. GET /healthz and GET /readyz
-    report its state. On SIGTERM or Ctrl-C, serve completes open requests, then exits with 0.
+    report its state. SIGTERM or Ctrl-C ends it once open requests are complete.
 
     \b
     Examples:
@@ -127,8 +127,8 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     """Process the due webhooks once, then exit.
 
     replay reads each object once, however many webhooks name it. You can run it alongside serve
-    and syncs. Unprocessed webhooks stay pending. replay exits with 1 if a webhook ended as failed
-    or dead, if removals were held for review, or if the provider was unreachable.
+    and syncs. It exits with 1 if a webhook ended as failed or dead, if removals were held for
+    review, or if the provider was unreachable.
 
     \b
     Examples:
@@ -236,7 +236,7 @@ def webhook_config(
 
 
 def _checked_url(text: str) -> str:
-    """Check a receiver's URL; errors do not repeat credentials in it."""
+    # Errors do not repeat credentials in it.
     url = text.strip()
     parts = http_url(url)
     if "@" in url.partition("://")[2].partition("/")[0]:

@@ -60,7 +60,7 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
     otherwise all tracked wallets.
 
     At the end, the sync tries failed wallets once more. If a wallet fails again, the sync lists it
-    and exits with 1. To try it without a provider, run `nftsync sandbox` or `nftsync demo`.
+    and exits with 1. To try it without a provider: `nftsync sandbox`.
 
     \b
     Examples:
@@ -101,7 +101,7 @@ def say_failures(
     wallets: _Wallets,
     review: str = "nftsync removals",
 ) -> None:
-    """Print each kind of failure once, with its number and examples."""
+    """Print each kind of failure, with examples."""
     from nftsync.pull.result import grouped_failures
     from nftsync.store.removals import HELD_BACK
 

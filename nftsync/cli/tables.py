@@ -61,10 +61,9 @@ class TableColumn(NamedTuple):
     """Column of a table.
 
     `key` names the values in a row, `name` names that belong to ids, and `start` the start of a
-    `window` that ends at `key`; complete tables have a column for each. A fitted table shows the
-    value of `short` or, without one, of `name`, instead of an id. A terminal shows an `optional`
-    column only if each row then fits in a line, and a column only if some value is not the start of
-    that in the column `within`.
+    `window` that ends at `key`; complete tables have a column for each. A terminal shows `short`,
+    else `name`, instead of an id. It shows an `optional` column only if each row then fits in a
+    line, and no column whose values all begin the ones of the column `within`.
     """
 
     heading: str
@@ -81,7 +80,7 @@ wide_option = options.flag("--wide", "Show ids, times and texts in full, in a wi
 
 
 class View(NamedTuple):
-    """Output options of a command that lists rows; `limit` 0 means all rows."""
+    """Options of a listing; `limit` 0 means all rows."""
 
     limit: int
     wide: bool
@@ -99,11 +98,7 @@ class View(NamedTuple):
         newest: bool = False,
         empty: str = "",
     ) -> None:
-        """Print rows as JSON, or the first (or `newest`) ones as a table, and how many it left out.
-
-        `rows` is a list, or a frame that `pages` (and for JSON, `as_json`) makes dictionaries of;
-        the caller may have left out some of a `total`.
-        """
+        """Print rows (a list, or a frame for `pages`) as JSON, or the first ones as a table."""
         if self.as_json:
             print_json_rows((as_json or pages)(rows))
         elif len(rows):
@@ -148,7 +143,7 @@ def _terminal_width() -> int | None:
 def table_lines(
     pages: Pages, columns: Sequence[TableColumn], width: int | None
 ) -> Iterator[list[str]]:
-    """Yield the headings, then the lines of each page of rows, then what the table left out.
+    """Yield the headings, the lines of each page, and what the table left out.
 
     The first page decides the widths. Without a `width`, each row is one complete line.
     """

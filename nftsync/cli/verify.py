@@ -51,10 +51,9 @@ def verify(
     """Verify the database, and compare it with the provider.
 
     verify checks the database's internal consistency: history matches balances, no stuck work, file
-    intact. Then it reads a random sample of the tracked wallets, ignoring ETags and digests. It
-    lists every difference, and whether a webhook announced it. Without --repair, it writes nothing.
-
-    It exits with 1 if anything differs, is broken, or could not be read.
+    intact. Then it reads a random sample of the tracked wallets. It lists every difference, and
+    whether a webhook announced it. Without --repair, it writes nothing. It exits with 1 if anything
+    differs, is broken, or could not be read.
 
     \b
     Examples:

@@ -30,11 +30,11 @@ def watch(settings: Settings, *, since: str | None) -> int:
     """Send alerts about changes and states, and forward webhooks.
 
     watch compares the database with the rules in nftsync.toml, stores a message for each match, and
-    sends all due messages once. Run it after each sync, even a failed one. `nftsync serve` does the
-    same continuously. You can run both at the same time.
+    sends all due messages once. Run it after each sync, even a failed one, or run `nftsync serve`,
+    which does the same continuously.
 
-    It exits with 1 if a message is dead, because its destination refused it ten times, or if a rule
-    is paused, because a wallet, group or collection in it is unknown.
+    It exits with 1 if a message is dead (refused ten times), or if a rule is paused, because a
+    wallet, group or collection in it is unknown.
 
     \b
     Examples:
@@ -83,8 +83,7 @@ def _named(name: str, tables: dict[str, object], kind: str) -> None:
 def test(settings: Settings, name: str, *, since: str, view: View) -> None:
     """Print the events that a rule would have reported.
 
-    test prints past changes and current states. It sends and stores nothing. Real messages may
-    combine several events.
+    test sends and stores nothing. Real messages may combine several events.
     """
     from nftsync.watch.service import preview
     from nftsync.watch.texts import lines_of

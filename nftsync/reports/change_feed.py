@@ -58,7 +58,7 @@ class _Log:
     @classmethod
     @contextmanager
     def open(cls, path: Path, *own: Any, live: bool = False) -> Iterator[Self]:
-        """Open a database for reading; `live` as in `store.schema.opened`."""
+        """Open a database for reading."""
         with opened(path, live=live) as connection:
             yield cls(connection, path, *own)
 
@@ -95,8 +95,7 @@ class ChangeFeed(_Log):
     ) -> tuple[int, int]:
         """Restrict all further reads to a period and to `find_filters` names.
 
-        Returns the id before the first change in the period, and the last id in it. InputError: a
-        name is unknown, a time is in the future, or `since` is after `until`.
+        Returns the id before the first change in the period, and the last id in it.
         """
         with explained(self._name):
             since, until = (time and known_time(self._connection, time) for time in (since, until))
@@ -182,10 +181,7 @@ class QueueView(_Log):
         return array("q", (row[0] for row in rows))
 
     def pages(self, numbers: Sequence[int], state: str | None, *more: str) -> Iterator[list[Row]]:
-        """Yield pages of rows by number, skipping the ones that left the state.
-
-        Rows have the public columns without the body, and the columns in `more`.
-        """
+        """Yield pages of rows by number, skipping the ones that left the state."""
         columns = ", ".join((*self._columns, *more))
         query = (
             f"SELECT {columns} FROM json_each(?1) k JOIN {self._queue.table} q"
@@ -197,9 +193,7 @@ class QueueView(_Log):
     def find(self, key: str) -> tuple[Row, bytes | None]:
         """Return a row by its id, and its body, None if pruned.
 
-        It has the public columns without the body. A webhook also has `body_sha256`,
-        `look_again_at` (when its object is read once more), `balance_changes` and `token_changes`.
-        InputError: the id is not in the queue.
+        A webhook also has its changes, and `look_again_at`: when its object is read once more.
         """
         queue = self._queue
         more = ("body_sha256", "look_again_at") if queue is INBOX else ()

@@ -46,7 +46,7 @@ class Check(NamedTuple):
 
 
 def checked(subject: str, describe: Callable[..., str], *parameters: Any) -> Check:
-    """Return the check of a call: ok with its text, or failed with its error."""
+    """Check that a call succeeds, and show its text."""
     try:
         return Check("ok", subject, describe(*parameters))
     except NftsyncError as error:
@@ -54,7 +54,7 @@ def checked(subject: str, describe: Callable[..., str], *parameters: Any) -> Che
 
 
 def check_database(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Check:
-    """Check that the database exists, is intact and accepts writes, without changing it."""
+    """Check that the database is intact and accepts writes, without changing it."""
     try:
         with explained(path):
             verdict, message = _inspect_database(path, busy_seconds)
@@ -108,7 +108,7 @@ def check_removals(path: Path) -> Iterator[Check]:
 
 
 def check_clock(path: Path, clock_ahead: float | None) -> Iterator[Check]:
-    """Check this clock against the database and the provider; `clock_ahead` is in seconds."""
+    """Check this clock; `clock_ahead` of the provider's is in seconds."""
     with suppress(NftsyncError), reading(path) as connection:
         warning = ahead_of(connection, now())
         if warning is not None:
@@ -130,7 +130,7 @@ def first_tracked_wallet(path: Path) -> str | None:
 
 
 def check_provider(client: Client, base_url: str, wallet_id: str | None) -> Iterator[Check]:
-    """Check the connection to the provider by reading a wallet's balances, if there is one."""
+    """Check the provider by reading a wallet's balances, if there is one."""
     parts = urlsplit(base_url)
     if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         problem = "is plain http: anyone on the network can read the token and the data; use https"

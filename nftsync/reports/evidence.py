@@ -31,11 +31,8 @@ _HOLDING_COLUMNS = [
 class Evidence(msgspec.Struct, kw_only=True):
     """Holdings of a wallet at a past time, and the proof.
 
-    Attributes:
-        confirmed_before: the last read known at that time; it found these holdings.
-        confirmed_after: the next known read, with the same result or another.
-        reads: the state known then and the next one: the columns of `wallet_states`, and the status
-            of the first run that found it.
+    `confirmed_before` is the last read known then, `confirmed_after` the next. `reads` has the
+    states that they found: the columns of `wallet_states`, and the run of each.
     """
 
     wallet_id: str
@@ -50,11 +47,7 @@ class Evidence(msgspec.Struct, kw_only=True):
 
 
 def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
-    """Find a wallet's holdings at a past time, and the proof.
-
-    Raises:
-        InputError: the wallet is unknown, several have the label, or the time is in the future.
-    """
+    """Find a wallet's holdings at a past time, and the proof."""
     import numpy as np  # slow to import, like pandas
 
     from nftsync.columnar.balances import read_confirmations

@@ -45,10 +45,7 @@ _AS_OF: dict[str, Callable[..., pd.DataFrame]] = {
 
 
 class ExportedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A table in an export: a file, or a sheet of a workbook.
-
-    `kinds` has the kinds of its columns (`nftsync.store.catalog.ColumnKind`), which CSV lacks.
-    """
+    """A table in an export: a file, or a sheet of a workbook. CSV lacks the `kinds` of columns."""
 
     name: str
     rows: int
@@ -89,17 +86,9 @@ def write_export(
 ) -> Manifest:
     """Write all public tables and views, and a manifest, or nothing.
 
-    Args:
-        database: the source.
-        target: a missing or empty directory, or `FILE.xlsx` to write or replace, without a
-            manifest.
-        file_format: by default `parquet`, or `xlsx` for `FILE.xlsx`.
-        as_of: a stored time. Balances, holdings and tokens are as known then, and logs end there.
-            Wallets and counts of reads are current.
-
-    Raises:
-        InputError: the directory is not empty, `as_of` is in the future, or a table exceeds an
-            Excel sheet.
+    `target` is a missing or empty directory, or `FILE.xlsx` to write or replace (no manifest).
+    At a stored time `as_of`, balances, holdings and tokens are as known then, and logs end there;
+    wallets and counts of reads are current.
     """
     is_file = target.suffix.lower() == ".xlsx"
     file_format = file_format or ("xlsx" if is_file else "parquet")
@@ -172,13 +161,12 @@ def _sha256(path: Path) -> str:
 
 
 def _count(connection: sqlite3.Connection, name: str, as_of: str | None) -> int:
-    """Count rows for a progress bar; with `as_of`, sometimes a few too many."""
+    # For a progress bar; with `as_of`, sometimes a few too many.
     query = TABLES[name].select_count(until=as_of is not None)
     return int(connection.execute(query, _until(name, as_of)).fetchone()[0])
 
 
 def _until(name: str, as_of: str | None) -> tuple[str, ...]:
-    """Return the parameters of a table's query; with `as_of`, logs end there."""
     return () if as_of is None or TABLES[name].since is None else (as_of,)
 
 
@@ -227,7 +215,6 @@ _LINE = 120
 
 
 def _sheets(connection: sqlite3.Connection, manifest: Manifest) -> dict[str, _Table]:
-    """Return the holdings, and with a history, a statement and the transfers."""
     as_of, end = manifest.as_of, manifest.as_of or manifest.exported_at
     holdings = frames.holdings(connection, as_of=as_of, hidden=True)
     holdings["amount"] = holdings.pop("amount_text")
@@ -250,7 +237,7 @@ def _sheets(connection: sqlite3.Connection, manifest: Manifest) -> dict[str, _Ta
 def _of_frame(
     name: str, frame: pd.DataFrame, *lines: str, columns: Mapping[str, Column] | None = None
 ) -> _Table:
-    """Return a sheet of a frame; `columns` has those that differ from the frame's notes."""
+    # `columns` has those that differ from the frame's notes.
     first = _FIRST.get(name, ())
     frame = frame[[*first, *(column for column in frame if column not in first)]]
     explained = _explained("holdings") | _explained(name)
@@ -265,7 +252,6 @@ def _explained(frame: str) -> dict[str, Column]:
 
 
 def _write_workbook(path: Path, tables: Mapping[str, _Table], manifest: Manifest) -> None:
-    """Write sheets, the fourth of them `about`."""
     path.touch(mode=0o600)
     with path.open("wb") as file, workbook(file, path.parent) as book:
         names = list(tables)

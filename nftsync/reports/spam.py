@@ -30,14 +30,7 @@ _LONGEST_QUOTE: Final = 60
 
 
 def suggest_hidden(database: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return collections, and tokens without a contract, that look like spam, most held first.
-
-    `nftsync hide --help` gives the two signs. Only NFTs that are held and not hidden count.
-
-    Returns:
-        Dictionaries with `name`, `contract`, `token_id` (only without a contract), `tokens`,
-        `holdings`, `wallets` and `reason`.
-    """
+    """Return collections, and tokens without a contract, that look like spam, most held first."""
     from nftsync import frames
 
     holdings = _keyed(frames.holdings(database))
@@ -55,7 +48,6 @@ def suggest_hidden(database: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def _keyed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the contract, or the token's id without one, as `key`."""
     return frame.assign(key=frame["contract"].fillna(frame["token_id"]))
 
 
@@ -74,7 +66,7 @@ def _candidate(group: pd.DataFrame, reason: str) -> dict[str, Any]:
 
 
 def _texts(holdings: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield the keys of tokens with a link or a claim in their texts, and an example."""
+    """Yield the keys of tokens with a link or a claim in their texts."""
     tokens = holdings.drop_duplicates("token_id")
     signs = {
         (name, kind): tokens[name].str.contains(pattern, na=False)
@@ -93,7 +85,7 @@ def _texts(holdings: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _arrivals(holdings: pd.DataFrame, received: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield the keys of what many wallets received at once, from an unknown sender."""
+    """Yield the keys of NFTs that many wallets received at once."""
     import numpy as np
 
     holders = holdings.groupby("key")["wallet_id"].nunique()

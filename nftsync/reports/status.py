@@ -30,15 +30,12 @@ class Status(msgspec.Struct, kw_only=True):
     """Status of a database, as `nftsync status --json` prints it.
 
     Attributes:
-        wallets: number of wallets by status, including untracked ones.
-        outbox: number of messages by state; empty without any.
-        stopped_destinations: destinations that answered 410, each with the answer.
+        wallets: by status, including untracked ones.
+        stopped_destinations: that answered 410, each with the answer.
         rule_problems: rules that are paused or late, each with the reason.
-        unusable_amounts: number of balances with an amount that is not 1 to 100 digits.
-        oldest_wallet_age_s: seconds since the stalest tracked wallet was read; None: never, or none
-            is tracked.
+        unusable_amounts: balances with an amount that is not 1 to 100 digits.
+        oldest_wallet_age_s: None: never read, or none is tracked.
         warning: a problem with a clock.
-        unreadable: unreadable parts of tokens, whose known values stay.
         always_changing: the field behind most changes, if nearly all tokens changed in each of the
             last three syncs.
     """
@@ -68,7 +65,7 @@ class Status(msgspec.Struct, kw_only=True):
 def read_status(
     path: Path, at: str, rules: Sequence[WatchRule | Forward] = ()
 ) -> tuple[Status, StalestWallet | None]:
-    """Return the status of a database and its stalest tracked wallet, with ages at `at`."""
+    """Return the status and the stalest tracked wallet, with ages at `at`."""
     with reading(path) as connection:
         stalest = stalest_wallet(connection, at)
         inbox = count_by_state(connection, INBOX)

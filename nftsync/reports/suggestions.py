@@ -38,7 +38,7 @@ FieldCount: TypeAlias = tuple[str, int]
 
 
 class Fields(NamedTuple):
-    """Fields that contain ids of known wallets or tokens, in a number of documents."""
+    """Fields that contain ids of known wallets or tokens."""
 
     documents: int = 0
     wallets: Sequence[FieldCount] = ()
@@ -51,10 +51,7 @@ class Fields(NamedTuple):
 class Suggestion(NamedTuple):
     """Findings on a type with a missing or incomplete route.
 
-    Attributes:
-        ids: number of different `resource_id`; `wallets` and `tokens` of them are known.
-        objects, changes: fields of the type's objects, and of `changes` in its webhooks.
-        route: the type's own, incomplete route.
+    Of its different `ids`, some are known `wallets` and `tokens`.
     """
 
     resource_type: str
@@ -68,7 +65,7 @@ class Suggestion(NamedTuple):
 
 
 class Suggestions(NamedTuple):
-    """Suggestions, with the sample size if some types have more, and types not searched."""
+    """Suggestions, with the sample size if some types have more webhooks."""
 
     routes: list[Suggestion]
     sample: int | None
@@ -76,7 +73,7 @@ class Suggestions(NamedTuple):
 
 
 def suggest(path: Path, routes: Routes) -> Suggestions:
-    """Search the stored webhooks and objects for known ids, and suggest routes."""
+    """Suggest routes, from known ids in the stored webhooks and objects."""
     suggestions: list[Suggestion] = []
     with reading(path) as connection:
         counts = connection.execute(
@@ -156,7 +153,7 @@ def _most_frequent(counts: Counter[str]) -> list[FieldCount]:
 
 
 def _ids_in(document: str) -> Iterator[tuple[str, str]]:
-    """Yield UUIDs and their dotted fields; list items share a field."""
+    """Yield UUIDs and their dotted fields."""
     try:
         value = msgspec.json.decode(document)
     except (msgspec.DecodeError, RecursionError):
@@ -179,7 +176,7 @@ def _ids_in(document: str) -> Iterator[tuple[str, str]]:
 
 
 def as_toml(suggestions: Suggestions) -> str:
-    """Format suggestions as TOML, with their evidence in comments."""
+    """Return TOML, with the evidence in comments."""
     head = []
     if suggestions.sample is not None:
         sample = f"{suggestions.sample:,}"
