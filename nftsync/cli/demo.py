@@ -92,7 +92,7 @@ def demo(database: str | None) -> None:
 @options.database("Database for the notebooks. Default: the configured one, or the demo database")
 @options.config
 def notebook(
-    *, directory: str, port: int | None, no_browser: bool, database: str | None, config: str | None
+    *, directory: str, port: int | None, no_browser: bool, database: str | None, config: Path | None
 ) -> None:
     """Open the notebooks in JupyterLab.
 
@@ -113,13 +113,12 @@ def notebook(
     from nftsync.store.schema import opened_as_is
 
     require_notebook_extra()
-    config_file = None if config is None else Path(config)
-    loaded = settings.load({"database": database}, config=config_file)
+    loaded = settings.load({"database": database}, config=config)
     if database is not None:
         with opened_as_is(loaded.database):
             """Fail on an invalid database before JupyterLab starts."""
     opened = named_or_demo(loaded.database, loaded.sources["database"], say_line)
-    file = settings.settings_file(config_file)
+    file = settings.settings_file(config)
     open_notebooks(Path(directory), opened, file, say_line, port=port, browser=not no_browser)
 
 

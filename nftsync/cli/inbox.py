@@ -9,16 +9,7 @@ import click
 
 from nftsync.cli import options
 from nftsync.cli.output import print_json, say
-from nftsync.cli.queues import (
-    add_list,
-    list_options,
-    list_rows,
-    prune_options,
-    prune_rows,
-    requeue_options,
-    requeue_rows,
-    show_row,
-)
+from nftsync.cli.queues import QueueCommands, add_list
 from nftsync.cli.tables import TableColumn, print_table, wide_option
 from nftsync.store.queues import INBOX
 
@@ -41,9 +32,12 @@ _SHOWN = (
 )
 
 
+_commands = QueueCommands(INBOX, _SHOWN, "failed, dead, unrouted, done or quarantined")
+
+
 @click.group(invoke_without_command=True)
-@list_options(INBOX)
-def inbox(settings: Settings, **view: Any) -> None:
+@_commands.listing
+def inbox() -> None:
     """List, inspect, requeue or prune stored webhooks.
 
     \b
@@ -64,27 +58,23 @@ def inbox(settings: Settings, **view: Any) -> None:
       nftsync inbox requeue --state unrouted
       nftsync inbox prune --older-than 30d
     """
-    list_rows(INBOX, _SHOWN, settings, **view)
 
 
 add_list(inbox, "List stored webhooks, newest first, like `nftsync inbox`.")
 
 
 @inbox.command("show")
-@click.argument("webhook_id", metavar="ID")
-@options.with_settings("database")
-@options.json("Print the webhook as JSON. A body that is not UTF-8 is in body_base64.")
-def show(settings: Settings, webhook_id: str, *, as_json: bool) -> None:
+@_commands.show
+def show() -> None:
     """Show a webhook with its body and the changes that it caused.
 
     ID is the webhook's UUID or, if it was quarantined, `q-` and the SHA-256 of its body.
     """
-    show_row(INBOX, settings, webhook_id, as_json=as_json)
 
 
 @inbox.command("requeue")
-@requeue_options(INBOX, "failed, dead, unrouted, done or quarantined")
-def requeue(settings: Settings, ids: tuple[str, ...], state: str | None) -> int:
+@_commands.requeue
+def requeue() -> None:
     """Return webhooks to the state pending, with fresh attempts.
 
     Name webhooks by ID, or choose a --state. Requeuing a done webhook reads its object again.
@@ -93,26 +83,22 @@ def requeue(settings: Settings, ids: tuple[str, ...], state: str | None) -> int:
 
     If an ID is unknown, nftsync changes nothing. It exits with 1 if it could not requeue a webhook.
     """
-    return requeue_rows(INBOX, settings, ids, state)
 
 
 @inbox.command("prune")
-@prune_options(
-    INBOX,
-    options.shown(
-        "--state",
-        click.Choice(["done", "quarantined"]),
-        "done",
-        "State of the webhooks to prune. You can't requeue a quarantined webhook after pruning it.",
-    ),
+@_commands.prune
+@options.shown(
+    "--state",
+    click.Choice(["done", "quarantined"]),
+    "done",
+    "State of the webhooks to prune. You can't requeue a quarantined webhook after pruning it.",
 )
-def prune(settings: Settings, older_than: timedelta, state: str) -> None:
+def prune() -> None:
     """Empty the bodies of old webhooks.
 
     Pruning keeps each webhook's id, times, fields and SHA-256, so nftsync still recognizes a
     repeated delivery. You can prune while `nftsync serve` is running.
     """
-    prune_rows(INBOX, settings, older_than, state)
 
 
 # Routes ----------------------------------------------------------------------------------

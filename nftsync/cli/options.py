@@ -45,7 +45,12 @@ def database(description: str) -> Decorator:
     return text("--database", "FILE", description, "-d")
 
 
-config = text("--config", "FILE", "Settings file. Default: the nearest nftsync.toml")
+config = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings file. Default: the nearest nftsync.toml",
+)
 _SETTING_OPTIONS = {
     "base_url": text("--base-url", "URL", "The provider's base URL."),
     "database": database("The SQLite file. Default: data/nftsync.db"),
@@ -96,7 +101,7 @@ def with_settings(*names: str) -> Decorator:
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def call(*args: Any, config: str | None, **values: Any) -> Any:
+        def call(*args: Any, config: Path | None, **values: Any) -> Any:
             context = click.get_current_context()
             own = {"config": config, **{name: values.pop(name) for name in names}}
             typed = typed_settings()
@@ -113,8 +118,7 @@ def with_settings(*names: str) -> Decorator:
                 hint = f"; did you mean {near}?" if near else "; `nftsync check` lists all settings"
                 say(f"nftsync: {one_line(name)} is not a setting{hint}")
             flags = {name: value for name, value in typed.items() if name != "config"}
-            file = Path(typed["config"]) if "config" in typed else None
-            chosen = settings.load(flags, config=file)
+            chosen = settings.load(flags, config=typed.get("config"))
             with _advise(chosen.database, chosen.sources["database"]):
                 return command(*args, settings=chosen, **values)
 

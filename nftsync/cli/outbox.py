@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from nftsync.cli import options
-from nftsync.cli.queues import (
-    add_list,
-    list_options,
-    list_rows,
-    prune_options,
-    prune_rows,
-    requeue_options,
-    requeue_rows,
-    show_row,
-)
+from nftsync.cli.queues import QueueCommands, add_list
 from nftsync.cli.tables import TableColumn
 from nftsync.store.queues import OUTBOX
-
-if TYPE_CHECKING:
-    from nftsync.settings import Settings
 
 #: Columns of the table of messages.
 _SHOWN = (
@@ -38,9 +22,18 @@ _SHOWN = (
 )
 
 
+def _text_of(body: bytes | None) -> str:
+    from nftsync.watch.texts import text_of
+
+    return text_of(body)
+
+
+_commands = QueueCommands(OUTBOX, _SHOWN, "failed, dead or done", _text_of)
+
+
 @click.group(invoke_without_command=True)
-@list_options(OUTBOX)
-def outbox(settings: Settings, **view: Any) -> None:
+@_commands.listing
+def outbox() -> None:
     """List, inspect, requeue or prune messages to destinations.
 
     \b
@@ -59,29 +52,23 @@ def outbox(settings: Settings, **view: Any) -> None:
       nftsync outbox requeue --state dead
       nftsync outbox prune --older-than 30d
     """
-    from nftsync.watch.texts import text_of
-
-    list_rows(OUTBOX, _SHOWN, settings, **view, text_of=text_of)
 
 
 add_list(outbox, "List messages, newest first, like `nftsync outbox`.")
 
 
 @outbox.command("show")
-@click.argument("message_id", metavar="ID")
-@options.with_settings("database")
-@options.json("Print the message as JSON. A body that is not UTF-8 is in body_base64.")
-def show(settings: Settings, message_id: str, *, as_json: bool) -> None:
+@_commands.show
+def show() -> None:
     """Show a message with its body.
 
     ID is `msg_` and 32 hex digits, as in the header webhook-id.
     """
-    show_row(OUTBOX, settings, message_id, as_json=as_json)
 
 
 @outbox.command("requeue")
-@requeue_options(OUTBOX, "failed, dead or done")
-def requeue(settings: Settings, ids: tuple[str, ...], state: str | None) -> int:
+@_commands.requeue
+def requeue() -> None:
     """Return messages to the state pending, with fresh attempts.
 
     Name messages by ID, or choose a --state. Requeuing a done message sends it again, under the
@@ -90,15 +77,13 @@ def requeue(settings: Settings, ids: tuple[str, ...], state: str | None) -> int:
     If an ID is unknown, nftsync changes nothing. It exits with 1 if it could not requeue a message,
     for example because its body was pruned.
     """
-    return requeue_rows(OUTBOX, settings, ids, state)
 
 
 @outbox.command("prune")
-@prune_options(OUTBOX)
-def prune(settings: Settings, older_than: timedelta) -> None:
+@_commands.prune
+def prune() -> None:
     """Empty the bodies of old, delivered messages.
 
     Pruning keeps each message's id, rule, destination and times. You can't requeue a pruned
     message. You can prune while `nftsync serve` is running.
     """
-    prune_rows(OUTBOX, settings, older_than)

@@ -38,7 +38,7 @@ def open_existing(database: Path) -> Iterator[Mirror]:
             yield mirror
 
 
-def typed_settings() -> dict[str, str]:
+def typed_settings() -> dict[str, Any]:
     """Return the settings typed as flags of a group and its subcommand."""
     return click.get_current_context().meta.setdefault(__name__, {})  # type: ignore[no-any-return]
 

@@ -1,12 +1,13 @@
-"""Options, lists, requeuing and pruning of the commands `inbox` and `outbox`."""
+"""The commands that `inbox` and `outbox` share."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -42,147 +43,162 @@ def add_list(group: click.Group, text: str) -> None:
     )
 
 
-def list_options(queue: Queue) -> options.Decorator:
-    """Return the options of `list_rows`."""
-    return options.combined(
-        options.with_settings("database"),
-        _state(queue, f"Only {queue.table} in this state."),
-        options.limit(
-            f"Number of newest {queue.table}; 0 shows all."
-            f" Default: {_TABLE_ROWS}, or all with --json",
-            None,
-        ),
-        wide_option,
-        options.json(f"Print {queue.table} as JSON, without bodies."),
-    )
+class QueueCommands(NamedTuple):
+    """The commands on a queue; each decorator gives options and work to a function's help.
 
+    `requeued` names the states that can be requeued; `text_of` makes a column `text` of a body.
+    """
 
-def requeue_options(queue: Queue, states: str) -> options.Decorator:
-    """Return the arguments of `requeue_rows`."""
-    return options.combined(
-        click.argument("ids", nargs=-1, metavar="[ID]..."),
-        _state(queue, f"Requeue all {queue.table} in this state: {states}."),
-        options.with_settings("database"),
-    )
+    queue: Queue
+    columns: Sequence[TableColumn]
+    requeued: str
+    text_of: Callable[[bytes | None], str] | None = None
 
+    def listing(self, documented: Callable[[], None]) -> Callable[..., Any]:
+        """List the newest rows."""
+        table = self.queue.table
+        return options.combined(
+            options.with_settings("database"),
+            self._state(f"Only {table} in this state."),
+            options.limit(
+                f"Number of newest {table}; 0 shows all."
+                f" Default: {_TABLE_ROWS}, or all with --json",
+                None,
+            ),
+            wide_option,
+            options.json(f"Print {table} as JSON, without bodies."),
+        )(_documented(documented, self._list))
 
-def _state(queue: Queue, text: str) -> options.Decorator:
-    return click.option("--state", type=click.Choice(queue.states), metavar="STATE", help=text)
+    def show(self, documented: Callable[[], None]) -> Callable[..., Any]:
+        """Show a row with its body."""
+        text = f"Print the {self.queue.noun} as JSON. A body that is not UTF-8 is in body_base64."
+        return options.combined(
+            click.argument("key", metavar="ID"),
+            options.with_settings("database"),
+            options.json(text),
+        )(_documented(documented, self._show))
 
+    def requeue(self, documented: Callable[[], None]) -> Callable[..., Any]:
+        """Requeue rows by id or state."""
+        return options.combined(
+            click.argument("ids", nargs=-1, metavar="[ID]..."),
+            self._state(f"Requeue all {self.queue.table} in this state: {self.requeued}."),
+            options.with_settings("database"),
+        )(_documented(documented, self._requeue))
 
-def prune_options(queue: Queue, *more: options.Decorator) -> options.Decorator:
-    """Return the options of `prune_rows`."""
-    text = f"Prune {queue.table} that have been in their state for this long: 90s, 6h, 7d"
-    older_than = options.duration("--older-than", text, required=True)
-    return options.combined(older_than, *more, options.with_settings("database"))
+    def prune(self, documented: Callable[..., None]) -> Callable[..., Any]:
+        """Empty the bodies of old rows."""
+        text = f"Prune {self.queue.table} that have been in their state for this long: 90s, 6h, 7d"
+        return options.combined(
+            options.duration("--older-than", text, required=True),
+            options.with_settings("database"),
+        )(_documented(documented, self._prune))
 
+    def _state(self, text: str) -> options.Decorator:
+        choice = click.Choice(self.queue.states)
+        return click.option("--state", type=choice, metavar="STATE", help=text)
 
-def list_rows(
-    queue: Queue,
-    columns: Sequence[TableColumn],
-    settings: Settings,
-    *,
-    state: str | None,
-    limit: int | None,
-    wide: bool,
-    as_json: bool,
-    text_of: Callable[[bytes | None], str] | None = None,
-) -> None:
-    """Print the newest rows; `text_of` makes a column `text` of the bodies."""
-    from nftsync.reports.change_feed import QueueView
+    def _list(
+        self,
+        settings: Settings,
+        *,
+        state: str | None,
+        limit: int | None,
+        wide: bool,
+        as_json: bool,
+    ) -> None:
+        from nftsync.reports.change_feed import QueueView
 
-    most = (None if as_json else _TABLE_ROWS) if limit is None else limit or None
-    with QueueView.open(settings.database, queue) as view:
-        numbers = view.newest(state, most)
+        queue, text_of = self.queue, self.text_of
+        most = (None if as_json else _TABLE_ROWS) if limit is None else limit or None
+        with QueueView.open(settings.database, queue) as view:
+            numbers = view.newest(state, most)
+            if as_json:
+                print_json_rows(view.pages(numbers, state))
+                return
+            if not numbers:
+                say(f"No {queue.table}." if state is None else f"No {queue.table} are {state}.")
+                return
+            pages = view.pages(numbers, state, *(["body"] if text_of else []))
+            if text_of is not None:
+                pages = ([{**row, "text": text_of(row["body"])} for row in page] for page in pages)
+            print_table(pages, self.columns, wide=wide)
+            if most is not None and len(numbers) == most:
+                say_truncated(most, view.count(state), queue.table, newest=True)
+
+    def _show(self, settings: Settings, *, key: str, as_json: bool) -> None:
+        from nftsync.reports.change_feed import QueueView
+        from nftsync.store.requeue import normalize_id
+
+        with QueueView.open(settings.database, self.queue) as view:
+            row, body = view.find(normalize_id(self.queue, key))
         if as_json:
-            print_json_rows(view.pages(numbers, state))
-            return
-        if not numbers:
-            say(f"No {queue.table}." if state is None else f"No {queue.table} are {state}.")
-            return
-        pages: Iterator[Sequence[Mapping[str, Any]]] = view.pages(numbers, state)
-        if text_of is not None:
-            with_bodies = view.pages(numbers, state, "body")
-            pages = (
-                [{**row, "text": text_of(row["body"])} for row in page] for page in with_bodies
-            )
-        print_table(pages, columns, wide=wide)
-        if most is not None and len(numbers) == most:
-            say_truncated(most, view.count(state), queue.table, newest=True)
-
-
-def show_row(queue: Queue, settings: Settings, key: str, *, as_json: bool) -> None:
-    """Print a row with its body."""
-    from nftsync.reports.change_feed import QueueView
-    from nftsync.store.requeue import normalize_id
-
-    with QueueView.open(settings.database, queue) as view:
-        row, body = view.find(normalize_id(queue, key))
-    if as_json:
-        print_json(row_as_json(row, body))
-    else:
-        print_row(queue, row, body)
-
-
-def requeue_rows(queue: Queue, settings: Settings, ids: Sequence[str], state: str | None) -> int:
-    """Requeue rows; return the exit code."""
-    from nftsync.provider.webhooks import read_webhook
-    from nftsync.store.requeue import normalize_id, numbers_in_state, numbers_of_ids, requeue
-
-    if bool(ids) == bool(state):
-        raise click.UsageError(f"name {queue.table} by ID, or choose a state with --state")
-    if state == "running":
-        raise InputError(
-            f"running {queue.table} cannot be requeued; if their worker has died, they return to "
-            "pending automatically"
-        )
-    ids = [normalize_id(queue, key) for key in ids]
-    organization = settings.organization_id
-    requeued = already = 0
-    refused: list[tuple[str, str]] = []
-    with open_existing(settings.database) as mirror:
-        connection = mirror.connection
-        if state:
-            numbers = numbers_in_state(connection, queue, state)
+            print_json(row_as_json(row, body))
         else:
-            numbers = numbers_of_ids(connection, queue, ids)
-        steps = requeue(
-            mirror, queue, numbers, lambda body: read_webhook(body, organization), only=state
-        )
-        with closing(progress_bar("requeue", len(numbers), unit=queue.table)) as bar:
-            for step in steps:
-                requeued += step.put_back
-                already += step.already
-                refused += step.refused
-                bar.update(step.put_back + step.already + len(step.refused))
-    click.echo(f"{requeued:,} requeued.")
-    if already:
-        say(f"{already:,} already pending.")
-    for key, reason in refused[:_REFUSALS_LISTED]:
-        say(one_line(f"{key} not requeued: {reason}"))
-    if len(refused) > _REFUSALS_LISTED:
-        say(f"{len(refused) - _REFUSALS_LISTED:,} more not requeued.")
-    return 1 if refused else 0
+            print_row(self.queue, row, body)
+
+    def _requeue(self, settings: Settings, *, ids: tuple[str, ...], state: str | None) -> int:
+        from nftsync.provider.webhooks import read_webhook
+        from nftsync.store.requeue import normalize_id, numbers_in_state, numbers_of_ids, requeue
+
+        queue = self.queue
+        if bool(ids) == bool(state):
+            raise click.UsageError(f"name {queue.table} by ID, or choose a state with --state")
+        if state == "running":
+            raise InputError(
+                f"running {queue.table} cannot be requeued; if their worker has died, they return"
+                " to pending automatically"
+            )
+        keys = [normalize_id(queue, key) for key in ids]
+        organization = settings.organization_id
+        requeued = already = 0
+        refused: list[tuple[str, str]] = []
+        with open_existing(settings.database) as mirror:
+            connection = mirror.connection
+            if state:
+                numbers = numbers_in_state(connection, queue, state)
+            else:
+                numbers = numbers_of_ids(connection, queue, keys)
+            steps = requeue(
+                mirror, queue, numbers, lambda body: read_webhook(body, organization), only=state
+            )
+            with progress_bar("requeue", len(numbers), unit=queue.table) as bar:
+                for step in steps:
+                    requeued += step.put_back
+                    already += step.already
+                    refused += step.refused
+                    bar.update(step.put_back + step.already + len(step.refused))
+        click.echo(f"{requeued:,} requeued.")
+        if already:
+            say(f"{already:,} already pending.")
+        for key, reason in refused[:_REFUSALS_LISTED]:
+            say(one_line(f"{key} not requeued: {reason}"))
+        if len(refused) > _REFUSALS_LISTED:
+            say(f"{len(refused) - _REFUSALS_LISTED:,} more not requeued.")
+        return 1 if refused else 0
+
+    def _prune(self, settings: Settings, *, older_than: timedelta, state: str = "done") -> None:
+        from nftsync.store.requeue import prunable, prune
+
+        before = shifted(now(), -older_than)
+        bodies = size = 0
+        with open_existing(settings.database) as mirror:
+            rows = prunable(mirror.connection, self.queue, before, state)
+            with progress_bar("prune", len(rows), unit=self.queue.table) as bar:
+                for step in prune(mirror, self.queue, rows, before, state):
+                    bodies += step.bodies
+                    size += step.size
+                    bar.update(step.processed)
+        click.echo(f"Bodies emptied: {bodies:,} ({size:,} bytes).")
+        if bodies:
+            say("The database reuses the space. To shrink the file, run VACUUM.")
 
 
-def prune_rows(
-    queue: Queue, settings: Settings, older_than: timedelta, state: str = "done"
-) -> None:
-    """Empty the bodies of rows in a state."""
-    from nftsync.store.requeue import prunable, prune
+def _documented(documented: Callable[..., None], work: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **values: Any) -> Any:
+        return work(*args, **values)
 
-    before = shifted(now(), -older_than)
-    bodies = size = 0
-    with open_existing(settings.database) as mirror:
-        rows = prunable(mirror.connection, queue, before, state)
-        with closing(progress_bar("prune", len(rows), unit=queue.table)) as bar:
-            for step in prune(mirror, queue, rows, before, state):
-                bodies += step.bodies
-                size += step.size
-                bar.update(step.processed)
-    click.echo(f"Bodies emptied: {bodies:,} ({size:,} bytes).")
-    if bodies:
-        say("The database reuses the space. To shrink the file, run VACUUM.")
+    return functools.update_wrapper(call, documented)
 
 
 def row_as_json(row: Mapping[str, Any], body: bytes | None) -> dict[str, Any]:

@@ -64,13 +64,7 @@ def report(settings: Settings, file: Path, **parameters: Any) -> None:
     if prices is not None:
         parameters["prices"] = str(Path(prices).absolute())
         read_prices(prices)
-    config = typed_settings().get("config")
     parameters |= {"start": parameters.pop("from"), "end": parameters.pop("to")}
-    write_report(
-        file,
-        settings.database,
-        settings_file(None if config is None else Path(config)),
-        parameters,
-        say_line,
-    )
+    config = settings_file(typed_settings().get("config"))
+    write_report(file, settings.database, config, parameters, say_line)
     say(f"Wrote {file}")

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeAlias
 
 from nftsync.errors import InputError
 from nftsync.store.catalog import TABLES
-from nftsync.store.database import explained, named_rows, over_keys
+from nftsync.store.database import as_json, explained, named_rows
 from nftsync.store.filters import Filters, find_filters
 from nftsync.store.history import first_row, from_history, known_time
 from nftsync.store.names import Names
@@ -71,8 +71,7 @@ class _Log:
             return named_rows(self._connection.execute(query, parameters))
 
     def _page(self, query: str, keys: Sequence[int], *more: object) -> list[Row]:
-        with explained(self._name):
-            return named_rows(over_keys(self._connection, query, keys, *more))
+        return self._rows(query, as_json(list(keys)), *more)
 
 
 class ChangeFeed(_Log):
@@ -167,9 +166,8 @@ class QueueView(_Log):
 
     def count(self, state: str | None) -> int:
         """Count the rows in a state, or all."""
-        where, parameters = ("", ()) if state is None else (" WHERE state = ?", (state,))
-        query = f"SELECT count(*) FROM {self._queue.table}{where}"
-        return int(self._values(query, *parameters)[0][0])
+        where, states = ("", ()) if state is None else (" WHERE state = ?", (state,))
+        return int(self._values(f"SELECT count(*) FROM {self._queue.table}{where}", *states)[0][0])
 
     def newest(self, state: str | None, limit: int | None) -> array[int]:
         """Return the numbers of the newest rows."""

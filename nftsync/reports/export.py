@@ -6,7 +6,6 @@ import hashlib
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
@@ -113,7 +112,7 @@ def write_export(
             for name, count in counts.items():
                 check_fits(name, count)
         rows_of_table: Counter[str] = Counter()
-        with closing(progress_bar("Exporting", sum(counts.values()), unit="rows")) as bar:
+        with progress_bar("Exporting", sum(counts.values()), unit="rows") as bar:
 
             def followed(name: str, chunks: Iterable[Rows]) -> Iterator[Rows]:
                 for rows in chunks:

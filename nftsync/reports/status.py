@@ -14,6 +14,7 @@ from nftsync.alerts import Forward, WatchRule
 from nftsync.exact_sum import NOT_EXACT
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.cursors import rule_problems
+from nftsync.store.database import named_rows
 from nftsync.store.faults import Unreadable, unreadable_parts
 from nftsync.store.freshness import StalestWallet, newest_run, stalest_wallet
 from nftsync.store.history import ahead_of
@@ -78,10 +79,7 @@ def read_status(
             wallets=dict(
                 connection.execute("SELECT status, count(*) FROM wallets GROUP BY status")
             ),
-            tokens=_number(connection, "SELECT count(*) FROM tokens"),
-            balances=_number(connection, "SELECT count(*) FROM balance_rows"),
-            unusable_amounts=_number(connection, _UNUSABLE),
-            changes=_number(connection, "SELECT count(*) FROM balance_change_rows"),
+            **named_rows(connection.execute(_COUNTS))[0],
             last_sync=newest_run(connection, "kind = 'sync'"),
             last_replay=newest_run(connection, "kind = 'replay'"),
             oldest_wallet_age_s=None if stalest is None else stalest.age_s,
@@ -120,8 +118,9 @@ def _always_changing(connection: sqlite3.Connection) -> str | None:
 
 
 _NEARLY_ALL = 0.9
-_UNUSABLE = f"SELECT count(*) FROM balance_rows WHERE {NOT_EXACT}"
-
-
-def _number(connection: sqlite3.Connection, query: str) -> int:
-    return int(connection.execute(query).fetchone()[0])
+_COUNTS = f"""
+    SELECT (SELECT count(*) FROM tokens) AS tokens,
+        (SELECT count(*) FROM balance_rows) AS balances,
+        (SELECT count(*) FROM balance_rows WHERE {NOT_EXACT}) AS unusable_amounts,
+        (SELECT count(*) FROM balance_change_rows) AS changes
+"""

@@ -9,7 +9,6 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -44,8 +43,13 @@ class Fields(NamedTuple):
     wallets: Sequence[FieldCount] = ()
     tokens: Sequence[FieldCount] = ()
 
+    @property
+    def by_kind(self) -> dict[str, Sequence[FieldCount]]:
+        """The fields by the name of their list in a route."""
+        return {"wallets": self.wallets, "tokens": self.tokens}
+
     def __bool__(self) -> bool:
-        return bool(self.wallets or self.tokens)
+        return any(self.by_kind.values())
 
 
 class Suggestion(NamedTuple):
@@ -102,9 +106,9 @@ def _is_useful(suggestion: Suggestion, route: Route | None) -> bool:
     objects, own = suggestion.objects, suggestion.route
     if own is None:
         return bool(suggestion.wallets or suggestion.tokens or objects)
-    return bool(
-        {field for field, _ in objects.wallets} - set(own.wallets)
-        or {field for field, _ in objects.tokens} - set(own.tokens)
+    return any(
+        {field for field, _ in counts} - set(getattr(own, kind))
+        for kind, counts in objects.by_kind.items()
     )
 
 
@@ -213,23 +217,16 @@ def _object(suggestion: Suggestion) -> Iterator[str]:
     own, objects = suggestion.route, suggestion.objects
     # Presumably `changes` has the names of the object's fields.
     fields = objects if objects or own is not None else suggestion.changes
-    yield from _evidence(fields, "objects" if fields is objects else "changes")
+    source = "objects" if fields is objects else "changes"
+    for kind, counts in fields.by_kind.items():
+        if counts:
+            places = ", ".join(f"{toml_string(field)} ({times:,})" for field, times in counts)
+            yield f"# Known {kind} in {fields.documents:,} {source}: {places}"
     yield f"[routes.{toml_key(suggestion.resource_type)}]"
     path = "/FILL/THIS/IN/{resourceId}" if own is None or own.path is None else own.path
     yield f"path = {toml_string(path)}"
     yield 'kind = "object"'
-    yield from _list("wallets", own.wallets if own else [], fields.wallets)
-    yield from _list("tokens", own.tokens if own else [], fields.tokens)
-
-
-def _evidence(fields: Fields, source: str) -> Iterator[str]:
-    for kind, counts in (("wallets", fields.wallets), ("tokens", fields.tokens)):
-        if counts:
-            places = ", ".join(f"{toml_string(field)} ({times:,})" for field, times in counts)
-            yield f"# Known {kind} in {fields.documents:,} {source}: {places}"
-
-
-def _list(key: str, own: Sequence[str], counts: Sequence[FieldCount]) -> Iterator[str]:
-    names = list(dict.fromkeys(chain(own, (field for field, _ in counts))))
-    if names:
-        yield f"{key} = [{', '.join(map(toml_string, names))}]"
+    for kind, counts in fields.by_kind.items():
+        own_fields = getattr(own, kind) if own else []
+        if names := dict.fromkeys([*own_fields, *(field for field, _ in counts)]):
+            yield f"{kind} = [{', '.join(map(toml_string, names))}]"
