@@ -241,7 +241,7 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 @click.command()
 @click.argument("wallet", metavar="WALLET")
 @options.with_settings("database")
-@options.time("--at", "end", "Time in the past; default: now.")
+@options.time("--at", "end", "Time in the past (default: now):")
 @view_options("Print the evidence as JSON.", "Number of holdings; 0 shows all.")
 def evidence(settings: Settings, wallet: str, *, at: str | None, view: View) -> None:
     """Prove a wallet's holdings, now or at a past time.

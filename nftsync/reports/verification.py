@@ -39,12 +39,8 @@ _TIMEOUT = 0.2
 class Difference(msgspec.Struct):
     """Difference between the provider and the mirror.
 
-    Attributes:
-        field: `amount`, or a field of the token's content.
-        mirror, provider: the two values as text; None: missing.
-        read_at: start of the mirror's last complete read of the wallet.
-        webhook: state of the newest webhook since then on the wallet or the token.
-        why: whether a webhook announced the difference, and advice.
+    `field` is `amount`, or a field of the token's content. `webhook` is the state of the newest
+    webhook since `read_at` on the wallet or the token.
     """
 
     wallet_id: str
@@ -268,12 +264,8 @@ _CONFIDENCE = 0.95
 class Verification(msgspec.Struct, kw_only=True):
     """Result of a verification, as `nftsync verify --json` prints it.
 
-    Attributes:
-        never_read: tracked wallets without a complete read.
-        read_meanwhile: number of wallets left out because another read was newer.
-        likely_at_most: if no wallet differs, the greatest share that may, at 95 % confidence.
-        untold: if some differences were not announced, whether a webhook should have done so.
-        repair: result of the repair, as in `sync --json`.
+    `likely_at_most` is the greatest share that may differ if no compared wallet does. `untold`
+    tells whether a webhook should have announced the differences.
     """
 
     database: str
@@ -318,10 +310,6 @@ def verify(
 
     Without `config`, compares no wallet; without `sample`, all. `repair` reads wallets into the
     mirror, and returns the result. `has_receiver`: a webhook secret is set.
-
-    Raises:
-        KeyboardInterrupt: after Ctrl-C or SIGTERM.
-        SyncRunning: a sync is running, and `repair` is set.
     """
     began = time.monotonic()
     report = Verification(database=str(database), verified_at=now())
