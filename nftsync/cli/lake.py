@@ -19,7 +19,7 @@ from nftsync.cli.output import (
     rerun,
     say,
 )
-from nftsync.cli.removals import accept_options, confirmed, print_accepted, print_held
+from nftsync.cli.removals import accept_options, may_remove, print_accepted, print_held
 from nftsync.cli.sync import say_failures
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.text import counted
@@ -84,12 +84,6 @@ def lake() -> None:
 
     LAKE is a folder, or an address in an object store (s3://bucket/folder). The commands need the
     extra `scale`; without it, they say how to install it.
-
-    \b
-    Examples:
-      nftsync lake sync data/lake --wallets-file wallets.csv
-      nftsync lake sync s3://holdings/lake --scheduler tcp://scheduler:8786
-      nftsync lake status data/lake
     """
 
 
@@ -327,7 +321,7 @@ def accept(
     review = find_held(url, names)
     extra: dict[str, Any] = {}
     if review.counts.since is not None and not dry_run:
-        if not confirmed(review, "the lake", yes=yes):
+        if not may_remove(review, "the lake", yes=yes):
             return 1
         result = approve_in_lake(url, review.wallets, where, progress=False if as_json else None)
         if result.status != "ok":

@@ -147,7 +147,7 @@ def limit(text: str, default: int | None, most: int | None = None) -> Decorator:
 
 def duration(name: str, text: str, **more: Any) -> Decorator:
     """Give a command a timedelta."""
-    return _parsed(name, "DURATION", parse_duration, text, more)
+    return _parsed(name, "DURATION", parse_duration, text, **more)
 
 
 def time(name: str, day: Edge, text: str, **more: Any) -> Decorator:
@@ -158,7 +158,7 @@ def time(name: str, day: Edge, text: str, **more: Any) -> Decorator:
     if not text.endswith("."):
         text += " ISO 8601 (UTC by default), today, yesterday or 7d (7 days ago)."
     text += f" A date alone means the {day} of that day."
-    return _parsed(name, "TIME", lambda typed: parse_time(typed, day), text, more)
+    return _parsed(name, "TIME", lambda typed: parse_time(typed, day), text, **more)
 
 
 def period(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,18 +182,15 @@ def period(command: Callable[..., Any]) -> Callable[..., Any]:
         time("--since", "start", "Start of the period, instead of --from."),
         time("--to", "end", "End of the period. Default: now."),
         time("--until", "end", "End of the period, the same as --to."),
-        _parsed("--month", "YYYY-MM", days_of_month, "The whole month, such as 2026-10.", {}),
+        _parsed("--month", "YYYY-MM", days_of_month, "The whole month, such as 2026-10."),
     )(call)
 
 
 def _parsed(
-    name: str, metavar: str, parse: Callable[[str], Any], text: str, more: dict[str, Any]
+    name: str, metavar: str, parse: Callable[[str], Any], text: str, **more: Any
 ) -> Decorator:
-    def callback(_context: click.Context, _option: click.Parameter, typed: str | None) -> Any:
-        return None if typed is None else parse(typed)
-
-    more |= {"metavar": metavar, "help": text, "show_default": True}
-    return click.option(name, callback=callback, **more)
+    # click converts defaults, too.
+    return click.option(name, type=parse, metavar=metavar, help=text, show_default=True, **more)
 
 
 #: Options of a command that syncs.

@@ -113,6 +113,14 @@ def say_line(text: str) -> None:
     say(one_line(text))
 
 
+def confirmed(question: str, *, yes: bool) -> bool:
+    """Ask on a terminal, unless `yes`."""
+    if yes or not sys.stdin.isatty() or click.confirm(question, err=True):
+        return True
+    say("Nothing was changed.")
+    return False
+
+
 def wrapped(text: str, stream: TextIO | None = None) -> str:
     """Wrap a text to the terminal, if the stream (default: stdout) is one."""
     if not (stream or sys.stdout).isatty():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import click
 
 from nftsync.cli import options
 from nftsync.cli.holdings import TOKEN, WALLET
-from nftsync.cli.output import one_line, open_existing, print_json, say, wrapped
+from nftsync.cli.output import confirmed, one_line, open_existing, print_json, say, wrapped
 from nftsync.cli.tables import TableColumn, View, print_table, view_options
 from nftsync.store.contracts import contract_key
 from nftsync.terminal import progress_bar
@@ -104,15 +103,10 @@ accept_options = options.combined(
 )
 
 
-def confirmed(review: Review, where: str, *, yes: bool) -> bool:
-    """Ask on a terminal whether to apply removals."""
-    if yes or not sys.stdin.isatty():
-        return True
-    say("\n".join(_summary(review)))
-    if click.confirm(f"Remove {review.counts} from {where}?", err=True):
-        return True
-    say("Nothing was changed.")
-    return False
+def may_remove(review: Review, where: str, *, yes: bool) -> bool:
+    """Ask on a terminal whether to apply removals, unless `yes`."""
+    question = f"Remove {review.counts} from {where}?"
+    return confirmed("\n".join([*_summary(review), question]), yes=yes)
 
 
 def print_accepted(review: Review, *, dry_run: bool, as_json: bool, **more: Any) -> None:
@@ -150,7 +144,7 @@ def accept(
         connection = mirror.connection
         review = stored.review_held(connection, ids_in(connection, names) if names else None)
         if not dry_run:
-            if review.rows and not confirmed(review, "the database", yes=yes):
+            if review.rows and not may_remove(review, "the database", yes=yes):
                 return 1
             _apply(mirror, stored.numbers_held(connection, review.wallets))
             if not names:

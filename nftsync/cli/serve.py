@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli import options
-from nftsync.cli.output import one_line, print_result, say
+from nftsync.cli.output import confirmed, one_line, print_result, say
 from nftsync.errors import (
     AccessRefused,
     InputError,
@@ -221,10 +221,9 @@ def webhook_config(
             "nothing to change: set --url, --type, --enable, --disable or --send-secret"
         )
     config = client_config(settings)
-    if url is not None and not yes and sys.stdin.isatty():
+    if url is not None:
         question = f"Send all of the organization's webhooks to {visible(url)}, and nowhere else?"
-        if not click.confirm(question, err=True):
-            say("Nothing was changed.")
+        if not confirmed(question, yes=yes):
             return 1
     with Client(config) as client:
         try:
