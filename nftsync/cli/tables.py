@@ -34,8 +34,9 @@ _GAP, _BETWEEN = 2, "  "
 _INDENT = 4
 #: Width of times to the minute.
 _MINUTES = 16
-#: Least widths by kind, and of texts: to fit a row in a line, the last two.
-_NARROW = {"ref": 13, "time": _MINUTES, "window": 22, "message": 30}
+#: Least widths by kind, and of texts: to fit a row in a line, the last two. A message that would be
+#: narrower has a line of its own.
+_NARROW = {"ref": 13, "time": _MINUTES, "window": 22, "message": 60}
 _NARROW_TEXTS = (36, 28, 20, 14)
 #: What gets the remaining room of a line first: kinds of columns, up to a width. Texts share the
 #: room; the others are shown whole or cut.
