@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from nftsync.store.catalog import TABLES
-from nftsync.store.database import Reader, named_rows
+from nftsync.store.database import Queryable, named_rows
 from nftsync.times import age_seconds
 
 #: Condition on runs: a sync of all wallets that has ended.
@@ -15,7 +15,7 @@ LAST_READ: Final = "coalesce(synced_at, first_seen_at)"
 OLDEST_READ: Final = f"SELECT min({LAST_READ}) FROM wallets WHERE tracked"
 
 
-def newest_run(database: Reader, condition: str) -> dict[str, Any] | None:
+def newest_run(database: Queryable, condition: str) -> dict[str, Any] | None:
     """Return the newest run that meets a condition in SQL."""
     query = f"SELECT {', '.join(TABLES['sync_runs'].columns)} FROM sync_runs WHERE {condition}"
     rows = named_rows(database.execute(f"{query} ORDER BY run_id DESC LIMIT 1"))
@@ -30,7 +30,7 @@ class StalestWallet(NamedTuple):
     age_s: float | None
 
 
-def stalest_wallet(database: Reader, at: str) -> StalestWallet | None:
+def stalest_wallet(database: Queryable, at: str) -> StalestWallet | None:
     """Return the stalest tracked wallet, with its age at a time; one never read comes first."""
     row = database.execute(
         "SELECT wallet_id, label, synced_at FROM wallets WHERE tracked"
