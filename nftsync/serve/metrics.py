@@ -129,11 +129,7 @@ def serve_metrics(
 def _wallets(connection: sqlite3.Connection, moment: str) -> Iterator[Metric]:
     counts = dict.fromkeys(WALLET_STATUSES, 0.0) | dict(connection.execute(_WALLETS).fetchall())
     yield gauges("status", "nftsync_wallets", "Tracked wallets, by status.", counts)
-    yield Gauge(
-        "nftsync_stalest_wallet_age_seconds",
-        "Longest time since a tracked wallet was read.",
-        _age(connection, OLDEST_READ, moment),
-    )
+    yield _gauge("stalest_wallet_age_seconds", _age(connection, OLDEST_READ, moment))
 
 
 def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
@@ -142,14 +138,9 @@ def _syncs(connection: sqlite3.Connection) -> Iterator[Metric]:
     statuses = {name: float(name == last.get("status")) for name in _END_STATUSES}
     text = "1 for the status of the last full sync."
     yield gauges("status", "nftsync_last_sync_status", text, statuses)
-    yield Gauge("nftsync_last_sync_seconds", "Duration of the last full sync.", last.get("seconds"))
-    text = "End of the last full sync."
-    yield Gauge("nftsync_last_sync_timestamp_seconds", text, _unix(last.get("finished_at")))
-    yield Gauge(
-        "nftsync_last_good_sync_timestamp_seconds",
-        "End of the last full sync without failed wallets.",
-        _unix(good.get("finished_at")),
-    )
+    yield _gauge("last_sync_seconds", last.get("seconds"))
+    yield _gauge("last_sync_timestamp_seconds", _unix(last.get("finished_at")))
+    yield _gauge("last_good_sync_timestamp_seconds", _unix(good.get("finished_at")))
 
 
 _UNSENT = """
@@ -206,11 +197,7 @@ def _overdue(connection: sqlite3.Connection, moment: str, every: timedelta) -> M
         due = made_at(connection) or moment
     else:  # or at the end of a sync that took longer
         due = max(shifted(run["started_at"], every), run["finished_at"])
-    return Gauge(
-        "nftsync_sync_overdue_seconds",
-        "How long a full sync has been overdue; 0 if none is.",
-        age_seconds(due, moment),
-    )
+    return _gauge("sync_overdue_seconds", age_seconds(due, moment))
 
 
 def _time(connection: sqlite3.Connection, query: str) -> str | None:
