@@ -62,7 +62,9 @@ class Worker(Policy[Transaction]):
         self._lease = LeasedRun(mirror, config, self._forget)
         self.counts = self._lease.counts
         self._waiting = WaitingReads(config.limits)
-        self._loop = ReadLoop(self._new_pool(), self, self._waiting, mirror, fills_batches=False)
+        self._loop = ReadLoop(
+            _open_pool(mirror, config), self, self._waiting, mirror, fills_batches=False
+        )
         self._jobs = Jobs(self._loop)
         self.breaker = CircuitBreaker(config.timing)
         self._refused: list[Read] = []
@@ -71,12 +73,6 @@ class Worker(Policy[Transaction]):
         self._renew_at = 0.0
         self._reported: Counter[str] = Counter()
         self._before_run: Counter[str] = Counter()
-
-    def _new_pool(self) -> Pool:
-        config = self._config
-        return Pool(
-            config.client, self._mirror.numbers, config.concurrency, config.access, urgent=True
-        )
 
     @property
     def awaits_reads(self) -> bool:
@@ -124,7 +120,7 @@ class Worker(Policy[Transaction]):
         try:
             applied = self._loop.step(self.timing.read_timeout)
         except SettingsError as error:  # without a token, every read fails
-            self._loop.replace_reader(self._new_pool())
+            self._loop.replace_reader(_open_pool(self._mirror, self._config))
             self.breaker.open(str(error))
             self._release_idle()
             return []
@@ -302,6 +298,10 @@ class Worker(Policy[Transaction]):
             self._jobs.drop(job)
             self._lease.release(job)
         self._lease.acknowledge_all()
+
+
+def _open_pool(mirror: Mirror, config: ReplayConfig) -> Pool:
+    return Pool(config.client, mirror.numbers, config.concurrency, config.access, urgent=True)
 
 
 def _unknown_wallets(connection: sqlite3.Connection, reads: Sequence[Read]) -> set[Subject]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -27,12 +27,75 @@ _EXTEND_STATE = (
 )
 
 
+#: Amount and start of holding, by token number.
+_Balances: TypeAlias = dict[int, tuple[str, str | None]]
+
+
 class _Wallet(msgspec.Struct):
     no: int
     sequence: int
     digest: str | None
     state_id: int | None
     group: str | None
+
+
+class _Removals:
+    """The removals and gains of reads, compared with the balances and tokens before them."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: str, tokens: TokenBatch) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._tokens = tokens
+
+    def of_tokens(self, read: WalletRead | TokenRead) -> dict[int, Gone]:
+        removed = self._tokens.removed_by(read)
+        return {no: Gone(emptied=names is None, names=names) for no, names in removed}
+
+    def of_list(self, read: WalletRead, wallet_no: int, balances: _Balances) -> dict[int, Gone]:
+        gone = self.of_tokens(read)
+        left = dict(balances)
+        for token_id, amount, _ in read.entries if left else ():
+            no = self._tokens.number_of(token_id)
+            before, _ = left.pop(no, (amount, None))
+            if before != amount and (
+                fell(before, amount) or self._fell_in_a_day(wallet_no, no, before, amount)
+            ):
+                gone[no] = gone.get(no, Gone())._replace(before=before, after=amount)
+        if read.outcome == "ok":
+            gone |= {no: Gone(before) for no, (before, _) in left.items() if not is_zero(before)}
+        return gone
+
+    def _fell_in_a_day(self, wallet_no: int, token_no: int, before: str, amount: str) -> bool:
+        if (exact(amount) or 0) >= (exact(before) or 0):
+            return False
+        row = self._connection.execute(
+            "SELECT old_amount FROM balance_change_rows WHERE wallet_no = ? AND token_no = ?"
+            " AND change_id >= ? AND NOT baseline ORDER BY change_id LIMIT 1",
+            (wallet_no, token_no, self._first_of_day),
+        ).fetchone()
+        return row is not None and fell(row[0], amount)
+
+    @cached_property
+    def _first_of_day(self) -> int:
+        return first_change(self._connection, self._clock)
+
+    def gained(self, read: WalletRead, balances: _Balances) -> dict[str, tuple[str | None, str]]:
+        gained: dict[str, tuple[str | None, str]] = {}
+        for token_id, amount, _ in read.entries:
+            before = balances.get(self._tokens.number_of(token_id), (None,))[0]
+            is_now = exact(amount)
+            if before != amount and (is_now is None or is_now > (exact(before) or 0)):
+                gained[token_id] = before, amount
+        return gained
+
+    def left_out(self, read: WalletRead, gone: Mapping[int, Gone]) -> WalletRead:
+        """Return a read without its removals."""
+        entries: list[Entry] = []
+        for token_id, amount, content in read.entries:
+            one = gone.get(self._tokens.number_of(token_id), Gone())
+            shown = None if one.emptied or one.names else content
+            entries.append((token_id, one.before or amount, shown))
+        return msgspec.structs.replace(read, outcome="incomplete", error=HELD_BACK, entries=entries)
 
 
 class Batch:
@@ -47,13 +110,13 @@ class Batch:
         clock: str | None = None,
     ) -> None:
         self._on_removals = on_removals
-        self._clock = clock or observed_at
         self._connection = connection
         self._at = observed_at
         self._run_id = run_id
         self._tokens = TokenBatch(connection, observed_at, run_id)
+        self._removals = _Removals(connection, clock or observed_at, self._tokens)
         self._wallets: dict[str, _Wallet] = {}
-        self._balances: dict[int, dict[int, tuple[str, str | None]]] = {}
+        self._balances: dict[int, _Balances] = {}
         self._on_record = HeldRemovals(connection, observed_at, run_id)
         (greatest,) = connection.execute(
             "SELECT coalesce(max(state_id), 0) FROM wallet_state_rows"
@@ -87,7 +150,8 @@ class Batch:
     # Looking up ------------------------------------------------------------------------------
 
     def _load(self, reads: Sequence[WalletRead | TokenRead]) -> None:
-        self._load_wallets([read.wallet_id for read in reads if isinstance(read, WalletRead)])
+        ids = [read.wallet_id for read in reads if isinstance(read, WalletRead)]
+        self._wallets = _load_wallets(self._connection, ids, self._at)
         self._on_record.load([0, *(wallet.no for wallet in self._wallets.values())])
         token_ids: set[str] = set()
         known_wallets: list[int] = []
@@ -111,18 +175,6 @@ class Batch:
             for wallet_no, token_no, amount, held_since in rows:
                 self._balances.setdefault(wallet_no, {})[token_no] = (amount, held_since)
 
-    def _load_wallets(self, wallet_ids: list[str]) -> None:
-        if not wallet_ids:
-            return
-        add_unknown(self._connection, wallet_ids, self._at)
-        rows = over_keys(
-            self._connection,
-            "SELECT w.wallet_id, w.wallet_no, w.sequence, w.body_sha256, w.state_id, w.wallet_group"
-            " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value",
-            wallet_ids,
-        )
-        self._wallets = {wallet_id: _Wallet(*row) for wallet_id, *row in rows}
-
     # Wallets ---------------------------------------------------------------------------------
 
     def _apply(self, read: WalletRead | TokenRead) -> Applied:
@@ -135,15 +187,16 @@ class Batch:
             self._failures.append((read.error, wallet.no, read.sequence))
             return Applied(read, "failed")
         asked, read = read, self._tokens.completed(read)
-        gone = self._gone(read, wallet)
-        gained = self._gained(read, wallet) if gone else {}
+        balances_before = self._balances.get(wallet.no, {})
+        gone = self._removals.of_list(read, wallet.no, balances_before)
+        gained = self._removals.gained(read, balances_before) if gone else {}
         of = read.wallet_id, wallet.group
         removals = summed(of, gone, self._tokens.ids_of(gone), gained)
         if removals is not None and self._on_removals == "stage":
             return Applied(asked, "staged", removals=removals)
         result: Result = read.outcome
         if removals is not None and self._on_removals == "hold":
-            result, read = "held", self._less(read, gone)
+            result, read = "held", self._removals.left_out(read, gone)
         self._on_record.note(wallet.no, asked, gone, hold=result == "held")
         added, changed = len(self._tokens.new), len(self._tokens.changes)
         listed, agreed = self._tokens.see(read)
@@ -167,7 +220,7 @@ class Batch:
 
     def _apply_token(self, read: TokenRead) -> Applied:
         asked, read = read, self._tokens.completed(read)
-        gone = self._gone_of_tokens(read)
+        gone = self._removals.of_tokens(read)
         removals = summed(("", None), gone, self._tokens.ids_of(gone), {})
         number = self._tokens.number_of(read.token_id)
         if removals is not None and self._on_removals != "apply":
@@ -181,64 +234,7 @@ class Batch:
             self._tokens.note_faults(asked)
         return applied
 
-    # Removals --------------------------------------------------------------------------------
-
-    def _gone(self, read: WalletRead, wallet: _Wallet) -> dict[int, Gone]:
-        gone = self._gone_of_tokens(read)
-        left = dict(self._balances.get(wallet.no, {}))
-        if not left:
-            return gone
-        for token_id, amount, _ in read.entries:
-            no = self._tokens.number_of(token_id)
-            before, _ = left.pop(no, (amount, None))
-            if before != amount and (
-                fell(before, amount) or self._fell_in_a_day(wallet.no, no, before, amount)
-            ):
-                gone[no] = gone.get(no, Gone())._replace(before=before, after=amount)
-        if read.outcome == "ok":
-            for no, (before, _) in left.items():
-                if not is_zero(before):
-                    gone[no] = Gone(before)
-        return gone
-
-    def _gone_of_tokens(self, read: WalletRead | TokenRead) -> dict[int, Gone]:
-        return {
-            no: Gone(emptied=names is None, names=names)
-            for no, names in self._tokens.removed_by(read)
-        }
-
-    def _fell_in_a_day(self, wallet_no: int, token_no: int, before: str, amount: str) -> bool:
-        if (exact(amount) or 0) >= (exact(before) or 0):
-            return False
-        row = self._connection.execute(
-            "SELECT old_amount FROM balance_change_rows WHERE wallet_no = ? AND token_no = ?"
-            " AND change_id >= ? AND NOT baseline ORDER BY change_id LIMIT 1",
-            (wallet_no, token_no, self._first_of_day),
-        ).fetchone()
-        return row is not None and fell(row[0], amount)
-
-    @cached_property
-    def _first_of_day(self) -> int:
-        return first_change(self._connection, self._clock)
-
-    def _gained(self, read: WalletRead, wallet: _Wallet) -> dict[str, tuple[str | None, str]]:
-        balances = self._balances.get(wallet.no, {})
-        gained: dict[str, tuple[str | None, str]] = {}
-        for token_id, amount, _ in read.entries:
-            no = self._tokens.number_of(token_id)
-            before = balances.get(no, (None,))[0]
-            is_now = exact(amount)
-            if before != amount and (is_now is None or is_now > (exact(before) or 0)):
-                gained[token_id] = before, amount
-        return gained
-
-    def _less(self, read: WalletRead, gone: Mapping[int, Gone]) -> WalletRead:
-        entries: list[Entry] = []
-        for token_id, amount, content in read.entries:
-            one = gone.get(self._tokens.number_of(token_id), Gone())
-            shown = None if one.emptied or one.names else content
-            entries.append((token_id, one.before or amount, shown))
-        return msgspec.structs.replace(read, outcome="incomplete", error=HELD_BACK, entries=entries)
+    # Changes ---------------------------------------------------------------------------------
 
     def _compare(
         self, read: WalletRead, wallet: _Wallet, listed: list[Token]
@@ -288,32 +284,12 @@ class Batch:
         self._new_states.append(state)
 
     def _apply_unchanged(self, reads: list[WalletRead]) -> Iterator[Applied]:
-        if not reads:
-            return iter(())
-        if self._tokens.stale:  # this batch has removed digests since the look-up
-            self._load_wallets([read.wallet_id for read in reads])
-        results: list[Applied] = []
-        rows, states = [], []
-        for read in reads:
-            wallet = self._wallets[read.wallet_id]
-            if (
-                read.sequence <= wallet.sequence
-                or wallet.digest is None
-                or wallet.digest != read.digest
-            ):
-                results.append(Applied(read, "stale"))
-                continue
-            results.append(Applied(read, "unchanged"))
-            rows.append((read.sequence, read.started_at, read.etag, wallet.no))
-            states.append((read.started_at, wallet.state_id))
-        statements: dict[str, list[tuple[Any, ...]]] = {
-            "UPDATE wallets SET sequence = ?, synced_at = ?, etag = coalesce(?, etag),"
-            " status = 'ok', error = NULL WHERE wallet_no = ?": rows,
-            _EXTEND_STATE: states,
-        }
-        write_rows(self._connection, statements)
-        self._on_record.clear([row[-1] for row in rows])
-        return iter(results)
+        if self._tokens.stale and reads:  # this batch has removed digests since the look-up
+            ids = [read.wallet_id for read in reads]
+            self._wallets = _load_wallets(self._connection, ids, self._at)
+        applied, confirmed = _confirm_states(self._connection, self._wallets, reads)
+        self._on_record.clear(confirmed)
+        return iter(applied)
 
     # Writing ---------------------------------------------------------------------------------
 
@@ -339,3 +315,43 @@ class Batch:
         }
         write_rows(self._connection, rows)
         self._on_record.write()
+
+
+def _load_wallets(
+    connection: sqlite3.Connection, wallet_ids: list[str], at: str
+) -> dict[str, _Wallet]:
+    """Return wallets by id; unknown ones are added."""
+    if not wallet_ids:
+        return {}
+    add_unknown(connection, wallet_ids, at)
+    rows = over_keys(
+        connection,
+        "SELECT w.wallet_id, w.wallet_no, w.sequence, w.body_sha256, w.state_id, w.wallet_group"
+        " FROM json_each(?) k JOIN wallets w ON w.wallet_id = k.value",
+        wallet_ids,
+    )
+    return {wallet_id: _Wallet(*row) for wallet_id, *row in rows}
+
+
+def _confirm_states(
+    connection: sqlite3.Connection, wallets: Mapping[str, _Wallet], reads: Sequence[WalletRead]
+) -> tuple[list[Applied], list[int]]:
+    """Apply reads of unchanged wallets; return the results, and the confirmed wallets' numbers."""
+    applied: list[Applied] = []
+    rows, states = [], []
+    for read in reads:
+        wallet = wallets[read.wallet_id]
+        is_same = wallet.digest is not None and wallet.digest == read.digest
+        if read.sequence <= wallet.sequence or not is_same:
+            applied.append(Applied(read, "stale"))
+            continue
+        applied.append(Applied(read, "unchanged"))
+        rows.append((read.sequence, read.started_at, read.etag, wallet.no))
+        states.append((read.started_at, wallet.state_id))
+    statements: dict[str, list[tuple[Any, ...]]] = {
+        "UPDATE wallets SET sequence = ?, synced_at = ?, etag = coalesce(?, etag),"
+        " status = 'ok', error = NULL WHERE wallet_no = ?": rows,
+        _EXTEND_STATE: states,
+    }
+    write_rows(connection, statements)
+    return applied, [row[-1] for row in rows]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from nftsync.records import CONTENT_COLUMNS, Content
+from nftsync.store.database import over_keys
 
 _WHOLE = len(CONTENT_COLUMNS)
 
@@ -22,6 +25,51 @@ class Unreadable(msgspec.Struct, frozen=True):
 def faults_of(content: Content | None) -> str | None:
     """Return a record's unreadable parts as a JSON object with reasons, or None."""
     return str(content[-1]) if content is not None and len(content) > _WHOLE else None
+
+
+class TokenFaults:
+    """The unreadable parts of a batch's tokens, in lists and in reads by id.
+
+    Attributes:
+        exist: a stored token or a read of the batch has any.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, observed_at: str) -> None:
+        self.exist = False
+        self._connection = connection
+        self._at = observed_at
+        self._faults: dict[tuple[int, int], str | None] = {}
+        self._changed: dict[tuple[int, int], str | None] = {}
+
+    def load(self, token_numbers: Sequence[int]) -> None:
+        """Look up the unreadable parts of tokens."""
+        if self._connection.execute("SELECT 1 FROM token_faults LIMIT 1").fetchone():
+            rows = over_keys(
+                self._connection,
+                "SELECT f.* FROM json_each(?) k JOIN token_faults f ON f.token_no = k.value",
+                token_numbers,
+            )
+            self._faults |= {(no, by_id): faults for no, by_id, faults, _ in rows}
+            self.exist |= bool(self._faults)
+
+    def note(self, token_no: int, content: Content | None, *, by_id: bool) -> None:
+        """Note the unreadable parts of a record, or that they are readable again."""
+        faults = faults_of(content)
+        key = token_no, int(by_id)
+        changes = faults or (self._faults and content is not None)
+        if changes and faults != self._faults.get(key):
+            self._faults[key] = self._changed[key] = faults
+
+    def rows(self) -> dict[str, Sequence[Sequence[Any]]]:
+        """Return the changed rows by statement."""
+        return {
+            "DELETE FROM token_faults WHERE token_no = ? AND by_id = ?": [*self._changed],
+            "INSERT INTO token_faults": [
+                (*key, faults, self._at)
+                for key, faults in self._changed.items()
+                if faults is not None
+            ],
+        }
 
 
 def unreadable_parts(connection: sqlite3.Connection) -> list[Unreadable]:

@@ -24,7 +24,7 @@ from nftsync.records import (
 )
 from nftsync.store.contracts import contract_key, name_contracts
 from nftsync.store.database import over_keys, write_rows
-from nftsync.store.faults import faults_of
+from nftsync.store.faults import TokenFaults, faults_of
 from nftsync.store.removals import has_metadata
 from nftsync.store.spelling import differing
 
@@ -183,9 +183,7 @@ class TokenBatch:
         self.confirmed: list[tuple[int, int]] = []
         self._changed: dict[int, Token] = {}
         self._changed_sources: dict[int, Sources] = {}
-        self._faults: dict[tuple[int, int], str | None] = {}
-        self._has_faults = False  # of stored tokens, or in these reads
-        self._changed_faults: dict[tuple[int, int], str | None] = {}
+        self._faults = TokenFaults(connection, observed_at)
 
     def load(self, token_ids: Iterable[str]) -> None:
         """Look up tokens and their sources."""
@@ -205,21 +203,14 @@ class TokenBatch:
             [token.no for token in self._tokens.values() if token.detailed],
         )
         self._sources |= {no: Sources.of(*source) for no, *source in rows}
-        if self._connection.execute("SELECT 1 FROM token_faults LIMIT 1").fetchone():
-            rows = over_keys(
-                self._connection,
-                "SELECT f.* FROM json_each(?) k JOIN token_faults f ON f.token_no = k.value",
-                [token.no for token in self._tokens.values()],
-            )
-            self._faults |= {(no, by_id): faults for no, by_id, faults, _ in rows}
-            self._has_faults |= bool(self._faults)
+        self._faults.load([token.no for token in self._tokens.values()])
 
     def completed(self, read: _Read) -> _Read:
         """Return a read with the known values of its unreadable fields."""
         entries = _entries_of(read)
         if {len(content) for _, _, content in entries if content} <= {len(CONTENT_COLUMNS)}:
             return read  # without a further value, all is readable
-        self._has_faults = True
+        self._faults.exist = True
         whole: list[Entry] = []
         for token_id, amount, content in entries:
             token = self._tokens.get(token_id)
@@ -231,12 +222,8 @@ class TokenBatch:
 
     def note_faults(self, read: WalletRead | TokenRead) -> None:
         """Note unreadable parts, and end the faults of readable tokens."""
-        for token_id, _, content in _entries_of(read) if self._has_faults else ():
-            faults = faults_of(content)
-            if faults or (self._faults and content is not None):
-                key = self._tokens[token_id].no, int(isinstance(read, TokenRead))
-                if faults != self._faults.get(key):
-                    self._faults[key] = self._changed_faults[key] = faults
+        for token_id, _, content in _entries_of(read) if self._faults.exist else ():
+            self._faults.note(self._tokens[token_id].no, content, by_id=isinstance(read, TokenRead))
 
     def see(self, read: WalletRead) -> tuple[list[Token], bool]:
         """Apply a list; return its tokens, and whether the database now agrees with it."""
@@ -282,31 +269,18 @@ class TokenBatch:
             token = self._tokens.get(token_id)
             if token is None or content is None:
                 continue
-            before, after = token.content[NAME], content[NAME]
-            if before == after and after is not None:
-                continue
-            renamed = isinstance(before, str) and isinstance(after, str) and before != after
-            renamed = renamed and "metadata.name" not in read.volatile
-            emptied = after is None and has_metadata(token.content) and not has_metadata(content)
+            renamed, emptied = _removes(token.content, content, read.volatile)
             if not (renamed or emptied):
                 continue
-            earlier = self._earlier_content(read, token)
+            earlier = _earlier_content(read, token, self._sources.get(token.no))
             if earlier is None:
                 continue
-            if renamed and earlier[NAME] != after:
+            if renamed and earlier[NAME] != content[NAME]:
                 address = token.content[_ADDRESS]
                 contract = contract_key(address) if isinstance(address, str) else None
-                yield token.no, (contract, str(before), str(after))
+                yield token.no, (contract, str(token.content[NAME]), str(content[NAME]))
             elif emptied and has_metadata(earlier):
                 yield token.no, None
-
-    def _earlier_content(self, read: WalletRead | TokenRead, token: Token) -> Content | None:
-        by_id, source = isinstance(read, TokenRead), self._sources.get(token.no)
-        if source is None:
-            return _EMPTY if by_id else token.content
-        if by_id and read.sequence <= source.detail_sequence:
-            return None
-        return compose(source.detail_fields if by_id else source.list_fields)
 
     def apply(self, read: TokenRead) -> Applied:
         """Apply the read of a single token."""
@@ -324,7 +298,7 @@ class TokenBatch:
         in_list = fields_of(token.content) if sources is None else sources.list_fields
         source = Sources(0, in_list, read.sequence, fields)
         if source.differ():
-            source = source._replace(list_sequence=self._list_sequence(token))
+            source = source._replace(list_sequence=_list_sequence(self._connection, token))
         self._keep(token, source)
         content = source.content()
         if content == token.content:
@@ -348,19 +322,11 @@ class TokenBatch:
         )
         return token
 
-    def _list_sequence(self, token: Token) -> int:
-        row = self._connection.execute(
-            "SELECT max(w.sequence) FROM balance_rows b JOIN wallets w USING (wallet_no)"
-            " WHERE b.token_no = ?",
-            (token.no,),
-        ).fetchone()
-        return max(token.sequence, row[0] or 0)
-
     def _see_again(self, token: Token, content: Content, read: WalletRead) -> bool:
         """Return False if a later read wins."""
         sources = self._sources.get(token.no)
         if sources is None:
-            if read.sequence < self._list_sequence(token):
+            if read.sequence < _list_sequence(self._connection, token):
                 return False
             if not self._change(token, content, read):
                 return True
@@ -370,7 +336,7 @@ class TokenBatch:
             merged = source.content()
             if merged == token.content and _pack(source.list_fields) == _pack(sources.list_fields):
                 return agreed
-            if read.sequence < self._list_sequence(token):
+            if read.sequence < _list_sequence(self._connection, token):
                 return False
             self._keep(token, source)
             if merged == token.content or not self._change(token, merged, read):
@@ -429,35 +395,62 @@ class TokenBatch:
                     self._changed_sources.items()
                 )
             ],
-            "DELETE FROM token_faults WHERE token_no = ? AND by_id = ?": [*self._changed_faults],
-            "INSERT INTO token_faults": [
-                (*key, faults, self._at)
-                for key, faults in self._changed_faults.items()
-                if faults is not None
-            ],
+            **self._faults.rows(),
         }
         write_rows(self._connection, rows)
         if changed:
-            self._index(changed)
+            _index(self._connection, changed)
 
-    def _index(self, changed: list[Token]) -> None:
-        (done,) = self._connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
-        columns = ", ".join(_INDEXED)
-        gone, come = [], []
-        renamed: list[tuple[int, Any]] = []
-        for token in changed:
-            if token.no > done:
-                continue
-            old, new = ([x[i] for i in _INDEXED_AT] for x in (token.stored, token.content))
-            if old != new:
-                gone.append(("delete", token.no, *old))
-                come.append((token.no, *new))
-            contents = (token.stored, token.content)
-            if len({(content[_ADDRESS], content[NAME]) for content in contents}) > 1:
-                renamed += [(token.no, content[_ADDRESS]) for content in contents]
-        rows: dict[str, Sequence[Sequence[Any]]] = {
-            f"INSERT INTO tokens_fts (tokens_fts, rowid, {columns})": gone,
-            f"INSERT INTO tokens_fts (rowid, {columns})": come,
-        }
-        write_rows(self._connection, rows)
-        name_contracts(self._connection, renamed)
+
+def _removes(before: Content, after: Content, volatile: list[str]) -> tuple[bool, bool]:
+    """Return whether content replaces the name of other content, and whether it empties it."""
+    old, new = before[NAME], after[NAME]
+    both = isinstance(old, str) and isinstance(new, str)
+    renamed = both and old != new and "metadata.name" not in volatile
+    return renamed, new is None and has_metadata(before) and not has_metadata(after)
+
+
+def _earlier_content(
+    read: WalletRead | TokenRead, token: Token, source: Sources | None
+) -> Content | None:
+    """Return a token's content from reads of this kind; None if a later one was applied."""
+    by_id = isinstance(read, TokenRead)
+    if source is None:
+        return _EMPTY if by_id else token.content
+    if by_id and read.sequence <= source.detail_sequence:
+        return None
+    return compose(source.detail_fields if by_id else source.list_fields)
+
+
+def _list_sequence(connection: sqlite3.Connection, token: Token) -> int:
+    """Return the greatest sequence number of a list that confirms a token."""
+    row = connection.execute(
+        "SELECT max(w.sequence) FROM balance_rows b JOIN wallets w USING (wallet_no)"
+        " WHERE b.token_no = ?",
+        (token.no,),
+    ).fetchone()
+    return max(token.sequence, row[0] or 0)
+
+
+def _index(connection: sqlite3.Connection, changed: list[Token]) -> None:
+    """Update the full-text index and the names of contracts."""
+    (done,) = connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
+    columns = ", ".join(_INDEXED)
+    gone, come = [], []
+    renamed: list[tuple[int, Any]] = []
+    for token in changed:
+        if token.no > done:
+            continue
+        old, new = ([x[i] for i in _INDEXED_AT] for x in (token.stored, token.content))
+        if old != new:
+            gone.append(("delete", token.no, *old))
+            come.append((token.no, *new))
+        contents = (token.stored, token.content)
+        if len({(content[_ADDRESS], content[NAME]) for content in contents}) > 1:
+            renamed += [(token.no, content[_ADDRESS]) for content in contents]
+    rows: dict[str, Sequence[Sequence[Any]]] = {
+        f"INSERT INTO tokens_fts (tokens_fts, rowid, {columns})": gone,
+        f"INSERT INTO tokens_fts (rowid, {columns})": come,
+    }
+    write_rows(connection, rows)
+    name_contracts(connection, renamed)
