@@ -159,6 +159,19 @@ def listed_fields(packed: str) -> RawFields:
     return _object.decode(packed)
 
 
+_INSERT = (
+    f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at, sequence,"
+    " changed_sequence, detailed)"
+)
+_UPDATE = (
+    f"UPDATE tokens SET {', '.join(f'{column} = ?' for column in CONTENT_COLUMNS)},"
+    " changed_sequence = ?, detailed = ? WHERE token_no = ?"
+)
+_INSERT_CHANGE = (
+    "INSERT INTO token_change_rows (token_no, before, after, observed_at, run_id, webhook_id)"
+)
+
+
 class TokenBatch:
     """The tokens in a batch of reads.
 
@@ -269,6 +282,8 @@ class TokenBatch:
             token = self._tokens.get(token_id)
             if token is None or content is None:
                 continue
+            if content[NAME] is not None and content[NAME] == token.content[NAME]:
+                continue
             renamed, emptied = _removes(token.content, content, read.volatile)
             if not (renamed or emptied):
                 continue
@@ -374,17 +389,13 @@ class TokenBatch:
     def write(self) -> None:
         """Write all changes."""
         changed = list(self._changed.values())
-        assignments = ", ".join(f"{column} = ?" for column in CONTENT_COLUMNS)
         rows: dict[str, Sequence[Sequence[Any]]] = {
-            f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at,"
-            " sequence, changed_sequence, detailed)": self.new,
-            f"UPDATE tokens SET {assignments}, changed_sequence = ?, detailed = ?"
-            " WHERE token_no = ?": [
+            _INSERT: self.new,
+            _UPDATE: [
                 (*token.content, token.changed_sequence, token.detailed, token.no)
                 for token in changed
             ],
-            "INSERT INTO token_change_rows (token_no, before, after, observed_at, run_id,"
-            " webhook_id)": self.changes,
+            _INSERT_CHANGE: self.changes,
             "UPDATE tokens SET updated_at = ? WHERE token_no = ?": [
                 (self._at, change[0]) for change in self.changes
             ],
