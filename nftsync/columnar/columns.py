@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nftsync.columnar.source import Numbers, Source
 from nftsync.errors import StoreError
-from nftsync.store.catalog import TABLES, Column, ColumnKind
+from nftsync.store.catalog import COLLECTION, TABLES, Column, ColumnKind, columns_of, ours
 from nftsync.store.filters import Filters
 
 TEXT = pa.large_string()
@@ -243,3 +243,51 @@ NAMED = {
     "to_wallet": ("to_wallet_id", "to_label"),
     "counterparty_wallet": ("counterparty_wallet_id", "counterparty_label"),
 }
+
+
+_WALLET = ours(
+    "the wallet's name, never missing: its label (and short id, if other wallets share it), or its"
+    " short id",
+    "made from all labels",
+)
+_NFT = ours(
+    "the NFT's name, never missing: `name` without control characters, or else `collection` and"
+    " `#` with the on-chain id",
+    "made from the token's columns",
+)
+
+
+def frame_columns(name: str) -> dict[str, Column]:
+    """Return the columns of a frame of a table, in order; times and amounts have a frame's types.
+
+    Each name follows the columns that identify its wallet, token or contract.
+    """
+    described = columns_of(name, as_of=True)
+    names = {
+        "wallet_group" if "wallet_group" in described else "wallet_id": ("wallet", _WALLET),
+        "name" if "name" in described else "token_id": ("nft", _NFT),
+        "contract": ("collection", COLLECTION),
+    }
+    columns: dict[str, Column] = {}
+    for key, column in described.items():
+        if column.kind == "amount":
+            columns |= _amount_columns(key, column)
+        elif column.kind != "bytes":
+            columns[key] = column
+        if key in names:
+            columns.setdefault(*names[key])
+    return columns
+
+
+def _amount_columns(name: str, column: Column) -> dict[str, Column]:
+    about = column.meaning
+    exact = f"{about} (exact; also missing if not 1 to 100 ASCII digits)"
+    sent = f"{about} (as the provider sent it)"
+    columns = {
+        name: column._replace(meaning=exact),
+        f"{name}_text": column._replace(kind="text", meaning=sent),
+    }
+    if name == "amount":
+        near = f"{about} (approximate; for plots, not for sums)"
+        columns["amount_float"] = column._replace(kind="real", meaning=near)
+    return columns

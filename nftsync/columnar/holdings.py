@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, amount_columns
 from nftsync.columnar.balances import read_balances, read_confirmations
-from nftsync.columnar.columns import frame_of, moments, text, times
+from nftsync.columnar.columns import frame_columns, frame_of, moments, text, times
 from nftsync.columnar.filters import shown, wallet_numbers
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
 from nftsync.columnar.tokens import MADE_COLUMNS, finished, names_of_wallets, read_tokens
 from nftsync.records import CONTENT_COLUMNS
-from nftsync.store.catalog import TABLES
+from nftsync.store.catalog import AS_OF_COLUMNS
 from nftsync.store.contracts import contract_key
 from nftsync.store.filters import Filters
 from nftsync.store.history import FIRST_READ
@@ -26,9 +26,8 @@ from nftsync.text import counted
 
 #: The keys in a frame's `attrs` with the time of the state that it shows, and its database's path.
 AS_OF, DATABASE = "as_of", "database"
-#: All columns in order: an amount has three, and the names of wallet and NFT have their own.
-_WITH = {"amount": ("amount_text", "amount_float"), "wallet_group": ("wallet",), "name": ("nft",)}
-_COLUMNS = [x for name in TABLES["holdings"].columns for x in (name, *_WITH.get(name, ()))]
+#: The columns of the present state, in order.
+_COLUMNS = [name for name in frame_columns("holdings") if name not in AS_OF_COLUMNS]
 _WALLET_COLUMNS = ("wallet_id", "label", "wallet_group", "synced_at", "status")
 
 

@@ -19,6 +19,7 @@ from nftsync.columnar.columns import (
     Times,
     coded,
     flags,
+    frame_columns,
     frame_of,
     integers,
     moments,
@@ -133,9 +134,8 @@ def names_of_wallets(source: Source, ids: pa.Array, labels: pa.Array | None = No
 
 #: Columns that identify a token to people.
 NAMING = ("contract_address", "contract", "collection", "name", "nft")
-#: Columns of a frame after `contract_address` and after `name`.
-_AFTER = {"contract_address": ("contract", "collection"), "name": ("nft",)}
-_COLUMNS = [x for name in CONTENT_COLUMNS for x in (name, *_AFTER.get(name, ()))]
+#: Columns of the frame between `token_id` and the times.
+_COLUMNS = [x for x in frame_columns("tokens") if x in {*CONTENT_COLUMNS, *MADE_COLUMNS}]
 _CHANGED = msgspec.json.Decoder(dict[str, str | int | None])
 
 

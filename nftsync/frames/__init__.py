@@ -1,8 +1,8 @@
 """The mirrored data as pandas DataFrames, and analyses of it.
 
-`explain` describes each column of a frame. `brief` shortens a frame for display. `save` and `load`
-keep frames in files. `concentration`, `editions`, `overlap` and `value` take a frame or a database,
-and other analyses a database.
+`explain` describes each column of a frame, as does the end of a function's help. `brief` shortens a
+frame for display. `save` and `load` keep frames in files. `concentration`, `editions`, `overlap`
+and `value` take a frame or a database, and other analyses a database.
 
 Shared parameters:
 
@@ -58,7 +58,7 @@ from nftsync.export.frame_files import load, save
 from nftsync.frames._brief import brief
 from nftsync.frames._diff import diff
 from nftsync.frames._editions import editions
-from nftsync.frames._explain import explain
+from nftsync.frames._explain import add_columns, explain
 from nftsync.frames._find import find
 from nftsync.frames._holders import concentration, overlap
 from nftsync.frames._holding_ages import holding_ages
@@ -111,3 +111,5 @@ __all__ = [
     "wallets",
     "webhooks",
 ]
+
+add_columns(globals())

@@ -27,7 +27,7 @@ class Window(Rows):
     """Wallets and tokens whose amount differs between two times.
 
     `before` and `after` have codes of the same distinct texts. `by_first_read` marks initial
-    holdings, and `changed_at` is when the last change was stored.
+    holdings.
     """
 
     wallets: Numbers
@@ -39,7 +39,6 @@ class Window(Rows):
 
 
 def _read_window(source: Source, changes: tuple[int, int]) -> Window:
-    """Compare two times by the first and last change of each balance between them."""
     wallet, token, old, new, observed, baseline = change_log(
         source, STEPS, first=changes[0], last=changes[1]
     )
@@ -114,17 +113,8 @@ def diff(
     holding are one row; `statement` and `transfers` count each.
 
     Returns:
-        A row per difference, by time of change, wallet and token:
-
-        - `wallet_id` to `wallet`
-        - `token_id` to `nft`, as of `end`; the collection's name is today's
-        - `before`, `after`: the amounts (missing: not held, or not usable); `before_text`,
-          `after_text` (missing: not listed)
-        - `kind`: `arrived` (not held at `start`), `first_seen` (an initial holding), `left` (not
-          held at `end`) or `changed`
-        - `counterparty_wallet_id` to `counterparty_wallet`: the other wallet, if a single transfer
-          of `transfers` explains the row
-        - `changed_at`: the last change until `end`
+        A row per difference, by time of change, wallet and token, with tokens as of `end` and
+        today's names of collections; columns: `frames.explain("diff")`.
 
     Warns:
         NftsyncWarning: `start` is before the history; earlier holdings are unknown.

@@ -88,26 +88,11 @@ def editions(
     total form separate series; tokens with neither are left out.
 
     Returns:
-        A row per contract and series, by name, missing names last:
-
-        - `contract_address`, `contract`, `collection`
-        - `series`: the common name
-        - `numbered`: whether the tokens have edition numbers; 0 is a number
-        - `total`: the total of editions as the provider sent it, even if implausible
-        - `held`: distinct numbers held; in a series without numbers, the sum of the known amounts
-        - `share`: `held` over `total`; NaN if the total is missing or below 1, or if all amounts
-          needed are unknown
-        - `lowest`, `highest`: of the numbers held
-        - `gaps`: numbers between these two that are not held; missing above 2**63 - 1
-        - `gap_ranges`: those numbers, such as `3-5, 9`; cut off with `…` before 200 characters
-        - `beyond_total`: held numbers outside 0 to total - 1, or outside 1 to total, whichever are
-          fewer; missing without a total
-        - `holders`, `unknown_amounts`: distinct wallets that hold one; rows with an unknown amount
-
-        Without numbers, `lowest` to `beyond_total` are missing.
-
-        Source: `name`, `editionId` and `totalEdition` of the provider's document, section
-        "TokenMetadata", which does not specify the first number.
+        A row per contract and series, by name, missing names last; columns:
+        `frames.explain("editions")`. Without numbers, `lowest` to `beyond_total` are missing.
+        `share` is missing if the total is missing or below 1, or if no amount is known, `gaps`
+        above 2**63 - 1, and `beyond_total` without a total. The provider's document does not
+        specify the first number, so `beyond_total` counts from 0 or from 1, whichever gives fewer.
     """
     filters: Any = {"wallet": wallet, "group": group, "contract": contract, "hidden": hidden}
     frame = load_holdings(holdings, exclude, needs=_NEEDS, wants=("collection",), **filters)

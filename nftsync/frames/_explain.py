@@ -2,177 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 
-from nftsync.columnar.columns import TEXT, Readable, text
+from nftsync.columnar.columns import TEXT, Readable, frame_columns
+from nftsync.columnar.columns import text as text_column
 from nftsync.columnar.filters import one_of
-from nftsync.store.catalog import BALANCE, METADATA, MIRROR, RECORD, Column, ColumnKind, columns_of
+from nftsync.store.catalog import (
+    BALANCE,
+    METADATA,
+    MIRROR,
+    RECORD,
+    Column,
+    ColumnKind,
+    amount,
+    count,
+    flag,
+    ours,
+    text,
+    time,
+)
 
-_STR, _TIME, _EXACT = "str", "datetime64[us, UTC]", "Int64 or object"
-_INT, _COUNT, _REAL, _BOOL = "Int64", "int64", "float64", "bool"
-
-_TYPES: dict[ColumnKind, str] = {
-    "text": _STR,
-    "time": _TIME,
-    "integer": _INT,
-    "flag": _BOOL,
-    "real": _REAL,
+#: The types in pandas, by kind; integers that are never missing are `int64`.
+_TYPES: Final[dict[ColumnKind, str]] = {
+    "text": "str",
+    "time": "datetime64[us, UTC]",
+    "amount": "Int64 or object",
+    "integer": "Int64",
+    "flag": "bool",
+    "real": "float64",
+    "duration": "timedelta64[us]",
+    "category": "category",
 }
-
-
-class Note(NamedTuple):
-    """A row of `explain`, without the name of the column."""
-
-    type: str
-    unit: str
-    meaning: str
-    source: str
-
-
-def _text(meaning: str, source: str, unit: str = "") -> Note:
-    return Note(_STR, unit, meaning, source)
-
-
-def _time(meaning: str, how: str) -> Note:
-    return Note(_TIME, "UTC", meaning, MIRROR + how)
-
-
-def _exact(meaning: str, source: str = f"{BALANCE}amount") -> Note:
-    return Note(_EXACT, "tokens", meaning, source)
-
-
-def _share(meaning: str, how: str = "integers, divided once", unit: str = "0 to 1") -> Note:
-    return Note(_REAL, unit, meaning, MIRROR + how)
-
-
-def _age(meaning: str) -> Note:
-    return Note("timedelta64[us]", "time", meaning, f"{MIRROR}the difference")
-
-
-_AS_SENT = "as the provider sent it"
 _STORED = "when the read that showed it was stored; never decreases"
-_COUNTED_FEED = f"{MIRROR}counted in the change feed"
+_FEED = "counted in the change feed"
+_COUNTED = "counted in the given frame or database"
 _SUMMED = f"sum of {BALANCE}amount"
+_RECORDS = "provider's document, Token and TokenMetadata"
+_DIVIDED = "integers, divided once"
 _ATTRIBUTES = f"{MIRROR}`attributes` in the metadata, a field that the document does not name"
-_COUNTED = f"{MIRROR}counted in the given frame or database"
 
 
-def _wallet(side: str, meaning: str, source: str) -> dict[str, Note]:
+def _share(meaning: str, how: str = "divided once", unit: str = "0 to 1") -> Column:
+    return Column("real", unit, meaning, MIRROR + how)
+
+
+def _counted(unit: str, meaning: str, *, always: bool = True) -> Column:
+    return count(unit, meaning, _COUNTED, always=always)
+
+
+def _number(unit: str, meaning: str) -> Column:
+    return _counted(unit, meaning, always=False)
+
+
+def _age(meaning: str) -> Column:
+    return Column("duration", "time", meaning, f"{MIRROR}the difference")
+
+
+def _sent(meaning: str, field: str, unit: str = "", kind: ColumnKind = "integer") -> Column:
+    return Column(kind, unit, meaning, METADATA + field)
+
+
+def _wallet(side: str, meaning: str, source: str) -> dict[str, Column]:
     return {
-        f"{side}_wallet_id": _text(meaning, source, "UUID"),
-        f"{side}_label": _text("its label; missing: no label", f"{MIRROR}as wallet_label"),
-        f"{side}_group": _text("its group; missing: no group", f"{MIRROR}as wallet_group"),
-        f"{side}_wallet": _text("its name; missing: unknown", f"{MIRROR}as wallet"),
+        f"{side}_wallet_id": text(meaning, source, "UUID"),
+        f"{side}_label": ours("its label; missing: no label", "as wallet_label"),
+        f"{side}_group": ours("its group; missing: no group", "as wallet_group"),
+        f"{side}_wallet": ours("its name; missing: unknown", "as wallet"),
     }
 
 
-def _side(name: str, at: str) -> dict[str, Note]:
-    exact = _exact(f"amount at `{at}`, exact; missing: not held, or not a whole number")
-    sent = f"amount at `{at}`, {_AS_SENT}; missing: not listed"
-    return {name: exact, f"{name}_text": _text(sent, f"{BALANCE}amount", "tokens")}
-
-
-_WALLET_NAME = _text(
-    "the wallet's name, never missing: its label (and short id, if other wallets share it), or its"
-    " short id",
-    f"{MIRROR}made from all labels",
-)
-_NFT_NAME = _text(
-    "the NFT's name, never missing: `name` without control characters, or else `collection` and"
-    " `#` with the on-chain id",
-    f"{MIRROR}made from the token's columns",
-)
-
-
-def _count(unit: str, meaning: str, source: str = _COUNTED, kind: str = _COUNT) -> Note:
-    return Note(kind, unit, meaning, source)
-
-
-def _notes_of(name: str, column: Column) -> dict[str, Note]:
-    kind, unit, meaning, source, always = column
-    if kind == "bytes":
-        return {}
-    if kind != "amount":
-        return {name: Note(_COUNT if always else _TYPES[kind], unit, meaning, source)}
-    exact = f"{meaning} (exact; also missing if not 1 to 100 ASCII digits)"
-    notes = {
-        name: Note(_EXACT, unit, exact, source),
-        f"{name}_text": Note(_STR, unit, f"{meaning} ({_AS_SENT})", source),
+def _side(name: str, at: str) -> dict[str, Column]:
+    sent = f"amount at `{at}`, as the provider sent it; missing: not listed"
+    return {
+        name: amount(f"amount at `{at}`, exact; missing: not held, or not a whole number"),
+        f"{name}_text": amount(sent)._replace(kind="text"),
     }
-    if name == "amount":
-        about = f"{meaning} (approximate; for plots, not for sums)"
-        notes["amount_float"] = Note(_REAL, unit, about, source)
-    return notes
 
 
-def _copy_of(frame: str, names: str) -> dict[str, Note]:
-    notes: dict[str, Note] = {}
-    columns = columns_of(_TABLES.get(frame, frame), as_of=True)
-    wallet = "wallet_group" if "wallet_group" in columns else "wallet_id"
-    token = "name" if "name" in columns else "token_id"
-    for name, column in columns.items():
-        notes |= _notes_of(name, column)
-        notes |= {"wallet": _WALLET_NAME} if name == wallet else {}
-        notes |= {"nft": _NFT_NAME} if name == token and "token_id" in columns else {}
-    return {name: notes[name] for name in names.split() or notes}
+def _some(table: str, names: str) -> dict[str, Column]:
+    columns = frame_columns(table)
+    return {name: columns[name] for name in names.split()}
 
 
-#: Frames of a single table or view, and the tables with another name.
-_TABLE_FRAMES: Final = (
-    *("holdings", "wallets", "token_changes", "wallet_states", "runs", "webhooks", "messages"),
-)
-_TABLES: Final = {"changes": "balance_changes", "runs": "sync_runs"}
-
-_CONTRACT = _copy_of("holdings", "contract_address contract collection")
-_TOKEN = _copy_of("holdings", "token_id contract_address contract collection name nft")
-_WALLET = _copy_of("holdings", "wallet_id wallet_label wallet_group wallet")
+_CONTRACT = _some("holdings", "contract_address contract collection")
+_TOKEN = _some("holdings", "token_id contract_address contract collection name nft")
+_WALLET = _some("holdings", "wallet_id wallet_label wallet_group wallet")
 _COLLECTION = _CONTRACT["collection"].source
-_NAMES = f"{MIRROR}wallets, contracts and tokens"
+_NAMES = "wallets, contracts and tokens"
 _INFERRED = (
     f"{MIRROR}inferred: the only decrease and increase of the same amount, observed within"
     " overlapping times; the provider's document names no transfers"
 )
-_TOKENS = _count("tokens", "distinct tokens held")
-_HOLDERS = _count("wallets", "wallets that hold any of the tokens")
-_UNKNOWN = _count("holdings", "holdings with an amount that is not a whole number")
+_TOKENS = _counted("tokens", "distinct tokens held")
+_HOLDERS = _counted("wallets", "wallets that hold any of the tokens")
+_UNKNOWN = _counted("holdings", "holdings with an amount that is not a whole number")
 
-#: Columns of the other frames, in order.
-_OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
-    "tokens": {
-        **_copy_of("tokens", "token_id organization_id contract_address contract"),
-        **_copy_of("holdings", "collection"),
-        **_copy_of("tokens", ""),
-    },
+#: The columns of each frame, in order.
+_FRAMES: Final[dict[str, dict[str, Column]]] = {
+    "holdings": frame_columns("holdings"),
+    "wallets": frame_columns("wallets"),
+    "token_changes": frame_columns("token_changes"),
+    "wallet_states": frame_columns("wallet_states"),
+    "runs": frame_columns("sync_runs"),
+    "webhooks": frame_columns("webhooks"),
+    "messages": frame_columns("messages"),
+    "tokens": frame_columns("tokens"),
     "collections": {
         **_CONTRACT,
-        **_copy_of("contracts", "name_source"),
-        "tokens": _count("tokens", "known tokens of the contract", f"{MIRROR}tokens"),
-        "held": _count("tokens", "known tokens that a wallet holds", f"{MIRROR}balances"),
+        **_some("contracts", "name_source"),
+        "tokens": count("tokens", "known tokens of the contract", "tokens"),
+        "held": count("tokens", "known tokens that a wallet holds", "balances"),
         "holders": _HOLDERS,
-        "amount": _exact("exact sum of the known amounts", _SUMMED),
-        "first_seen_at": _time("when the contract's first token became known", "table tokens"),
-        "updated_at": _time("latest change of a token's metadata", "table tokens"),
+        "amount": amount("exact sum of the known amounts", _SUMMED),
+        "first_seen_at": time("when the contract's first token became known", "table tokens"),
+        "updated_at": time("latest change of a token's metadata", "table tokens"),
     },
     "changes": {
-        **_copy_of("changes", "change_id"),
+        **_some("balance_changes", "change_id"),
         **_WALLET,
         **_TOKEN,
-        **_copy_of("changes", "old_amount old_amount_text new_amount new_amount_text"),
-        **_copy_of("changes", "observed_at baseline run_id webhook_id"),
+        **_some("balance_changes", "old_amount old_amount_text new_amount new_amount_text"),
+        **_some("balance_changes", "observed_at baseline run_id webhook_id"),
     },
     "diff": {
         **_WALLET,
         **_TOKEN,
-        "name": _text("the token's name at `end`", f"{METADATA}name"),
+        "name": text("the token's name at `end`", f"{METADATA}name"),
         **_side("before", "start"),
         **_side("after", "end"),
-        "kind": _text(
+        "kind": ours(
             "arrived, first_seen (initial holding, start date unknown), left or changed",
-            f"{MIRROR}the change feed between the two times",
+            "the change feed between the two times",
         ),
         **_wallet(
             "counterparty",
@@ -180,146 +145,144 @@ _OTHER_FRAMES: Final[dict[str, dict[str, Note]]] = {
             f"{MIRROR}the wallet's only movement of the token between the two times, as in"
             " `frames.transfers`",
         ),
-        "changed_at": _time("last change until `end`", _STORED),
+        "changed_at": time("last change until `end`", _STORED),
     },
     "transfers": {
-        "observed_at": _time(
+        "observed_at": time(
             "first observation of the movement, which happened at or before this time",
             "when the change was stored; for a transfer, the earlier of the two sides",
         ),
-        "observed_after": _time(
+        "observed_after": time(
             "previous observation: the movement happened after it; missing: unknown",
             "start of the wallet's last complete read before the change; for a transfer, the"
             " later of the two sides",
         ),
         **_TOKEN,
-        "amount": _exact("amount transferred, exact; missing: an amount is unusable"),
+        "amount": amount("amount transferred, exact; missing: an amount is unusable"),
         **_wallet("from", "the wallet that sent it; missing: unknown", _INFERRED),
         **_wallet("to", "the wallet that received it; missing: unknown", _INFERRED),
-        "kind": _text(
+        "kind": text(
             "transfer (both sides are known), received or sent (the other side is unknown, or has"
             " more than one candidate)",
             _INFERRED,
         ),
-        "webhook_id": _text(
-            "a webhook that led to the observation; missing: a sync observed it",
-            _copy_of("changes", "webhook_id")["webhook_id"].source,
-            "UUID",
+        "webhook_id": _some("balance_changes", "webhook_id")["webhook_id"]._replace(
+            meaning="a webhook that led to the observation; missing: a sync observed it"
         ),
     },
     "holdings_over_time": {
-        "at": _time("time of a change, or end of a period", _STORED),
-        "holdings": _count("holdings", "holdings at that time", _COUNTED_FEED),
-        "amount": _exact("exact sum of their known amounts", _SUMMED),
-        "arrived": _count("holdings", "begun since the previous row, not initial", _COUNTED_FEED),
-        "left": _count("holdings", "ended since the previous row", _COUNTED_FEED),
-        "first_seen": _count("holdings", "initial holdings, start date unknown", _COUNTED_FEED),
+        "at": time("time of a change, or end of a period", _STORED),
+        "holdings": count("holdings", "holdings at that time", _FEED),
+        "amount": amount("exact sum of their known amounts", _SUMMED),
+        "arrived": count("holdings", "begun since the group's previous row, not initial", _FEED),
+        "left": count("holdings", "ended since the group's previous row", _FEED),
+        "first_seen": count("holdings", "initial holdings, start date unknown", _FEED),
         "unknown_amounts": _UNKNOWN,
     },
     "statement": {
-        "wallet_group": _copy_of("holdings", "wallet_group")["wallet_group"],
-        "opening": _count("holdings", "holdings at `start`", _COUNTED_FEED),
-        "initial": _count("holdings", "holdings in the first reads of wallets", _COUNTED_FEED),
-        "received": _count("holdings", "other holdings that began", _COUNTED_FEED),
-        "sent": _count("holdings", "holdings that ended", _COUNTED_FEED),
-        "closing": _count("holdings", "holdings at `end`", _COUNTED_FEED),
-        "opening_amount": _exact("exact sum of their known amounts at `start`", _SUMMED),
-        "initial_amount": _exact("exact sum of the amounts in first reads", _SUMMED),
-        "received_amount": _exact("exact sum of the other increases", _SUMMED),
-        "sent_amount": _exact("exact sum of the decreases", _SUMMED),
-        "closing_amount": _exact("exact sum of their known amounts at `end`", _SUMMED),
+        **_some("holdings", "wallet_group"),
+        "opening": count("holdings", "holdings at `start`", _FEED),
+        "initial": count("holdings", "initial holdings, start date unknown", _FEED),
+        "received": count("holdings", "other holdings that began", _FEED),
+        "sent": count("holdings", "holdings that ended", _FEED),
+        "closing": count("holdings", "holdings at `end`", _FEED),
+        "opening_amount": amount("exact sum of their known amounts at `start`", _SUMMED),
+        "initial_amount": amount("exact sum of the amounts in first reads", _SUMMED),
+        "received_amount": amount("exact sum of the other increases", _SUMMED),
+        "sent_amount": amount("exact sum of the decreases", _SUMMED),
+        "closing_amount": amount("exact sum of their known amounts at `end`", _SUMMED),
         "unknown_amounts": _UNKNOWN,
     },
     "concentration": {
         **_CONTRACT,
         "tokens": _TOKENS,
         "holders": _HOLDERS,
-        "amount": _exact("exact sum of the known amounts", _SUMMED),
-        "top1_share": _share("the largest holder's share of the amount"),
-        "top10_share": _share("the ten largest holders' share of the amount"),
-        "hhi": _share("Herfindahl-Hirschman index: sum of the squared shares"),
-        "gini": _share("Gini coefficient, amounts x ascending: 2Σi·xᵢ/(nΣx) − (n+1)/n"),
-        "nakamoto": _count("wallets", "fewest holders with over half the amount", kind=_INT),
+        "amount": amount("exact sum of the known amounts", _SUMMED),
+        "top1_share": _share("the largest holder's share of the amount", _DIVIDED),
+        "top10_share": _share("the ten largest holders' share of the amount", _DIVIDED),
+        "hhi": _share("Herfindahl-Hirschman index: sum of the squared shares", _DIVIDED),
+        "gini": _share("Gini coefficient, amounts x ascending: 2Σi·xᵢ/(nΣx) − (n+1)/n", _DIVIDED),
+        "nakamoto": _number("wallets", "fewest holders with over half the amount"),
         "unknown_amounts": _UNKNOWN,
     },
     "overlap": {
-        "contract_a": _text("first contract, spelled like `contract`", f"{RECORD}contractAddress"),
-        "contract_b": _text("second contract, spelled like `contract`", f"{RECORD}contractAddress"),
-        "collection_a": _text("name of the first contract", _COLLECTION),
-        "collection_b": _text("name of the second contract", _COLLECTION),
-        "wallets_a": _count("wallets", "holders of the first contract"),
-        "wallets_b": _count("wallets", "holders of the second contract"),
-        "both": _count("wallets", "holders of both contracts"),
-        "jaccard": _share("Jaccard index: `both` over the holders of either", "divided once"),
+        "contract_a": text("first contract, spelled like `contract`", f"{RECORD}contractAddress"),
+        "contract_b": text("second contract, spelled like `contract`", f"{RECORD}contractAddress"),
+        "collection_a": text("name of the first contract", _COLLECTION),
+        "collection_b": text("name of the second contract", _COLLECTION),
+        "wallets_a": _counted("wallets", "holders of the first contract"),
+        "wallets_b": _counted("wallets", "holders of the second contract"),
+        "both": _counted("wallets", "holders of both contracts"),
+        "jaccard": _share("Jaccard index: `both` over the holders of either; 1: the same wallets"),
     },
     "editions": {
         **_CONTRACT,
-        "series": _text("common name, without the token's own number", f"{METADATA}name"),
-        "numbered": Note(_BOOL, "", "whether the tokens have numbers", f"{METADATA}editionId"),
-        "total": _count("tokens", "total of editions, as claimed", f"{METADATA}totalEdition", _INT),
-        "held": _exact("distinct numbers held; without numbers, the sum of amounts", _COUNTED),
-        "share": _share("`held` over `total`", "divided once", "can exceed 1"),
-        "lowest": _count("", "lowest number held", f"{METADATA}editionId", _INT),
-        "highest": _count("", "highest number held", f"{METADATA}editionId", _INT),
-        "gaps": _count("tokens", "missing numbers between lowest and highest", kind=_INT),
-        "gap_ranges": _text("those numbers, such as `3-5, 9`, cut off at 200 characters", _COUNTED),
-        "beyond_total": _count("tokens", "held numbers outside the total", kind=_INT),
+        "series": text("common name, without the token's own number", f"{METADATA}name"),
+        "numbered": _sent(
+            "whether the tokens have numbers; 0 is a number", "editionId", kind="flag"
+        ),
+        "total": _sent("total of editions as sent, even if implausible", "totalEdition", "tokens"),
+        "held": amount(
+            "distinct numbers; without them, the sum of known amounts", MIRROR + _COUNTED
+        ),
+        "share": _share("`held` over `total`; NaN: unknown", unit="can exceed 1"),
+        "lowest": _sent("lowest number held", "editionId"),
+        "highest": _sent("highest number held", "editionId"),
+        "gaps": _number("tokens", "numbers between these two that are not held"),
+        "gap_ranges": ours("those numbers, such as `3-5, 9`, cut off at 200 characters", _COUNTED),
+        "beyond_total": _number(
+            "tokens", "held numbers beyond the total: outside 0 to total - 1, or 1 to total"
+        ),
         "holders": _HOLDERS,
         "unknown_amounts": _UNKNOWN,
     },
     "holding_ages": {
         **_WALLET,
         **_TOKEN,
-        **_copy_of("holdings", "amount held_since"),
+        **_some("holdings", "amount held_since"),
         "age": _age("time from `held_since` until now, or until `at`"),
-        "bucket": Note(
+        "bucket": Column(
             "category",
             "",
-            "age group: under a day, a week, a month (30 days), 3 months (91 days), "
-            "a year (365 days), or more; in this order",
+            "age group: under a day, a week, a month (30 days), 3 months (91 days), a year (365"
+            " days), or more; in this order",
             f"{MIRROR}from `age`",
         ),
-        "censored": Note(
-            _BOOL,
-            "",
+        "censored": flag(
             "initial holding: start date unknown, so `age` is a minimum",
-            f"{MIRROR}the holding began with the wallet's first read",
+            "the holding began with the wallet's first read",
         ),
     },
     "quality": {
         **_TOKEN,
-        "field": _text("missing or broken field", "provider's document, Token and TokenMetadata"),
-        "reason": _text("problem with the field", f"{MIRROR}see frames.quality"),
-        "value": _text("first 200 characters of the field's value", f"{MIRROR}{_AS_SENT}"),
+        "field": text("column of `frames.tokens`, or see frames.quality", _RECORDS),
+        "reason": ours("the first problem that applies", "see frames.quality"),
+        "value": ours("first 200 characters of the value", "as the provider sent it"),
     },
     "traits": {
         **_CONTRACT,
-        **_copy_of("holdings", "token_id name nft"),
-        "trait_type": _text("type of the trait; missing: the attribute has none", _ATTRIBUTES),
-        "value": _text("value of the trait; numbers exactly as sent", _ATTRIBUTES),
-        "tokens": _count("tokens", "known tokens of the contract with it", f"{MIRROR}tokens"),
-        "share": _share("`tokens` divided by the known tokens of the contract", "divided once"),
+        **_some("holdings", "token_id name nft"),
+        "trait_type": text("type of the trait; missing: the attribute has none", _ATTRIBUTES),
+        "value": text("value of the trait; numbers exactly as sent", _ATTRIBUTES),
+        "tokens": count("tokens", "known tokens of the contract with this trait", "tokens"),
+        "share": _share("`tokens` over all known tokens of the contract, held or not"),
     },
     "find": {
-        "kind": _text("wallet, collection or token", f"{MIRROR}the table of the match"),
-        "name": _text("name of the wallet, collection or NFT, never missing", _NAMES),
-        "id": _text("wallet id, token id, or the contract in one spelling", _NAMES),
-        "collection": _text("a token's collection; missing for other kinds", _COLLECTION),
-        "holders": _count("wallets", "wallets that hold it; missing for a wallet", kind=_INT),
-        "tokens": _count("tokens", "known in the collection, or held by the wallet", kind=_INT),
+        "kind": ours("wallet, collection or token", "the table of the match"),
+        "name": ours("as `wallet`, `collection` and `nft` in other frames, never missing", _NAMES),
+        "id": ours("wallet id, token id, or the contract in one spelling", _NAMES),
+        "collection": text("a token's collection; missing for other kinds", _COLLECTION),
+        "holders": _number("wallets", "wallets that hold it; missing for a wallet"),
+        "tokens": _number("tokens", "known in the collection, or held by the wallet"),
     },
     "freshness": {
-        "what": _text("subject of the row", f"{MIRROR}see frames.freshness"),
-        "count": _count(
-            "wallets or webhooks", "number for the subject; of a run, wallets read", kind=_INT
-        ),
-        "at": _time("end, last read or arrival; the oldest of several", "see frames.freshness"),
+        "what": ours("subject of the row", "see frames.freshness"),
+        "count": _number("wallets or webhooks", "number for the subject; of a run, wallets read"),
+        "at": time("end, last read or arrival; the oldest of several", "see frames.freshness"),
         "age": _age("time from `at` until now, in whole seconds"),
-        "detail": _text("run, wallets or errors, abridged", f"{MIRROR}see frames.freshness"),
+        "detail": ours("run, wallets or errors, abridged", "see frames.freshness"),
     },
 }
-
-_FRAMES: Final = [*_TABLE_FRAMES, *_OTHER_FRAMES]
 
 
 def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFrame:
@@ -331,18 +294,27 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
     Returns:
         A row per column, in the frame's order: `column`, `type` (in pandas), `unit`, `meaning`
         (with a note if only some calls return the column), `source` (section and field of the
-        provider's document, or how nftsync derived the value). The grouping column of
-        `concentration` (first) and `holdings_over_time` (second) depends on `by`. Without a name, a
-        row per frame: `name` and `columns` (their number).
+        provider's document, or how nftsync derived the value). The grouping columns of
+        `concentration` and `statement` (first) and of `holdings_over_time` (second) depend on `by`.
+        Without a name, a row per frame: `name` and `columns` (their number).
     """
     if name is None:
-        counts = [len(_notes(frame)) for frame in _FRAMES]
-        return Readable({"name": text(pa.array(_FRAMES, TEXT)), "columns": counts}, copy=False)
-    notes = _notes(one_of(getattr(name, "__name__", name), "name", _FRAMES))
-    values = zip(*((name, *note) for name, note in notes.items()), strict=True)
-    cells = zip(("column", *Note._fields), values, strict=True)
-    return Readable({name: text(pa.array(column, TEXT)) for name, column in cells}, copy=False)
+        counts = [len(columns) for columns in _FRAMES.values()]
+        names = text_column(pa.array(_FRAMES, TEXT))
+        return Readable({"name": names, "columns": counts}, copy=False)
+    columns = _FRAMES[one_of(getattr(name, "__name__", name), "name", [*_FRAMES])]
+    rows = [
+        (column, "int64" if always else _TYPES[kind], unit, meaning, source)
+        for column, (kind, unit, meaning, source, always) in columns.items()
+    ]
+    heads = ("column", "type", "unit", "meaning", "source")
+    cells = zip(heads, zip(*rows, strict=True), strict=True)
+    return Readable({head: text_column(pa.array(cell, TEXT)) for head, cell in cells}, copy=False)
 
 
-def _notes(frame: str) -> dict[str, Note]:
-    return _OTHER_FRAMES[frame] if frame in _OTHER_FRAMES else _copy_of(frame, "")
+def add_columns(functions: Mapping[str, Any]) -> None:
+    """Append the columns of each frame to the docstring of its function, for help and tooltips."""
+    for name, columns in _FRAMES.items():
+        lines = [f"    {column}: {about.meaning}" for column, about in columns.items()]
+        written = inspect.cleandoc(functions[name].__doc__ or "")
+        functions[name].__doc__ = "\n".join([written, "", "Columns:", *lines])

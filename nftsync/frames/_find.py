@@ -59,8 +59,6 @@ _CANDIDATES, _PREFIX_LENGTH = 2_000, 3
 
 
 class _Match(NamedTuple):
-    """A row of the result; a lower rank is a better match."""
-
     rank: int
     kind: str
     name: str
@@ -79,15 +77,7 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
 
     Returns:
         Exact matches, names that begin with the text, and others; in each rank, wallets,
-        collections, tokens:
-
-        - `kind`: `wallet`, `collection` or `token`
-        - `name`, as `nft`, `collection` and `wallet` in other frames
-        - `id`: for a collection, its contract's address in one spelling
-        - `collection`: only for a token
-        - `holders`: wallets that hold the token or collection (missing for a wallet)
-        - `tokens`: known tokens of a collection, or tokens that a wallet holds (missing for a
-          token)
+        collections, tokens. Columns: `frames.explain("find")`.
 
     Warns:
         NftsyncWarning: nothing matches; the warning lists similar names.

@@ -34,28 +34,18 @@ def concentration(
     with the first spelling seen.
 
     A holder is a wallet that holds a token of the group; two wallets of one owner count as two
-    holders. A group has n holders, x_i is the exact sum of holder i's amounts, and S is the sum of
-    all x_i. nftsync computes each measure in integers and divides once, so each is the nearest
-    float.
+    holders. nftsync computes each measure in integers and divides once, so each is the nearest
+    float. With n holders, `hhi` is from 1/n (equal amounts) to 1 (one holder has all), and `gini`
+    from 0 (equal amounts) to 1 - 1/n.
 
-    A holding with an unknown amount counts in `tokens`, `holders` and `unknown_amounts`, but not in
-    S. A holder with only unknown amounts does not count in n. If a group has no known amount, its
-    shares, `hhi` and `gini` are NaN and its `nakamoto` is missing.
+    A holding with an unknown amount counts in `tokens`, `holders` and `unknown_amounts`, but in no
+    measure. A holder with only unknown amounts does not count in n. If a group has no known amount,
+    its shares, `hhi` and `gini` are NaN and its `nakamoto` is missing.
 
     Returns:
-        A row per group, by holders and then by name:
-
-        - the column of `by`; for `contract_address` or `contract` also `contract` and `collection`
-        - `tokens`, `holders`: distinct tokens held, and wallets that hold one
-        - `amount`: S
-        - `top1_share`, `top10_share`: the share of S of the largest holder, and of the ten largest;
-          0 to 1
-        - `hhi`: Herfindahl-Hirschman index, the sum of (x_i / S)²; from 1/n (equal amounts) to 1
-          (one holder has all)
-        - `gini`: Gini coefficient, 2 Σ i·x_i / (n S) - (n + 1) / n, with x ascending and i from 1;
-          from 0 (equal amounts) to 1 - 1/n
-        - `nakamoto`: Nakamoto coefficient, the fewest holders who together have more than half of S
-        - `unknown_amounts`: holdings with an unknown amount
+        A row per group, by holders and then by name; columns: `frames.explain("concentration")`.
+        The column of `by` replaces `contract_address`; `contract` and `collection` are only
+        in groups by an address.
 
     Raises:
         InputError: `by` is also the name of a column of the result.
@@ -83,14 +73,8 @@ def overlap(
     with tokens of n contracts adds to n (n - 1) / 2 pairs, so exclude wallets that hold everything.
 
     Returns:
-        A row per pair of contracts, by `both`, then by name:
-
-        - `contract_a`, `contract_b`: the addresses, spelled as in `contract`, the lesser text first
-        - `collection_a`, `collection_b`: the contracts' names
-        - `wallets_a`, `wallets_b`: holders of each
-        - `both`: wallets that hold both
-        - `jaccard`: Jaccard index, `both` / (`wallets_a` + `wallets_b` - `both`); above 0, up to 1
-          (the same wallets)
+        A row per pair of contracts, by `both`, then by name, the lesser address first; columns:
+        `frames.explain("overlap")`.
     """
     needs = ("wallet_id", "contract_address", "amount")
     filters: Any = {"wallet": wallet, "group": group, "contract": contract, "hidden": hidden}

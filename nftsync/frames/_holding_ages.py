@@ -46,15 +46,8 @@ def holding_ages(
     changes of the amount do not matter.
 
     Returns:
-        A row per wallet and token that it holds:
-
-        - `wallet_id` to `wallet`, `token_id` to `nft`, `amount`
-        - `held_since`: when the change that began the period was stored
-        - `age`: a timedelta
-        - `bucket`: an ordered category: `under a day`, `under a week`, `under a month` (30 days),
-          `under 3 months` (91 days), `under a year` (365 days), `a year or more`
-        - `censored`: whether the period began with the wallet's first read, so that `age` is a
-          minimum
+        A row per wallet and token that it holds; columns: `frames.explain("holding_ages")`.
+        `bucket` is an ordered category.
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group, contract=contract, exclude=exclude)

@@ -51,10 +51,11 @@ _MOST_ROWS = 10_000_000
 
 @dataclass(frozen=True)
 class Steps(Rows):
-    """Changes of groups, in the order of groups and then times (microseconds since 1970).
+    """Changes per group, sorted by group and time (microseconds since 1970).
 
-    `holdings`, `amount` and `unknown` are the changes of the number of holdings, of the sum of the
-    known amounts, and of the number of holdings with an unknown amount.
+    - `holdings`: change of the number of holdings
+    - `amount`: change of the sum of the known amounts
+    - `unknown`: change of the number of holdings with an unknown amount
     """
 
     group: Numbers
@@ -113,7 +114,8 @@ def holdings_over_time(
       `wallet_id` (or `wallet`), `wallet_label` or `wallet_group` (or `group`). None: all holdings
       together.
     - `start`: the first rows show the state at that time. A start before the history moves to its
-      begin, with a warning. None is the first change. `end` is at most the last read.
+      begin, with a warning. None is the first change.
+    - `end`: the last time; later than the last read, it moves to that read.
     - `every` (or `freq`) is the period of the rows in UTC: `1h`, `1d`, `7d` (from Monday), a
       timedelta, or a pandas alias (`D`, `W`, `ME`, `QE`, `YE`; also `W-WED`, `QE-MAR`, `2ME`). A
       row shows the end of its period. None: a row per change.
@@ -122,13 +124,9 @@ def holdings_over_time(
     holdings, whose start date is unknown, count in `first_seen` and not in `arrived`.
 
     Returns:
-        A row per time and group, with groups in the order first seen:
-
-        - `at`, the column of `by` (and a contract's name or a wallet's names)
-        - `holdings`, `amount`: holdings at that time, and the sum of their known amounts
-        - `arrived`, `left`, `first_seen`: holdings that began, holdings that ended, and initial
-          holdings since the group's previous row
-        - `unknown_amounts`: holdings with an unknown amount
+        A row per time and group, with groups in the order first seen; columns:
+        `frames.explain("holdings_over_time")`, and after `at` the column of `by` (and a contract's
+        name or a wallet's names).
 
     Raises:
         InputError: the period is unknown, or periods times groups exceed 10,000,000 rows.

@@ -35,10 +35,6 @@ _SUSPICIOUS = rf'"(?:{"|".join([*_TOKEN, *_METADATA])})":|"metadata":[^{{]|\A[^{
 
 
 def _extra_problems(extra: pa.Array) -> Iterator[tuple[int, str, str, str]]:
-    """Yield row, field, reason and value of documented fields in `extra`.
-
-    Source: provider's document, sections Token and TokenMetadata, which give each field's type.
-    """
     for row in np.flatnonzero(flags(pc.match_substring_regex(extra, _SUSPICIOUS))).tolist():
         for problem in _record_problems(extra[row].as_py()):
             yield row, *problem
@@ -133,7 +129,7 @@ def _address_problems(distinct: pa.Array, field: str, base_url: str | None) -> p
 
 
 def _page_problem(value: str) -> str | None:
-    """Return why an address is not a link to a page; unlike images, links may use `http:`."""
+    """Return why an address is not a link; unlike images, links may use `http:`."""
     link = value.strip()
     if not _HTTPS.match(link):
         return "not an http: or https: address"
@@ -172,26 +168,22 @@ def quality(
     selects tokens that a wallet holds.
 
     Returns:
-        - `token_id` to `nft`
-        - `field`: a column of `frames.tokens`; `id`, `metadata` or `token` for a broken record;
-          `amount` for a balance
-        - `value`: the first 200 characters; JSON text for a wrong type
-        - `reason`, the first that applies:
+        Columns: `frames.explain("quality")`. `field` is a column of `frames.tokens`; `id`,
+        `metadata` or `token` for a broken record; `amount` for a balance. `value` is JSON text for
+        a wrong type. `reason` is the first that applies:
 
-          - `unreadable: FIELD: …` (repeated keys, broken text, nesting beyond 200 levels, numbers
-            that JSON does not know): the known value stays. `field` is `metadata` or `extra` for
-            fields without a column
-          - `wrong type`, `too large` (an integer beyond 64 bits), `another token's id`: the value
-            is kept in `extra`
-          - `missing`, `blank` (only white space)
-          - why the gallery does not show an image, animation or creator's image, or why a page
-            address is not an `http:` or `https:` link
-          - `control characters` (descriptions may contain line ends and tabs),
-            `turns the direction of text`
-          - `negative`, `edition beyond its total`
-          - `not 1 to 100 digits`: an amount in a wallet; `value` is the first one
-
-        Source: provider's document, sections Token and TokenMetadata, which specify types only.
+        - `unreadable: FIELD: …` (repeated keys, broken text, nesting beyond 200 levels, numbers
+          that JSON does not know): the known value stays. `field` is `metadata` or `extra` for
+          fields without a column
+        - `wrong type`, `too large` (an integer beyond 64 bits), `another token's id`: the value
+          is kept in `extra`
+        - `missing`, `blank` (only white space)
+        - why the gallery does not show an image, animation or creator's image, or why a page
+          address is not an `http:` or `https:` link
+        - `control characters` (descriptions may contain line ends and tabs),
+          `turns the direction of text`
+        - `negative`, `edition beyond its total`
+        - `not 1 to 100 digits`: an amount in a wallet; `value` is the first one
     """
     names = (required,) if isinstance(required, str) else required
     needed = {one_of(name, "required", _FIELDS) for name in names}
@@ -231,7 +223,6 @@ def quality(
 
 
 def _unreadable(rows: Numbers, paths: Any, reasons: Any) -> pd.DataFrame:
-    """Return the unreadable fields; those without a column count as `metadata` or `extra`."""
     places = {"token": "token", "metadata": "metadata"}
     fields = [_COLUMNS.get(path, places.get(path.partition(".")[0], "extra")) for path in paths]
     return _problems(rows, "extra", reasons).assign(field=fields)

@@ -60,9 +60,8 @@ def statement(
     `statement(db, since="2026-10-01", until="2026-10-31")` are the statement for October. `end` and
     `until` are the same; None is now.
 
-    `by` is the column to group by: `wallet_group` (or `group`), `wallet_id` (or `wallet`),
-    `wallet_label`, `contract`, `contract_address`, `collection` or `creator_name`. Groups and
-    filters use today's labels and contracts.
+    `by` is the column to group by, as in `holdings_over_time`. Groups and filters use today's
+    labels and contracts.
 
     In each row, `opening + initial + received − sent = closing`, in holdings and in amounts. The
     rows add up to the last row, the total. `opening` and `closing` are the holdings of
@@ -81,17 +80,11 @@ def statement(
     its date, by today's contracts.
 
     Returns:
-        A row per group, the largest closing balance first, and a row `total`:
-
-        - the column of `by` (and a contract's name or a wallet's names)
-        - `opening`, `initial` (initial holdings, start date unknown), `received`, `sent` and
-          `closing` in holdings
-        - the same columns with `_amount`, in exact amounts
-        - `unknown_amounts`: closing holdings with an amount that is not a whole number; they count
-          as 0 in the amounts
-        - with `prices`: `opening_value_CURRENCY` and `closing_value_CURRENCY` for each currency in
-          them (`Decimal`, exact), and `opening_unpriced` and `closing_unpriced`: holdings without a
-          price
+        A row per group, the largest closing balance first, and a row `total`; columns:
+        `frames.explain("statement")`. The column of `by` (and a contract's name or a wallet's
+        names) replaces `wallet_group`. Unknown amounts count as 0. With `prices`, also
+        `opening_value_CURRENCY` and `closing_value_CURRENCY` for each currency in them (`Decimal`,
+        exact), and `opening_unpriced` and `closing_unpriced`: holdings without a price.
 
     Warns:
         NftsyncWarning: the start is before the history, or within a sync; or a price is missing.

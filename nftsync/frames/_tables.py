@@ -15,6 +15,7 @@ from nftsync.columnar.columns import (
     INTEGER,
     TEXT,
     distinct_by_group,
+    frame_columns,
     frame_of,
     integers,
     moments,
@@ -59,16 +60,8 @@ def holdings(
     that time; labels, groups and status of wallets and names of collections are today's.
 
     Returns:
-        `wallet_id` to `wallet`, `token_id` to `blockchain_token_id`, `amount`, `amount_text`,
-        `amount_float` (approximate, for plots; NaN unless the text is a plain decimal number), the
-        token's metadata with `nft` after `name`,
-        `held_since` (start of the current period of amounts above zero; NaT for an amount of 0),
-        `balance_updated_at`, `token_updated_at`, `wallet_synced_at`, `wallet_status`.
-
-        With `as_of`, also `confirmed_before` and `confirmed_after`, the reads around that time, and
-        `certainty`: `bracketed` (the same state was read before and after), `gap` (the state
-        changed between the two reads) or `open` (no read since). `wallet_synced_at` then equals
-        `confirmed_before`.
+        The columns of `frames.explain("holdings")`; `confirmed_before`, `confirmed_after` and
+        `certainty` only with `as_of`.
 
     Warns:
         NftsyncWarning: the frame is empty because the wallet or contract is unknown, or was not
@@ -93,8 +86,7 @@ def tokens(
     at that time, and `updated_at` is the last change until then.
 
     Returns:
-        A row per token: ids, `contract`, `collection`, metadata, `nft`, `extra` (JSON text),
-        `first_seen_at`, `updated_at`.
+        A row per token; columns: `frames.explain("tokens")`.
     """
     return read_token_frame(db, as_of, contract=contract)
 
@@ -113,13 +105,10 @@ def changes(
     """Return the changes of balances, oldest first.
 
     Shared parameters: see `nftsync.frames`. `since` and `until` bound `observed_at`. `after`
-    selects greater `change_id` values, to continue from an earlier call.
+    selects greater `change_id` values, to continue from an earlier call. Tokens have today's names.
 
     Returns:
-        A row per change: `change_id`, `wallet_id` to `wallet`, the token's `token_id` to `nft` as
-        of today, `old_amount`, `old_amount_text` (missing: not listed before), `new_amount`,
-        `new_amount_text` (missing: no longer listed), `observed_at`, `baseline` (bool: found by the
-        wallet's first read), `run_id`, `webhook_id`.
+        A row per change; columns: `frames.explain("changes")`.
 
     Warns:
         NftsyncWarning: `since` is before the history, whose changes are unknown.
@@ -172,9 +161,7 @@ def wallets(
     Shared parameters: see `nftsync.frames`.
 
     Returns:
-        A row per wallet: `wallet_id` to `wallet`, `tracked` (bool), `first_seen_at`,
-        `synced_at` (start of the last complete read), `status` (`never`, `ok`, `incomplete`,
-        `failed`), `error`.
+        A row per wallet; columns: `frames.explain("wallets")`.
     """
     return _table(db, "wallets", wallet=wallet, group=group)
 
@@ -193,8 +180,8 @@ def wallet_states(
     its first and last read overlaps that span.
 
     Returns:
-        A row per state: `wallet_id`, `wallet`, `first_read_at` and `last_read_at` (all reads
-        between them showed this state), `reads`, `body_sha256`, `run_id`.
+        A row per state, which all reads from `first_read_at` to `last_read_at` showed; columns:
+        `frames.explain("wallet_states")`.
     """
     times = ("last_read_at", "first_read_at")
     return _table(db, "wallet_states", times, wallet=wallet, group=group, since=since, until=until)
@@ -208,8 +195,7 @@ def runs(
     Shared parameters: see `nftsync.frames`. `since` and `until` bound `started_at`.
 
     Returns:
-        A row per run: `run_id`, `kind`, `status`, `started_at`, `finished_at` (NaT while it is
-        running), counts, `seconds`, `error`.
+        A row per run; columns: `frames.explain("runs")`.
     """
     return _table(db, "sync_runs", since=since, until=until)
 
@@ -217,14 +203,13 @@ def runs(
 def webhooks(
     db: Store = None, *, since: Moment | None = None, until: Moment | None = None
 ) -> pd.DataFrame:
-    """Return the stored webhooks without their bodies, in the order of arrival.
+    """Return the received webhooks without their bodies, in the order of their receipt.
 
-    Shared parameters: see `nftsync.frames`. `since` and `until` bound `received_at`. The bodies (up
-    to 256 KiB each) stay in the database: `SELECT body FROM webhooks`.
+    Shared parameters: see `nftsync.frames`. `since` and `until` bound `received_at`. The bodies
+    stay in the database: `SELECT body FROM webhooks`.
 
     Returns:
-        A row per webhook: its fields as sent, `received_at`, `state`, attempts, `deliveries`,
-        `run_id`.
+        A row per webhook; columns: `frames.explain("webhooks")`.
     """
     return _table(db, "webhooks", since=since, until=until)
 
@@ -238,8 +223,7 @@ def messages(
     in the database: `SELECT body FROM messages`.
 
     Returns:
-        A row per message: `message_id`, `rule`, `destination`, `created_at`, `state`, attempts,
-        `finished_at`.
+        A row per message; columns: `frames.explain("messages")`.
     """
     return _table(db, "messages", since=since, until=until)
 
@@ -256,8 +240,7 @@ def token_changes(
     Shared parameters: see `nftsync.frames`. `since` and `until` bound `observed_at`.
 
     Returns:
-        A row per change: `change_id`, `token_id`, `nft`, `before` and `after` (JSON objects of the
-        changed columns, as text), `observed_at`, `run_id`, `webhook_id`.
+        A row per change; columns: `frames.explain("token_changes")`.
     """
     return _table(db, "token_changes", since=since, until=until, contract=contract)
 
@@ -273,10 +256,8 @@ def _table(
             ("token_id", "nft", names.of_nfts),
         ):
             if key in frame:
-                last = [*frame].index("wallet_group" if "wallet_group" in frame else key)
-                values = frame[key].map(of(frame[key].unique())).astype(frame[key].dtype)
-                frame.insert(last + 1, column, values)
-    return frame
+                frame[column] = frame[key].map(of(frame[key].unique())).astype(frame[key].dtype)
+    return frame[[*frame_columns(name)]]
 
 
 def collections(
@@ -293,15 +274,7 @@ def collections(
     Spellings of one hex address are one contract, with the first spelling seen.
 
     Returns:
-        A row per contract:
-
-        - `contract_address`, `contract`, `collection`
-        - `name_source`: `given`; `file`, from the collections file; `guessed`, from the tokens'
-          names (missing: no name)
-        - `tokens`, `held`, `holders`: known tokens, tokens that a wallet holds, wallets that hold
-          one
-        - `amount`: the sum of the known amounts
-        - `first_seen_at` of the first token, `updated_at` of the latest metadata
+        The columns of `frames.explain("collections")`.
     """
     with reading(db) as source:
         numbers, (addresses, first_seen, updated) = source.numbered(
@@ -360,8 +333,7 @@ def freshness(
     cover the whole database.
 
     Returns:
-        A row per `what`, always in this order, with `count`, `at` (a time, or NaT), `age` (from
-        `at` until now, in whole seconds) and `detail` (text):
+        A row per `what`, always in this order; columns: `frames.explain("freshness")`.
 
         - `running sync`, only during a sync: wallets read so far; start time.
         - `last sync`, `last successful sync`, `last replay`: wallets read successfully; end time.

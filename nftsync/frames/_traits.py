@@ -37,8 +37,7 @@ def traits_of(extra: str) -> Iterator[Trait]:
     """Yield the traits in the `extra` column of one token.
 
     The first of `_FIELDS` that is not empty is a list of objects with a type and `value`, or an
-    object that maps types to values or to such objects. It may be JSON as text. Values that are
-    text, numbers or booleans are traits, numbers exactly as sent. Anything else is not a trait.
+    object that maps types to values or to such objects. Anything else is no trait.
     """
     try:
         metadata = _object.decode(_json(_object.decode(extra).get("metadata", b"{}")))
@@ -92,13 +91,8 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
     traits, sort by `share`.
 
     Returns:
-        A row per token and trait, in the order of contract, token and metadata:
-
-        - `contract_address`, `contract`, `collection`, `token_id`, `name`, `nft`
-        - `trait_type` (missing: the attribute has none)
-        - `value`: text; numbers exactly as sent
-        - `tokens`: known tokens of the contract that have this trait
-        - `share`: `tokens` divided by all known tokens of the contract, held or not
+        A row per token and trait, in the order of contract, token and metadata; columns:
+        `frames.explain("traits")`.
 
     Warns:
         NftsyncWarning: the frame is empty because no metadata has traits.

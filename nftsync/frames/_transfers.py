@@ -55,16 +55,8 @@ def transfers(
     changes of excluded wallets still help to find the other side.
 
     Returns:
-        A row per movement, by `observed_at`:
-
-        - `observed_at`: when the change was stored; of two sides, the earlier time
-        - `observed_after`: the wallet's last complete read before the change; of two sides, the
-          later time (missing: none)
-        - `token_id` to `nft`, as of today
-        - `amount` (missing: unusable)
-        - `from_wallet_id` to `from_wallet`, `to_wallet_id` to `to_wallet` (missing: unknown)
-        - `kind`: `transfer`, `received` or `sent`
-        - `webhook_id`: a webhook that led to the observation (missing: a sync)
+        A row per movement, by `observed_at`, with tokens as of today; columns:
+        `frames.explain("transfers")`.
 
     Warns:
         NftsyncWarning: changes are left out because an amount is unusable (`changes` lists them),

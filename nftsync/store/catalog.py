@@ -1,4 +1,4 @@
-"""The public tables and views, with the meaning of each column.
+"""The public tables and views, with the meaning of each column, also in frames.
 
 All other columns (sequence numbers, validators, plans) are internal and may change; nftsync neither
 prints nor exports them.
@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-#: The type of a column: `time` is text in the stored form, `amount` an exact decimal as sent, and
-#: `duration` seconds, in frames only.
+#: The type of a column. In tables, `time` is text in the stored form, and `amount` an exact decimal
+#: as sent. `duration` and `category` are in frames only.
 ColumnKind: TypeAlias = Literal[
-    "text", "time", "amount", "integer", "flag", "real", "bytes", "duration"
+    "text", "time", "amount", "integer", "flag", "real", "bytes", "duration", "category"
 ]
 
 
 class Column(NamedTuple):
     """A public column.
 
-    Attributes:
-        unit: the unit of measurement; blank for names and text.
-        source: the section and field of the provider's document, or how nftsync derives it.
-        always: the column is never missing; set for integers only.
+    `unit` is blank for names and text. `source` is the section and field of the provider's
+    document, or how nftsync derives the column. Integers with `always` are never missing.
     """
 
     kind: ColumnKind
@@ -68,14 +66,14 @@ def time(meaning: str, how: str) -> Column:
     return Column("time", "UTC", meaning, MIRROR + how)
 
 
-def amount(meaning: str) -> Column:
-    """Describe an amount, as the provider sends it."""
-    return Column("amount", "tokens", meaning, f"{BALANCE}amount")
+def amount(meaning: str, source: str = f"{BALANCE}amount") -> Column:
+    """Describe an amount."""
+    return Column("amount", "tokens", meaning, source)
 
 
-def count(unit: str, meaning: str, how: str) -> Column:
-    """Describe a count, which is never missing."""
-    return Column("integer", unit, meaning, MIRROR + how, always=True)
+def count(unit: str, meaning: str, how: str, *, always: bool = True) -> Column:
+    """Describe a count."""
+    return Column("integer", unit, meaning, MIRROR + how, always)
 
 
 LOGGED = "time at which nftsync stored the read; never decreases"

@@ -51,6 +51,8 @@ def test_explained_are_just_the_columns_there_are_also_of_an_empty_database(
     assert list(told.columns) == ["column", "type", "unit", "meaning", "source"]
     assert (told[["meaning", "source"]].map(len) > 3).all().all()
     pd.testing.assert_frame_equal(frames.explain(getattr(frames, name)), told)
+    columns = (getattr(frames, name).__doc__ or "").partition("\nColumns:\n")[2].splitlines()
+    assert [line.split(":")[0].strip() for line in columns] == told["column"].tolist()
     for column in full.columns:  # frames can be written to
         full.loc[0, column] = full.loc[len(full) - 1, column]
 
