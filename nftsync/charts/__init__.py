@@ -2,15 +2,14 @@
 
 Each function takes a frame of the measure that it draws, or a database: a path, a connection, a
 `sqlite_utils.Database`, or None for the configured one. It returns a `plotly.graph_objects.Figure`,
-which you can change. Figures need no internet access, are readable on light and dark pages, and
-show text from data literally. Without data, a figure says how to get some.
+which you can change. Figures need no internet access, and show text from data literally.
 
 `top` is the number of groups to show individually. `exclude` leaves out wallets, by id or label.
 `hidden=True` includes hidden tokens of a database; otherwise the subtitle gives their number.
 `names` maps addresses, ids or values to names; without it, charts use collections and labels.
 
-Plotly comes with the extra `notebook` and loads with the first chart; without it, functions raise
-an NftsyncError. Other errors are those of `nftsync.frames`.
+Plotly comes with the extra `notebook`; without it, functions raise an NftsyncError. Other errors
+are those of `nftsync.frames`.
 """
 
 from __future__ import annotations

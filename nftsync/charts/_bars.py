@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of a frame's rows: `codes` by row; `values` by group, None if missing.
-
-    `names` has the names of contracts, by address in one spelling.
-    """
+    """Groups of a frame's rows: codes by row, values by group, and names of contracts by key."""
 
     by: str
     codes: Numbers
@@ -39,10 +36,7 @@ class Groups:
     names: dict[str, str]
 
     def largest(self, sizes: pd.DataFrame, top: int) -> list[int]:
-        """Return the numbers of the `top` largest groups, the largest first.
-
-        The first column of `sizes` decides; later columns, then values, break ties.
-        """
+        """Return the largest groups, by the columns of `sizes` and then by value."""
         ranks = {
             group: ([-size for size in row], str(self.values[group]))
             for group, *row in sizes.itertuples()
@@ -56,7 +50,7 @@ class Groups:
         return place[self.codes]
 
     def labels(self, shown: list[int], names: dict[str, str]) -> tuple[list[str], list[str]]:
-        """Return labels and hover texts of groups; see `group_labels`."""
+        """Return labels and hover texts of groups."""
         values = [self.values[group] for group in shown]
         return _style.group_labels(values, self.by, {**self.names, **names})
 
@@ -71,7 +65,7 @@ def grouped(frame: pd.DataFrame, by: str) -> Groups:
 
 
 def names_in(frame: pd.DataFrame, by: str, column: str) -> dict[str, str]:
-    """Map the values of a column to the names in another, if it exists."""
+    """Map the values of a column to the names in another."""
     if column not in frame.columns:
         return {}
     require_columns(frame, [column])
@@ -90,12 +84,7 @@ MAX_ROWS = 200
 def bar_rows(
     frame: pd.DataFrame, groups: Groups, shown: list[int], names: dict[str, str], noun: str
 ) -> pd.DataFrame:
-    """Return the rows of a bar chart, the last one for all other groups.
-
-    Its columns are `label` and `hover`; distinct `tokens`, `wallets`, `contracts` and `holdings`
-    (wallet and token); `total`, the exact sum of amounts, and its text `summary`; and `rest`, true
-    in the last row.
-    """
+    """Return the rows of a bar chart, the last one for all other groups (`rest`)."""
     places = groups.places(shown)
     labels, hovers = groups.labels(shown, names)
     columns = {"tokens": frame["token_id"], "wallets": frame["wallet_id"]}
@@ -130,7 +119,7 @@ def bar_figure(
     axis_title: str,
     subtitle: str,
 ) -> go.Figure:
-    """Return a figure with a bar and a text per row, and exact sums as custom data."""
+    """Return a figure with a bar and a text per row."""
     sums, places = [str(total) for total in rows["total"]], list(range(len(rows)))
     lines = 1 + max(label.count("<br>") for label in rows["label"])
     bars = _style.hovered(
@@ -207,7 +196,7 @@ def holdings_by_collection(
 
 
 def no_holdings(holdings: object, frame: pd.DataFrame) -> str:
-    """Return the text of a figure for a frame without holdings."""
+    """Return the text of a figure without holdings."""
     if note := hidden_note(frame):
         return f"{note}; hidden=True includes them."
     if isinstance(holdings, pd.DataFrame):
@@ -277,15 +266,20 @@ def holding_ages(
     )
 
 
+def refuse_filters(
+    name: str, time: Moment | None, exclude: WalletIds, functions: str, *, hidden: bool
+) -> None:
+    """Check that a chart of a frame gets no filters."""
+    if time is not None or given_wallets(exclude) or hidden:
+        raise InputError(f"{name}=, exclude= and hidden= need a database; use them in {functions}")
+
+
 def _load_ages(
     db: FrameOrDb, at: Moment | None, exclude: WalletIds, *, hidden: bool
 ) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return read_ages(db, at=at, exclude=exclude, hidden=hidden)
-    if at is not None or given_wallets(exclude) or hidden:
-        raise InputError(
-            "at=, exclude= and hidden= need a database; use them in frames.holding_ages"
-        )
+    refuse_filters("at", at, exclude, "frames.holding_ages", hidden=hidden)
     require_columns(db, ("bucket", "censored"), "frames.holding_ages")
     if not isinstance(db["bucket"].dtype, pd.CategoricalDtype):
         raise InputError(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nftsync.charts import _style
-from nftsync.charts._bars import Groups, grouped, names_in
+from nftsync.charts._bars import Groups, grouped, names_in, refuse_filters
 from nftsync.columnar.filters import Moment, stored_time, ticks_of, whole_number
 from nftsync.columnar.hidden import hidden_note
 from nftsync.columnar.inputs import FrameOrDb, require_columns
@@ -21,10 +21,9 @@ from nftsync.columnar.periods import (
     period_of,
 )
 from nftsync.columnar.source import Numbers, Store, reading
-from nftsync.errors import InputError
 from nftsync.frames import holdings_over_time as read_over_time
 from nftsync.frames import wallets
-from nftsync.store.wallets import WalletIds, given_wallets
+from nftsync.store.wallets import WalletIds
 from nftsync.text import counted
 
 if TYPE_CHECKING:
@@ -32,11 +31,7 @@ if TYPE_CHECKING:
 
 
 def sampled_times(ticks: Numbers, most: int) -> Numbers:
-    """Choose at most `most` times (2 or more) at which to draw a step line.
-
-    Returns:
-        All distinct times if few enough; otherwise the first, and the last of each of equal spans.
-    """
+    """Return the times, or if they are too many, the first and the last of each of equal spans."""
     distinct = np.unique(ticks)
     if len(distinct) <= most:
         return distinct
@@ -86,7 +81,6 @@ def microseconds(times: pd.Series) -> Numbers:
 
 
 def _movements(over_time: pd.DataFrame) -> pd.DataFrame:
-    """Return rows in which a holding began or ended, with their time as `tick`."""
     moved = over_time[over_time[["arrived", "left", "first_seen"]].any(axis="columns")]
     return moved.assign(tick=microseconds(moved["at"]))
 
@@ -305,11 +299,7 @@ def _read_movements(
 ) -> pd.DataFrame:
     if not isinstance(db, pd.DataFrame):
         return _movements(read_over_time(db, start=since, exclude=exclude, hidden=hidden))
-    if since is not None or given_wallets(exclude) or hidden:
-        raise InputError(
-            "since=, exclude= and hidden= need a database; use them in frames.diff or"
-            " frames.transfers"
-        )
+    refuse_filters("since", since, exclude, "frames.diff or frames.transfers", hidden=hidden)
     if {"from_wallet_id", "to_wallet_id"} <= set(db.columns):
         require_columns(db, ("observed_at",), "frames.transfers")
         sides = {"arrived": db["to_wallet_id"].notna(), "left": db["from_wallet_id"].notna()}

@@ -1,9 +1,8 @@
 """Style of all charts: a white card with dark text, without internet access.
 
 No color of text has a contrast of 4.5:1 to both white and JupyterLab's dark `#111111`, so charts
-bring a background to which all text has it. Bars and lines have at least 3:1 to both, in the hues
-of Okabe and Ito, and lines differ by their dashes. `template.json`, a layout of plotly, has the
-colors and sizes of text, axes and legends.
+bring a background. Bars and lines have at least 3:1 to both, in the hues of Okabe and Ito, and
+lines differ by their dashes.
 """
 
 from __future__ import annotations
@@ -52,23 +51,19 @@ _ID = re.compile(r"0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", 
 
 
 def escaped(text: str, longest: int = _LONGEST) -> str:
-    """Return text on one line that plotly shows literally; `…` marks a cut at `longest`."""
+    """Return text on one line that plotly shows literally."""
     return cut_line(text, longest).translate(_ENTITIES)
 
 
 def with_hidden(subtitle: str, frame: pd.DataFrame, noun: str = "holding") -> str:
-    """Return a subtitle with a second line on the rows that a frame leaves out as hidden."""
+    """Add a line on hidden rows to a subtitle."""
     return "\n".join(filter(None, (subtitle, hidden_note(frame, noun))))
 
 
 def group_labels(
     values: Sequence[Any], by: str, names: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Return distinct labels for groups, in short lines, and longer texts for hovers, all escaped.
-
-    None or blank text is missing; the column `by` determines its label. `names` has the caller's
-    names.
-    """
+    """Return distinct labels for groups, and longer texts for hovers, all escaped."""
     missing = _MISSING.get(by, "not set")
     ids = ["" if value is None else str(value) for value in values]
     labels, hovers = [], []
@@ -95,7 +90,7 @@ def _in_lines(label: str) -> str:
 
 
 def short_lines(text: str) -> str:
-    """Return escaped text, with `<br>` for its line breaks and in long lines."""
+    """Break escaped text into lines."""
     return "<br>".join(
         line
         for part in text.splitlines()
@@ -104,7 +99,7 @@ def short_lines(text: str) -> str:
 
 
 def checked_names(names: Names) -> dict[str, str]:
-    """Return the caller's names; the case of addresses and ids does not matter."""
+    """Return the caller's names, by key."""
     if names is None:
         return {}
     if not isinstance(names, Mapping):
@@ -148,11 +143,7 @@ TEXT_ONLY = "%{hovertext}<extra></extra>"
 def line(
     name: str, pen: tuple[str, str], shape: str = "linear", width: int = 2, **properties: Any
 ) -> dict[str, Any]:
-    """Return a line of a chart.
-
-    A pen is a color and a dash. The shape `hv` keeps each value until the next one. The name must
-    be escaped.
-    """
+    """Return a line with a color and a dash; the shape `hv` keeps each value until the next one."""
     color, dash = pen
     return {
         "type": "scatter",
@@ -166,7 +157,7 @@ def line(
 def hovered(
     kind: str, name: str, x: Sequence[Any], y: Sequence[Any], hovers: Sequence[Any], **more: Any
 ) -> dict[str, Any]:
-    """Return bars, marks or fields of a chart, each with its own hover text."""
+    """Return bars, marks or fields, each with its own hover text."""
     texts = {"hovertext": hovers, "hovertemplate": TEXT_ONLY}
     return {"type": kind, "name": name, "x": x, "y": y, **texts, **more}
 
@@ -184,7 +175,7 @@ def numbered_axis(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def time_axis(title: str = "time (UTC)", **more: Any) -> dict[str, Any]:
-    """Return an axis of times. Years are below months, so that labels fit without slanting."""
+    """Return an axis of times, with years below months."""
     months = {"dtickrange": ["M1", "M6"], "value": "%b\n%Y"}
     return {"title": {"text": title}, "type": "date", "tickformatstops": [months], **more}
 

@@ -146,11 +146,6 @@ def _load_webhooks(db: FrameOrDb, *needs: str) -> pd.DataFrame:
 
 
 def _sent(texts: pd.Series) -> Numbers:
-    """Return when webhooks were sent, in microseconds; the minimum integer if unreadable.
-
-    The provider's document shows ISO 8601 with the offset +00:00. A time without offset counts as
-    UTC, as the field's name says.
-    """
     dated = texts.where(texts.str.len() >= len("2026-01-01T00"))
     return _history.microseconds(pd.to_datetime(dated, format="ISO8601", utc=True, errors="coerce"))
 

@@ -23,7 +23,7 @@ _DECIMAL = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 
 def approximate(amount: str) -> float:
-    """Return the nearest float of a plain decimal number; NaN for other text or overflow."""
+    """Return the nearest float of a plain decimal number, or NaN."""
     if _DECIMAL.fullmatch(amount) is None:
         return math.nan
     value = float(amount)
@@ -39,9 +39,7 @@ _GREATEST = 2**63 - 1
 class Exact:
     """Column of exact integers from 0 up that stores each distinct value once.
 
-    Attributes:
-        codes: for each row, the position of its value.
-        values: Python integers, or None (missing). The last is None, so that code -1 is missing.
+    The last of `values` is None, so that code -1 is missing.
     """
 
     codes: npt.NDArray[np.integer]
@@ -49,7 +47,7 @@ class Exact:
 
     @classmethod
     def of(cls, values: npt.NDArray[np.object_]) -> Exact:
-        """Wrap Python integers, or None for missing ones."""
+        """Wrap Python integers and None."""
         return cls(np.arange(len(values)), np.append(values, [None]))
 
     def total(self) -> int:
@@ -59,12 +57,12 @@ class Exact:
         return sum(count * value for count, value in pairs if value is not None)
 
     def objects(self) -> npt.NDArray[np.object_]:
-        """Return Python integers, or None for missing ones."""
+        """Return Python integers and None."""
         column: npt.NDArray[np.object_] = self.values[self.codes]
         return column
 
     def integers(self) -> Any:
-        """Return an `Int64` column; only the values of its rows must fit 64 bits."""
+        """Return an `Int64` column; its values must fit 64 bits."""
         values = self.values.tolist()
         fitting = [-1 if value is None or value > _GREATEST else value for value in values]
         numbers = np.array(fitting, dtype=np.int64)[self.codes]
@@ -72,10 +70,7 @@ class Exact:
 
 
 def amount_columns(columns: Mapping[str, Exact], kind: AmountKind) -> dict[str, Any]:
-    """Return a frame's exact amount columns, all as `Int64` or all as Python integers.
-
-    By default, they are `Int64` if the sum of all fits 63 bits, so that no partial sum can wrap.
-    """
+    """Return exact columns of one type: by default `Int64` if no sum of all can overflow."""
     if kind not in ("exact", "int64", None):
         raise InputError(f"amounts={shown(kind)} is unknown; use 'exact', 'int64' or None")
     total = 0 if kind == "exact" else sum(column.total() for column in columns.values())
@@ -111,7 +106,7 @@ class Amounts:
 
     @classmethod
     def pair(cls, one: pa.Array, other: pa.Array) -> tuple[Amounts, Amounts]:
-        """Return two columns of equal length whose codes refer to the same distinct texts."""
+        """Return two columns whose codes refer to the same distinct texts."""
         both = cls(pa.concat_arrays([one, other]))
         first, second = np.split(np.arange(2 * len(one)), 2)
         return both[first], both[second]
@@ -125,13 +120,13 @@ class Amounts:
     def values(self) -> npt.NDArray[np.object_]:
         """Return amounts by code: 0 if not a holding, None if not a whole number.
 
-        The last value is 0, so that code -1 (missing) is not a holding.
+        The last value is 0, so that code -1 is not a holding.
         """
         sizes = [0 if is_zero(amount) else exact(amount) for amount in self._texts]
         return np.array([*sizes, 0], dtype=object)
 
     def value_codes(self) -> Numbers:
-        """Number the rows so that equal amounts have equal numbers; 0: not a holding."""
+        """Number equal amounts equally; 0: not a holding."""
         code_of: dict[int | str, int] = {0: 0}
         codes = [
             code_of.setdefault(amount if size is None else size, len(code_of))
@@ -140,21 +135,17 @@ class Amounts:
         return np.array(codes)[self.codes]
 
     def exact(self, *, zeros: bool = True) -> Exact:
-        """Return exact integers; missing if the text is not 1 to 100 ASCII digits.
-
-        Args:
-            zeros: whether a zero stays 0; False makes it missing.
-        """
+        """Return exact integers; without `zeros`, a zero is missing."""
         values = [exact(sent) if zeros or not is_zero(sent) else None for sent in self._texts]
         return Exact(self.codes, np.array([*values, None], dtype=object))
 
     def approximate(self) -> npt.NDArray[np.float64]:
-        """Return floats; NaN if the text is not a plain decimal number."""
+        """Return floats or NaN."""
         values = [*map(approximate, self._texts), math.nan]
         return np.array(values)[self.codes]
 
     def nonzero(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows that are holdings."""
+        """Return a mask of the holdings."""
         values = [*(not is_zero(amount) for amount in self._texts), False]
         return np.array(values)[self.codes]
 
@@ -166,7 +157,7 @@ class Amounts:
 def sums_by_group(
     group: Numbers, amounts: npt.NDArray[np.object_], count: int
 ) -> npt.NDArray[np.object_]:
-    """Return the exact sum of the known amounts in each of `count` groups, 0 without any."""
+    """Return the exact sum of the known amounts in each group."""
     rows = np.flatnonzero(pd.notna(amounts))
     rows = rows[np.argsort(group[rows], kind="stable")]
     sums = np.zeros(count, dtype=object)

@@ -53,7 +53,7 @@ def change_log(
     last: int,
     filters: Filters = Filters(),  # noqa: B008 - it cannot change
 ) -> list[pa.Array]:
-    """Read columns of the change feed, from change `first` to `last`."""
+    """Read columns of the change feed."""
     condition, parameters = filters.where(key="no")
     return source.columns(
         f"SELECT {', '.join(names)} FROM balance_change_rows"
@@ -75,13 +75,7 @@ def change_span(
 
 @dataclass(frozen=True)
 class BalanceColumns(Rows):
-    """Balances as columns, by wallet and token number.
-
-    Attributes:
-        held_since: start of the current run of non-zero amounts; NaT for a zero balance.
-        updated_at: the last change of the amount.
-        listed_since: the latest addition to the list; NaT for current balances.
-    """
+    """Balances as columns; `listed_since` is the latest addition to the list (NaT: current)."""
 
     wallets: Numbers
     tokens: Numbers
@@ -137,7 +131,6 @@ def _balances_at(source: Source, moment: str, filters: Filters) -> BalanceColumn
 
 
 def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) -> BalanceColumns:
-    """Return balances after the last change of each pair; changes come in order."""
     if not len(wallet):
         return BalanceColumns(wallet, token, amounts, observed, observed, observed)
     order = np.argsort(wallet * (token.max() + 1) + token, kind="stable")
@@ -148,7 +141,6 @@ def _replay(wallet: Numbers, token: Numbers, amounts: Amounts, observed: Times) 
     rows = order[last]
 
     def since(state: npt.NDArray[np.bool_]) -> Times:
-        """Return the start of each pair's last run in a state."""
         starts = state.copy()
         starts[1:] &= next_differs | ~state[:-1]
         latest_start = np.maximum.accumulate(np.where(starts, np.arange(len(state)), 0))
@@ -181,13 +173,7 @@ def read_balance_frame(db: Store | Source, as_of: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Confirmations:
-    """Reads around a time, by wallet number.
-
-    Attributes:
-        before: a read of the state by that time.
-        after: a later read of the same state, or the first read of a change; NaT without one.
-        certainty: `bracketed`, `gap` or `open`.
-    """
+    """Reads around a time: of the state by then, and of the same or the next state after it."""
 
     before: Times
     after: Times
@@ -209,10 +195,7 @@ _AROUND = """
 def read_confirmations(
     source: Source, moment: str, wallets: Numbers, *, everything: bool
 ) -> Confirmations:
-    """Return the reads of each wallet around a time.
-
-    Wallet numbers ascend; `everything` says that they are all wallets.
-    """
+    """Return the reads around a time of wallets, ascending; `everything`: all wallets."""
     bound = first_row(source.cursor, "wallet_state_rows", moment, later=True, key="state_id")
     some = () if everything else (as_json(wallets.tolist()),)
     where = "" if everything else f"WHERE w.wallet_no {IN_JSON}"

@@ -30,7 +30,7 @@ _STR = pd.StringDtype(storage="pyarrow", na_value=np.nan)
 
 
 def coded(column: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Return a column's codes (-1: missing) and the distinct values that they number."""
+    """Return a column's codes (-1: missing) and its distinct values."""
     encoded = column.dictionary_encode()
     return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), encoded.dictionary
 
@@ -46,7 +46,7 @@ def flags(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def text(column: pa.Array) -> Any:
-    """Return a column of text; NaN is missing."""
+    """Return a column of text."""
     return pd.arrays.ArrowStringArray(pa.chunked_array([column]), dtype=_STR)
 
 
@@ -73,13 +73,13 @@ def times(values: Times) -> Any:
 
 
 def time_texts(values: Times, zone: str = "Z") -> list[str | None]:
-    """Return datetimes in the stored form, or None for missing ones."""
+    """Return datetimes in the stored form, or None."""
     texts = np.datetime_as_string(values, unit="us").tolist()
     return [None if text == "NaT" else f"{text}{zone}" for text in texts]
 
 
 def ages(since: Times, until: str) -> Any:
-    """Return a frame's column of durations; 0 if the clock was set back meanwhile."""
+    """Return durations; 0 if the clock was set back meanwhile."""
     passed = moments(pa.array([until]))[0] - since
     return pd.TimedeltaIndex(np.maximum(passed, np.timedelta64(0, "us"))).array
 
@@ -108,10 +108,7 @@ def read_table(
     *,
     times: tuple[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Read a public table or view without amounts as a frame.
-
-    Times are as in `Filters.where`; None is the creation time of a row.
-    """
+    """Read a public table or view without amounts as a frame; for `times`, see `Filters.where`."""
     table = TABLES[name]
     columns = {name: column for name, column in table.columns.items() if column.kind != "bytes"}
     if times is None and table.since is not None:
@@ -128,10 +125,7 @@ def read_table(
 
 
 def numbered_together(*columns: npt.NDArray[np.integer]) -> Numbers:
-    """Number rows from 0 in order of appearance; rows equal in all columns share a number.
-
-    All columns but the first may contain -1.
-    """
+    """Number distinct rows from 0, in order of appearance; later columns may have -1."""
     first, *rest = columns
     numbers: Numbers = pd.factorize(first)[0]
     for column in rest:
@@ -141,7 +135,7 @@ def numbered_together(*columns: npt.NDArray[np.integer]) -> Numbers:
 
 
 def first_rows(group: Numbers) -> Numbers:
-    """Return the first row of each group; groups are numbered from 0 without gaps."""
+    """Return the first row of each group; groups are numbered without gaps."""
     first = np.zeros(group.max(initial=-1) + 1, dtype=np.int64)
     # The last write of a group wins: its first row.
     first[group[::-1]] = np.arange(len(group))[::-1]
@@ -158,7 +152,7 @@ def run_starts(*columns: npt.NDArray[Any]) -> Numbers:
 
 
 def distinct_by_group(group: Numbers, number: npt.NDArray[np.integer], count: int) -> Numbers:
-    """Return how many distinct numbers, from 0 up, each of `count` groups has."""
+    """Return how many distinct numbers each group has."""
     width = int(number.max(initial=0)) + 1
     # np.unique hashes, which takes five times as long here.
     key = np.sort(group * width + number)
@@ -173,7 +167,7 @@ class Readable(pd.DataFrame):  # type: ignore[misc]
         return pd.DataFrame
 
     def _repr_html_(self) -> str:
-        """Return HTML with uncut, left-aligned text."""
+        """Return HTML with uncut text."""
         with pd.option_context("display.max_colwidth", None):
             page: str = self.to_html(na_rep="", justify="left", border=0)
         # Texts are escaped, so this matches tags only.
@@ -192,7 +186,7 @@ class Rows:
     """Fields of equal length."""
 
     def rows(self, which: npt.NDArray[np.bool_] | Numbers) -> Self:
-        """Return some rows, by mask or position."""
+        """Return some rows."""
         return type(self)(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
@@ -205,11 +199,7 @@ _IN_FRAME = {"amount": "amount_text"}
 def rows_of(
     frame: pd.DataFrame, columns: Sequence[str], *, step: int = ROWS_STEP
 ) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield lists of `step` rows of a frame, as tuples.
-
-    Text is str, times are text in the stored form, and missing values are None. `columns` names the
-    columns of the frame's table.
-    """
+    """Yield lists of rows, in the stored form, of a frame with the columns of its table."""
     for start in range(0, len(frame), step):
         part = frame.iloc[start : start + step]
         values = [values_of(part[_IN_FRAME.get(name, name)]) for name in columns]
@@ -258,10 +248,7 @@ _NFT = ours(
 
 
 def frame_columns(name: str) -> dict[str, Column]:
-    """Return the columns of a frame of a table, in order; times and amounts have a frame's types.
-
-    Each name follows the columns that identify its wallet, token or contract.
-    """
+    """Return the columns of a frame of a table, with names beside the columns of ids."""
     described = columns_of(name, as_of=True)
     names = {
         "wallet_group" if "wallet_group" in described else "wallet_id": ("wallet", _WALLET),

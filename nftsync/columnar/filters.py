@@ -29,10 +29,7 @@ _LONGEST_SHOWN = 60
 
 
 def stored_time(source: Source, value: Moment, edge: Edge) -> str:
-    """Return a caller's time in the stored form.
-
-    A date means the `edge` of its day; the end of today is now. A future time is an InputError.
-    """
+    """Return a caller's time; a date means the `edge` of its day, and the end of today is now."""
     if isinstance(value, np.datetime64) and not np.isnat(value):
         moment = pd.Timestamp(value)
         value = moment.date() if np.datetime_data(value)[0] == "D" else moment
@@ -44,7 +41,7 @@ def stored_time(source: Source, value: Moment, edge: Edge) -> str:
 
 
 def state_time(source: Source, value: Moment) -> str:
-    """Return the time of the last whole state up to a caller's time; warn if that is earlier."""
+    """Return the time of the last whole state by then; warn if that is earlier."""
     return whole_time(source.cursor, stored_time(source, value, "end"))
 
 
@@ -52,10 +49,6 @@ def states_between(source: Source, start: Moment, end: Moment | None) -> tuple[s
     """Return the times of the states at both ends of a period, as `whole_states` does.
 
     A start before the history moves to its begin, with a warning.
-
-    Raises:
-        InputError: the period ends before the history.
-        StoreError: there is no history.
     """
     first, last = whole_states(source, start, end)
     return period_start(source.cursor, first, last), last
@@ -84,7 +77,7 @@ def stored_span(
 
 
 def only_one(**names: Moment | None) -> Moment | None:
-    """Return the one argument that is set of several with the same meaning, or None."""
+    """Return the argument that is set, of several with the same meaning."""
     values = [value for value in names.values() if value is not None]
     if len(values) > 1:
         raise InputError(f"{' and '.join(names)} are aliases; give only one")
@@ -92,7 +85,7 @@ def only_one(**names: Moment | None) -> Moment | None:
 
 
 def shown(value: object) -> str:
-    """Return a caller's value for an error message: short text or values, or else the type."""
+    """Return a caller's value, or its type, for an error message."""
     if isinstance(value, str):
         return quoted(value)
     if value is None or pd.api.types.is_scalar(value):
@@ -103,7 +96,7 @@ def shown(value: object) -> str:
 
 
 def whole_number(name: str, value: SupportsIndex, most: int | None) -> int:
-    """Check a count: a whole number from 1, up to `most` if set."""
+    """Check a count: a whole number from 1."""
     with suppress(TypeError):
         number = operator.index(value)
         if not isinstance(value, bool) and 1 <= number <= (most or number):
@@ -113,7 +106,7 @@ def whole_number(name: str, value: SupportsIndex, most: int | None) -> int:
 
 
 def one_of(value: object, name: str, choices: Collection[str]) -> str:
-    """Check that a value is one of some names; the error suggests the nearest one."""
+    """Check that a value is one of some names."""
     if isinstance(value, str) and value in choices:
         return value
     near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
@@ -122,7 +115,7 @@ def one_of(value: object, name: str, choices: Collection[str]) -> str:
 
 
 def ticks_of(stored: str) -> int:
-    """Return a time in the stored form as microseconds since 1970."""
+    """Return a stored time as microseconds since 1970."""
     return int(np.datetime64(stored[:-1], "us").astype(np.int64))
 
 
@@ -143,7 +136,7 @@ def filters_of(
 
 
 def wallet_numbers(source: Source, wallet: WalletIds) -> Numbers:
-    """Return the numbers of wallets, by id or label; unknown ids have none."""
+    """Return the numbers of known wallets, by id or label."""
     if not (ids := ids_in(source.cursor, wallet)):
         return np.empty(0, dtype=np.int64)
     (numbers,) = source.columns(

@@ -18,10 +18,7 @@ HIDDEN_ROW = "hidden"
 
 
 def hidden_rows(source: Source, tokens: Numbers, *, include: bool) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows, given by their tokens' numbers, to leave out as hidden.
-
-    `include` leaves none out.
-    """
+    """Return a mask of the rows to leave out as hidden, by token number."""
     if include or not any(source.rows("SELECT 1 FROM hidden LIMIT 1")):
         return np.zeros(len(tokens), dtype=np.bool_)
     which, parameters = source.restriction("token", np.unique(tokens))
@@ -31,13 +28,13 @@ def hidden_rows(source: Source, tokens: Numbers, *, include: bool) -> npt.NDArra
 
 
 def marked(frame: pd.DataFrame, left_out: npt.NDArray[np.bool_] | int) -> pd.DataFrame:
-    """Note in a frame how many rows it leaves out, given as a mask or their number."""
+    """Note in a frame how many rows it leaves out."""
     if count := int(np.count_nonzero(left_out)) if isinstance(left_out, np.ndarray) else left_out:
         frame.attrs[HIDDEN] = count
     return frame
 
 
 def hidden_note(frame: pd.DataFrame, noun: str = "holding") -> str:
-    """Return how many rows a frame leaves out as hidden, such as `3 hidden holdings left out`."""
+    """Return how many rows a frame leaves out: `3 hidden holdings left out`."""
     count = frame.attrs.get(HIDDEN)
     return f"{counted(count, f'hidden {noun}')} left out" if count else ""

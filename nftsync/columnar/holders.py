@@ -40,7 +40,7 @@ _TOP = 10
 
 
 def concentration_frame(frame: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
-    """Return the frame of `frames.concentration` for the result of `load_holdings`."""
+    """Return the frame of `frames.concentration`."""
     group_of, names = groups_of(frame, by)
     count = len(names)
     groups: dict[str, Any] = {by: names}
@@ -62,7 +62,7 @@ def concentration_frame(frame: pd.DataFrame, by: str, amounts: AmountKind) -> pd
 
 
 def sort_groups(groups: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFrame:
-    """Return groups in the order of `concentration`, with amounts of the requested type."""
+    """Return groups in the order of `concentration`, with their final amounts."""
     exact = Exact.of(groups["amount"].to_numpy(dtype=object))
     groups = groups.assign(**amount_columns({"amount": exact}, amounts))
     try:
@@ -75,7 +75,7 @@ def sort_groups(groups: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFr
 
 
 def check_grouping(by: object) -> None:
-    """Check the column to group by; the result must not have a column of that name."""
+    """Check the column to group by."""
     if not isinstance(by, str) or by in _MEASURES:
         raise InputError(
             f"cannot group holdings by {by!r}; name a column of the frame other than the"
@@ -137,7 +137,6 @@ def _measures_of(x: npt.NDArray[np.object_], sizes: Numbers) -> dict[str, npt.ND
 def _fewest_of_half(
     x: npt.NDArray[np.object_], starts: Numbers, sizes: Numbers, whole: npt.NDArray[np.object_]
 ) -> Numbers:
-    """Return how many of each group's largest amounts exceed half of its total."""
     sums = np.add.accumulate(x)
     before = np.repeat(sums[starts] - x[starts], sizes)
     # The smallest amounts that sum to less than half are not needed.
@@ -151,14 +150,9 @@ _PAIRS_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Overlap:
-    """Contracts, and the number of wallets that hold both of two contracts.
+    """Contracts, ascending, with their first rows, and the common holders of pairs.
 
-    Attributes:
-        contracts: addresses in one spelling, ascending.
-        rows: the first row of each contract.
-        first: the position of each pair's lesser contract; pairs are in order.
-        second: the position of the greater one.
-        both: the number of common holders.
+    `first` and `second` are the positions of a pair's contracts, in order.
     """
 
     contracts: pa.Array
@@ -171,7 +165,7 @@ class Overlap:
 
 
 def overlap_of(frame: pd.DataFrame) -> Overlap:
-    """Count the common holders of contracts in the result of `load_holdings`."""
+    """Count the common holders of contracts."""
     wallet, _ = coded(text_column(frame, "wallet_id"))
     contract, keys, names, rows = _by_contract(frame)
     named = contract < len(keys)
@@ -204,7 +198,7 @@ def overlap_frame(overlap: Overlap) -> pd.DataFrame:
 def _by_contract(frame: pd.DataFrame) -> tuple[Numbers, pa.Array, pa.Array, Numbers]:
     """Number each row's contract in address order; the last number means no contract.
 
-    The other results are by number: the address in one spelling, the name, and the first row.
+    Also return, by number, the address in one spelling, the name, and the first row.
     """
     contract, spellings = contract_groups(text_column(frame, "contract_address"))
     addresses = spellings[:-1]

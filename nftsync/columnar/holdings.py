@@ -42,8 +42,8 @@ def read_holdings(
 ) -> pd.DataFrame:
     """Read `frames.holdings`, or only the columns in `needs`, which takes less time.
 
-    A name in `needs` that `holdings` does not have reads all columns. `as_of` is the stored
-    time of a whole state.
+    A name in `needs` that `holdings` does not have reads all columns. `as_of` is the time of a
+    whole state.
     """
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
@@ -113,7 +113,7 @@ def read_holdings(
 
 
 def explain_empty(source: Source, filters: Filters, as_of: str | None) -> str | None:
-    """Return why a frame has no holdings; None if the data shows that there were none."""
+    """Return why a frame has no holdings; None: there were none."""
     which, whose = "", ""
     parameters: Parameters = ()
     ids = filters.wallet_ids

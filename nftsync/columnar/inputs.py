@@ -43,9 +43,6 @@ def load_holdings(
 ) -> pd.DataFrame:
     """Return holdings from a frame or a database, without zero balances and excluded wallets.
 
-    A balance is zero if `amount` is 0, or if `amount` is missing and `amount_text` consists of
-    zeros. A holding with any other missing amount has an unknown amount.
-
     Args:
         holdings: a frame with the needed columns, or a database.
         exclude: wallets by id, or by label if the frame has `wallet_label`.
@@ -55,8 +52,8 @@ def load_holdings(
         filters: `wallet`, `group` and `contract`, for a database only.
 
     Returns:
-        A new frame with all columns of the given frame (from a database, at least the needed and
-        wanted ones), `amount` as exact Python integers (None: unknown), and a new index.
+        A new frame with a new index and `amount` as exact Python integers (None: unknown). From a
+        database, it may lack columns that are neither needed nor wanted.
     """
     needs = list(dict.fromkeys((*needs, "wallet_id", "amount")))
     if isinstance(holdings, pd.DataFrame):
@@ -112,7 +109,7 @@ def labeled_wallets(frame: Any) -> Labelled:
 def require_columns(
     frame: pd.DataFrame, names: Iterable[str], function: str = "frames.holdings"
 ) -> None:
-    """Check that a frame has each column exactly once; `function` returns such a frame."""
+    """Check that a frame has each column once; `function` returns such a frame."""
     for name in names:
         count = int((frame.columns == name).sum())
         if count > 1:
@@ -128,9 +125,9 @@ def require_columns(
 
 
 def exact_amounts(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """Return the amounts of a frame as Python integers, or None for missing ones.
+    """Return the amounts of a frame as Python integers or None.
 
-    Floats, decimals, text and booleans are refused, because a conversion may have changed them.
+    Other types are refused, because a conversion may have changed the amounts.
     """
     column = frame["amount"]
     values: npt.NDArray[np.object_] = column.to_numpy(dtype=object, na_value=None, copy=True)
@@ -163,7 +160,7 @@ def _nonzero(frame: pd.DataFrame, amounts: npt.NDArray[np.object_]) -> npt.NDArr
 
 
 def text_column(frame: pd.DataFrame, name: str) -> pa.Array:
-    """Return a text column as an Arrow array; null is missing."""
+    """Return a text column as an Arrow array."""
     with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         column = pa.array(frame[name], from_pandas=True)
         if isinstance(column, pa.ChunkedArray):
@@ -180,10 +177,7 @@ def text_column(frame: pd.DataFrame, name: str) -> pa.Array:
 
 
 def groups_of(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
-    """Number each row's group, and return each group's first value.
-
-    Hex addresses group regardless of case. Rows without a value are a group.
-    """
+    """Number each row's group, also of rows without a value, and return its first value."""
     column = frame[by]
     if by in ADDRESSES:
         numbers, _ = contract_groups(text_column(frame, by))
@@ -199,8 +193,7 @@ def groups_of(frame: pd.DataFrame, by: str) -> tuple[Numbers, pd.Series]:
 def contract_names(frame: pd.DataFrame, rows: Numbers, addresses: pa.Array) -> dict[str, pa.Array]:
     """Return the columns `contract` and `collection` of groups with one contract each.
 
-    `rows` has a row of each group, and `addresses` its contract address (null: none). Without a
-    column `collection`, short addresses are the names.
+    `rows` has a row of each group, and `addresses` its contract address (null: none).
     """
     contracts = contract_keys(addresses)
     names = pa.nulls(len(contracts), TEXT)
@@ -215,7 +208,7 @@ def integer_column(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return the values of an integer column (0 if missing), and a mask of the missing ones.
 
-    Whole floats count as integers, because pandas makes them of integers beside missing values.
+    Whole floats count, because pandas makes them of integers beside missing values.
     """
     column = frame[name]
     kinds = {"integer", "floating", "mixed-integer-float", "empty"}

@@ -37,12 +37,9 @@ _NO_TIME = np.datetime64("NaT", "us")
 class Movements:
     """Balance changes that are movements, in the order of the change feed.
 
-    Attributes:
-        sizes: differences as Python integers; None: an amount is unusable.
-        gains: the holding began or grew.
-        losses: the holding ended or shrank; a change of unknown size may be neither.
-        after: start of the last complete read before the change; NaT: unknown.
-        partners: position of the transfer's other side; -1: unknown.
+    `sizes` are differences (None: unknown, maybe neither gain nor loss). `after` is the start of
+    the last complete read before (NaT: unknown), and `partners` the transfer's other side (-1:
+    unknown).
     """
 
     changes: Numbers
@@ -61,7 +58,7 @@ _COLUMNS = [name for name in CHANGE_TYPES if name not in {"baseline", "run_id"}]
 
 
 def read_movements(source: Source, tokens: Numbers | None) -> Movements:
-    """Read all movements of tokens (None: all tokens), and pair the sides of transfers."""
+    """Read all movements of tokens, and pair the sides of transfers."""
     which, parameters = source.restriction("token", tokens)
     change, wallet, token, old, new, observed, webhook = source.columns(
         f"SELECT {', '.join(_COLUMNS)} FROM balance_change_rows"
@@ -101,8 +98,8 @@ def read_movements(source: Source, tokens: Numbers | None) -> Movements:
 def _last_reads(source: Source, wallets: Numbers, at: Times) -> tuple[Times, Flags]:
     """Return the last complete read before each change of a wallet, and whether there was one.
 
-    The read is the end of the last earlier state, because a changed balance ends a state. Its start
-    may be NaT: unknown.
+    A changed balance ends a state, so the read is the end of the last earlier state. Its start may
+    be NaT: unknown.
     """
     distinct = np.flatnonzero(np.bincount(wallets))  # faster than np.unique
     which, parameters = source.restriction("wallet", distinct)
@@ -126,7 +123,6 @@ def _last_reads(source: Source, wallets: Numbers, at: Times) -> tuple[Times, Fla
 
 
 def _pair(movements: Movements, counted: Flags) -> None:
-    """Set the partners of transfers among the `counted` movements."""
     rows = np.flatnonzero(counted)
     order = rows[np.argsort(movements.tokens[rows], kind="stable")]
     starts = run_starts(movements.tokens[order])
@@ -199,7 +195,7 @@ def transfer_frame(
     tokens: Tokens | None = None,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return the rows of `frames.transfers` for movements, by position."""
+    """Return the rows of `frames.transfers` for movements."""
     if tokens is None:
         tokens = read_tokens(source, NAMING, wanted=np.unique(movements.tokens[rows]))
     sides = Sides.of(movements, rows)

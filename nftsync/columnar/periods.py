@@ -44,11 +44,7 @@ _CHOICES = {
 
 
 def period_of(every: Every, freq: Every = None) -> Period | None:
-    """Return a caller's period; `every` and `freq` are names of one option.
-
-    Raises:
-        InputError: both are set, or the value is neither a duration nor a supported alias.
-    """
+    """Return a caller's period, from one of two names of the option."""
     name, value = ("every", every) if freq is None else ("freq", freq)
     if every is not None and freq is not None:
         raise InputError("every= and freq= are aliases; give only one")
@@ -77,13 +73,7 @@ def fitting_period(first: int, last: int, most: int) -> Period:
 
 
 def period_edges(period: Period, first: int, last: int, most: int) -> Numbers:
-    """Return the starts of the periods from `first` to `last`, and the end of the last period.
-
-    Weeks of fixed length start on Monday.
-
-    Raises:
-        InputError: there are more than `most` periods.
-    """
+    """Return the starts of periods, and the end of the last; weeks start on Monday."""
     if isinstance(period, int):
         zero = _MONDAY if period % (7 * DAY) == 0 else 0
         start = (first - zero) // period * period + zero

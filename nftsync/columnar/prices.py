@@ -39,15 +39,9 @@ _LISTED: Final = 5
 
 
 def read_prices(prices: Prices) -> pd.DataFrame:
-    """Return prices with exact decimals and dates.
+    """Return prices with exact decimals and dates; an InputError names an unusable row.
 
-    Returns:
-        A row per price: `key` (a token's id or a contract's key), `price` (`Decimal`), `currency`,
-        `price_date` and `price_source` (None: not given). No key has two prices at a date.
-
-    Raises:
-        InputError: the file cannot be read, a column is missing, or a row is unusable; the text
-            names the row (in a file, its line) and the column.
+    `key` is a token's id or a contract's key. No key has two prices at a date.
     """
     rules: Any = {"keys": len(KEYS), "needs": _NEEDED, "others": True}
     rows: Iterable[tuple[int, Mapping[str, Any]]]
@@ -83,14 +77,9 @@ def _single(table: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def with_contracts(table: pd.DataFrame, names: Iterable[tuple[Any, Any]]) -> pd.DataFrame:
-    """Return prices with each collection's name replaced by its contract.
+    """Return prices with the contract instead of each collection's name, given by `names`.
 
     A name never stands for an address or a token's id, because anyone can choose a name.
-
-    `names` has the contract and the name (or none) of each known collection.
-
-    Raises:
-        InputError: several collections have the name, or a collection has two prices at a date.
     """
     pairs = {pair for pair in names if isinstance(pair[0], str)}
     addresses = {contract for contract, _ in pairs}
@@ -112,11 +101,7 @@ def with_contracts(table: pd.DataFrame, names: Iterable[tuple[Any, Any]]) -> pd.
 
 
 def latest_prices(rows: pd.DataFrame, table: pd.DataFrame, day: date) -> pd.DataFrame:
-    """Return the latest price of each row up to a date; a token's own price precedes.
-
-    Returns:
-        The columns of `read_prices` without `key`; None for a row without a price.
-    """
+    """Return the latest price of each row up to a date; a token's own price precedes."""
     latest = table[table["price_date"] <= day].sort_values("price_date", kind="stable")
     latest = latest.drop_duplicates("key", keep="last").set_index("key")
     tokens, contracts = (rows[name].astype(object) for name in KEYS)
@@ -165,11 +150,7 @@ def _currency(value: Any) -> str:
 
 
 def day_of(moment: Any) -> date:
-    """Return the day of a time, in UTC.
-
-    Raises:
-        InputError: `moment` is not a time.
-    """
+    """Return the day of a time, in UTC."""
     if isinstance(moment, np.datetime64):
         moment = pd.Timestamp(moment)
     if not isinstance(moment, str | date) or moment is pd.NaT:

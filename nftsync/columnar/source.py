@@ -23,7 +23,7 @@ _CHUNK = 500
 
 
 class _HasConnection(Protocol):
-    """Interface of a `sqlite_utils.Database`, whose package is slow to import."""
+    """A `sqlite_utils.Database`, whose package is slow to import."""
 
     conn: sqlite3.Connection
 
@@ -46,7 +46,7 @@ class Source:
 
     @property
     def file(self) -> str:
-        """The path of the database; empty if it has none."""
+        """Path of the database; empty if it has none."""
         return _file_of(self.cursor.connection)
 
     def rows(self, query: str, parameters: Parameters = ()) -> Iterator[tuple[Any, ...]]:
@@ -56,7 +56,7 @@ class Source:
     def columns(
         self, query: str, types: Sequence[pa.DataType], parameters: Parameters = ()
     ) -> list[pa.Array]:
-        """Return the columns of a query, with the given Arrow types."""
+        """Return the columns of a query."""
         cursor = self.cursor.execute(query, parameters)
         chunks: list[list[pa.Array]] = [[pa.array([], kind)] for kind in types]
         try:
@@ -73,10 +73,7 @@ class Source:
     def numbered(
         self, kind: str, columns: Sequence[str], wanted: Numbers | None = None
     ) -> tuple[Numbers, list[pa.Array]]:
-        """Read wallets or tokens in the order of their numbers.
-
-        The result has all `wanted` numbers (distinct; None: all), and may have others.
-        """
+        """Read all `wanted` wallets or tokens (distinct), and perhaps others, by number."""
         which, parameters = self.restriction(kind, wanted)
         names = [f"{kind}_no", *columns]
         integers = INTEGER_COLUMNS | {names[0]}
@@ -110,10 +107,7 @@ def positions(numbers: Numbers, wanted: Numbers) -> Numbers:
 
 @contextmanager
 def reading(db: Store | Source) -> Iterator[Source]:
-    """Open a database, or use an open one, for reads of one moment.
-
-    An open Source keeps its moment. A database of a newer nftsync raises NewerDatabase.
-    """
+    """Open a database, or use an open one, for reads of one moment."""
     if isinstance(db, Source):
         yield db
         return

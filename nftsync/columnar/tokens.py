@@ -46,7 +46,7 @@ MADE_COLUMNS = tuple(_MADE_FROM)
 
 
 def contract_keys(addresses: pa.Array) -> pa.Array:
-    """Return each address in one spelling, like `contract_key` for a whole column."""
+    """Return each address in one spelling, as `contract_key` does."""
     codes, distinct = coded(addresses)
     return taken(pa.array(map(contract_key, distinct.to_pylist()), TEXT), codes)
 
@@ -61,11 +61,7 @@ def matches_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_
 def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
     """Number the contracts of a column of addresses, in order of appearance.
 
-    Hex addresses group regardless of case, and of leading zeros unless they have 40 digits.
-
-    Returns:
-        The number of each row's contract, and each contract's first spelling by number. The last
-        number, with null, is for rows without a contract, even if there are none.
+    Also return each contract's first spelling. The last number is for rows without a contract.
     """
     codes, distinct = coded(addresses)
     number_of, keys = coded(contract_keys(distinct))
@@ -75,7 +71,7 @@ def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
 
 
 def collections_of(contracts: pa.Array, names: pa.Array) -> pa.Array:
-    """Return the names of contracts, or the short addresses of unnamed ones."""
+    """Return the names of contracts, or short addresses."""
     pairs = zip(contracts.to_pylist(), names.to_pylist(), strict=True)
     collections = (
         short_address(contract) if name is None and contract is not None else name
@@ -85,7 +81,7 @@ def collections_of(contracts: pa.Array, names: pa.Array) -> pa.Array:
 
 
 def contract_columns(source: Source, addresses: pa.Array) -> dict[str, pa.Array]:
-    """Return the columns `contract` and `collection` for the addresses of tokens."""
+    """Return the columns `contract` and `collection` for addresses."""
     codes, distinct = coded(addresses)
     keys = contract_keys(distinct)
     collections = collections_of(keys, _contract_values(source, "name", keys))
@@ -101,7 +97,7 @@ def _contract_values(source: Source, column: str, contracts: pa.Array) -> pa.Arr
 
 
 def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
-    """Return the columns of `collections` that identify a row's contract."""
+    """Return the columns of `collections` that identify a contract."""
     columns_of_contract = contract_columns(source, contracts)
     origins = _contract_values(source, "name_source", columns_of_contract["contract"])
     columns = {"contract_address": contracts, **columns_of_contract, "name_source": origins}
@@ -126,7 +122,7 @@ def wallet_columns(source: Source, wallets: Numbers, side: str = "") -> dict[str
 
 
 def names_of_wallets(source: Source, ids: pa.Array, labels: pa.Array | None = None) -> pa.Array:
-    """Return the names of known wallets by id; `labels` are those of all wallets, to save time."""
+    """Return the names of wallets by id; `labels` of all wallets save time."""
     if labels is not None:
         return pa.array(wallet_names(zip(ids.to_pylist(), labels.to_pylist(), strict=True)), TEXT)
     return pa.array(Names(source.cursor).of_wallets(ids.to_pylist()).values(), TEXT)
@@ -149,14 +145,14 @@ class Tokens:
     updated_at: Times
 
     def in_contract(self, contract: str | None, tokens: Numbers) -> npt.NDArray[np.bool_]:
-        """Return a mask of the tokens, by number, in a contract; None matches all."""
+        """Return a mask of the tokens, by number, in a contract."""
         if contract is None:
             return np.ones(len(tokens), dtype=np.bool_)
         same = np.append(matches_contract(self.content["contract_address"], contract), False)
         return same[positions(self.numbers, tokens)]
 
     def named(self, tokens: Numbers) -> dict[str, Any]:
-        """Return a frame's columns that identify tokens by number; missing if unknown."""
+        """Return a frame's columns that identify tokens by number."""
         place = positions(self.numbers, tokens)
         columns = {"token_id": self.token_ids, **{name: self.content[name] for name in NAMING}}
         return {name: text(taken(column, place)) for name, column in columns.items()}
@@ -174,11 +170,10 @@ def read_tokens(
     wanted: Numbers | None = None,
     as_of: str | None = None,
 ) -> Tokens:
-    """Read tokens: content, and the time of its last change.
+    """Read tokens with columns of content or of `MADE_COLUMNS`, and the time of the last change.
 
-    `names` are columns of content or of `MADE_COLUMNS`; contract names are today's. `wanted` are
-    distinct token numbers; the result may have others. `as_of` is a time for which to restore the
-    content.
+    The result has all `wanted` tokens (distinct), and may have others. `as_of` restores the content
+    at a time, but not the names of contracts.
     """
     # A token without a change by then counts as changed at its first read.
     updated_column = "updated_at" if as_of is None else "first_seen_at"
@@ -201,7 +196,7 @@ def read_tokens(
 
 
 def _restored(source: Source, tokens: Tokens, as_of: str, wanted: Numbers | None) -> Tokens:
-    """Undo the changes of tokens after a time; `updated_at` is the last change until then."""
+    """Undo the changes of tokens after a time."""
     bound = first_row(source.cursor, "token_change_rows", as_of, later=True)
     which, parameters = source.restriction("token", wanted)
     restored: dict[str, dict[int, str | int | None]] = {name: {} for name in tokens.content}
@@ -245,7 +240,7 @@ def _decoded(change: int, before: str) -> dict[str, str | int | None]:
 def read_token_frame(
     db: Store | Source, as_of: Moment | None = None, *, contract: str | None = None
 ) -> pd.DataFrame:
-    """Read the frame of `frames.tokens`, with the same arguments."""
+    """Read the frame of `frames.tokens`."""
     with reading(db) as source:
         address = filters_of(source, contract=contract).contract
         moment = None if as_of is None else state_time(source, as_of)

@@ -46,12 +46,12 @@ def brief(
 ) -> pd.DataFrame:
     """Return a short form of a frame for display, with one line per row and at most eight columns.
 
-    It prefers the columns of `nftsync holdings`, then other names, then the first others.
+    It prefers the columns of `nftsync holdings`, then other names. Wallets, collections and NFTs
+    come first. Columns without any value, and columns that repeat another (`amount_text`, if every
+    `amount` is known), are left out.
 
     Ids and addresses show their two ends (`8d1cc10a…66aa`, `0x8f4f…8e63`), or more to stay
-    distinct. Times are in UTC, to the second. Text is one line without control characters. Missing
-    and blank values are `–`. Wallets, collections and NFTs come first. Columns without any value,
-    and columns that repeat another (`amount_text`, if every `amount` is known), are left out.
+    distinct. Times are in UTC, to the second. Missing and blank values are `–`.
 
     `width` is the maximum length of a text, from 8 to 1,000 characters; `all` keeps all columns.
     """
@@ -79,10 +79,7 @@ def brief(
 
 
 class _Column:
-    """A column as codes and its distinct displayed values.
-
-    The code -1 means a missing value; `ids` are the positions of ids in `values`.
-    """
+    """Codes (-1: missing) and distinct displayed values of a column; `ids` are positions of ids."""
 
     def __init__(self, column: pd.Series, name: Hashable) -> None:
         if column.dtype.kind in "mM":
@@ -193,7 +190,6 @@ def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
 
 
 def _preferred(order: Sequence[int], names: Sequence[Hashable]) -> list[int]:
-    """Return positions of columns, the preferred first, and those that a name replaces last."""
     preferred = list(dict.fromkeys((*PREFERRED, *NAMED)))
     rank: dict[Hashable, int] = {name: place for place, name in enumerate(preferred)}
     others = len(rank)

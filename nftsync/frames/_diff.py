@@ -24,11 +24,7 @@ from nftsync.store.wallets import GroupNames, WalletIds
 
 @dataclass(frozen=True)
 class Window(Rows):
-    """Wallets and tokens whose amount differs between two times.
-
-    `before` and `after` have codes of the same distinct texts. `by_first_read` marks initial
-    holdings.
-    """
+    """Wallets and tokens whose amount, in codes of the same texts, differs between two times."""
 
     wallets: Numbers
     tokens: Numbers
@@ -66,7 +62,7 @@ def _ends(wallets: Numbers, tokens: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _counterparties(source: Source, window: Window, changes: tuple[int, int]) -> Numbers:
-    """Return the other wallet of each row that a single transfer explains; -1: unknown.
+    """Return the other wallet of each row (-1: unknown), if a single transfer explains the row.
 
     That transfer is the wallet's only movement of the token between the two times, has exactly the
     amount that differs, and has both sides in that span.

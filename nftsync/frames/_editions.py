@@ -43,8 +43,7 @@ def series_names(
     """Return the series of each token: its name without its own edition number at the end.
 
     A name that several numbers share stays as it is. Only tokens with the same number in `among`
-    can be of one series; `edition` does not count for `unnumbered` tokens. The result is codes (-1:
-    no name), and the distinct names of the codes.
+    can be of one series. The result is codes (-1: no name), and their distinct names.
     """
     codes, distinct = coded(names)
     if not len(distinct):

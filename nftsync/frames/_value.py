@@ -35,14 +35,14 @@ def value(holdings: FrameOrDb, prices: Prices, at: Moment | None = None) -> pd.D
         prices: a frame or the path of a CSV file, with the columns `date` (such as `2026-10-31`),
             `price` (a decimal number such as `1234.56`, for an amount of 1), `currency` (its case
             does not matter), and `token_id` or `contract` (an address, or a name that only one
-            collection has; if a row has both, the token counts); `source` is optional. Other
-            columns are ignored. The file may have any form that spreadsheets write.
+            collection has; if a row has both, the token counts); `source` is optional. The file
+            may have any form that spreadsheets write.
         at: the date of the prices, in UTC; None is today. Give the `as_of` of the holdings.
 
     Returns:
-        The rows and columns of `holdings`, and `price` and `value` (`price` times `amount`), both
-        `Decimal`, `currency`, `price_date` and `price_source`. They are missing (None) without a
-        price. `value` is also missing if the amount is unusable.
+        The columns of `holdings`, and `price` and `value` (`price` times `amount`), both `Decimal`,
+        `currency`, `price_date` and `price_source`, all None without a price. `value` is also None
+        if the amount is unusable.
     """
     frame = holdings
     if not isinstance(frame, pd.DataFrame):
@@ -63,7 +63,7 @@ def value(holdings: FrameOrDb, prices: Prices, at: Moment | None = None) -> pd.D
 
 
 def warn_unpriced(unpriced: int, holdings: int, day: date, stacklevel: int) -> None:
-    """Warn about the holdings without a price at a date, if there are any."""
+    """Warn about the holdings without a price at a date."""
     if unpriced:
         have = "has" if unpriced == 1 else "have"
         text = f"{unpriced:,} of {counted(holdings, 'holding')} {have} no price at {day}"

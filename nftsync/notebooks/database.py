@@ -14,12 +14,12 @@ from nftsync.errors import SettingsError
 
 
 def demo_address(database: Path) -> str | None:
-    """Return the address of a demo's provider, which may not be running; None for no demo."""
+    """Return the address of a demo's provider, which may not be running."""
     return stored_address(database) if is_demo(database) else None
 
 
 def provider_address(database: Path) -> str | None:
-    """Return the address of the provider that a database was read from, or None if unknown."""
+    """Return the address of the provider that a database was read from."""
     if address := demo_address(database):
         return address
     try:
@@ -37,12 +37,7 @@ def database(path: str | Path | None = None) -> Path:
     Args:
         path: the database, which need not exist yet. None: the configured one, or else the nearest
             `data/nftsync.db` from the working directory upwards, or else the nearest
-            `data/demo.db`. If there is none, a run of the demo creates one in the working
-            directory.
-
-    Raises:
-        SettingsError: the configured database is invalid.
-        NftsyncError: the demo's database cannot be created.
+            `data/demo.db`, which a run of the demo creates if there is none.
     """
     if path is not None:
         return Path(path).expanduser().absolute()

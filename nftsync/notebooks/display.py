@@ -54,7 +54,7 @@ def show_heading(heading: str, text: str = "") -> None:
 
 
 def show_lines(*texts: str) -> None:
-    """Show paragraphs; leaves out empty ones."""
+    """Show paragraphs, without the empty ones."""
     if html := part("lines", texts=filter(None, texts)):
         display_html(html)
 
@@ -68,9 +68,8 @@ def show_table(
 ) -> None:
     """Show the first rows of a frame as a table, and count the rest.
 
-    Keeps the order of columns. Leaves out ids, labels and own names beside the columns `wallet`,
-    `nft` and `collection`. The text `none` replaces an empty table; with `total`, the last row is a
-    total.
+    Drops columns of ids and labels that have a column of names. `none` replaces an empty table;
+    with `total`, the last row is a total.
     """
     if frame.empty:
         show_lines(none)
@@ -138,7 +137,7 @@ _MINUS = "\N{MINUS SIGN}"
 
 
 def exact_text(number: int | Decimal) -> str:
-    """Return an exact number with separators; more than two decimals do not end in zeros."""
+    """Return an exact number with separators, and zeros only in its first two decimals."""
     if isinstance(number, int):
         return f"{number:,}".replace("-", _MINUS)
     whole, point, decimals = f"{number:,f}".replace("-", _MINUS).partition(".")
@@ -152,7 +151,7 @@ def _age(length: pd.Timedelta) -> str:
 def show_figures(
     figures: Mapping[str, Any], before: Mapping[str, Any] | None = None, *, none: str = "None."
 ) -> None:
-    """Show a few texts or numbers in large type, their changes, and what they count."""
+    """Show texts or numbers in large type, their changes, and what they count."""
     changes = {} if before is None else {name: figures[name] - before[name] for name in figures}
     texts = [
         (name, _text(value), _change(changes[name]) if changes else "", _MEANINGS.get(name))
@@ -179,7 +178,7 @@ _MEANINGS = {
 
 
 def holding_figures(holdings: pd.DataFrame) -> dict[str, int]:
-    """Return the main figures of a frame of holdings."""
+    """Return the main figures of holdings."""
     rows = load_holdings(holdings, needs=("wallet_id", "token_id", "contract"))
     return {
         "NFTs": rows["token_id"].nunique(),
@@ -212,10 +211,9 @@ _PROBLEMS = {
 def window_start(
     db: Path, start: str | None = None, end: pd.Timestamp | None = None
 ) -> pd.Timestamp:
-    """Return the start of a period.
+    """Return the start of a period: a time (a date: its end).
 
-    `start` is a time; a date means its end. None: 30 days before the end (None: now), or the end of
-    the first sync if later.
+    None: 30 days before the end (None: now), or the end of the first sync if later.
     """
     if start is not None:
         return pd.Timestamp(parse_time(start, "end"))
@@ -276,7 +274,7 @@ def _show_warning(
 
 
 def _html(frame: pd.DataFrame) -> str | None:
-    """Return pandas' HTML without line breaks in cells; None for plain text."""
+    """Return pandas' HTML without line breaks in cells; None if pandas shows text."""
     page: str | None = frame._repr_html_()
     if page is None or type(frame)._repr_html_ is not pd.DataFrame._repr_html_:
         return page

@@ -116,10 +116,6 @@ class Gallery:
         Replaces a file, and creates a missing folder. With `embed`, downloads the images into the
         page, which then makes no requests. Cards name the reason if an image is not embedded, and a
         warning gives their number.
-
-        Raises:
-            StoreError: the file cannot be written.
-            SettingsError: `embed`, and the settings for downloads cannot be used.
         """
         target = Path(path).resolve()
         if embed:
@@ -154,13 +150,11 @@ def gallery(
     views it.
 
     Args:
-        holdings: a database as for `frames.holdings` (None: the configured one), or a frame with
-            `token_id` and any other column of `frames.holdings`; `collection` is the contract's
-            name.
+        holdings: a database as for `frames.holdings`, or a frame with `token_id` and any other
+            column of `frames.holdings`.
         title: the heading.
         page_size: NFTs shown at a time, 1 to 500.
-        limit: the most NFTs on the page, from the first. None: all in a file, 200,000 in a
-            notebook.
+        limit: the most NFTs on the page. None: all in a file, 200,000 in a notebook.
         hidden: include hidden tokens of a database.
         hide_zero: leave out rows with an amount of 0.
         pictures_first: show NFTs with a picture first; None: unless the frame was sorted, so that
@@ -169,15 +163,10 @@ def gallery(
         base_url: the provider, whose origin may show images; None: the one of a demo's database,
             or else the configured one.
         images: `all`, only the `provider`'s, or `none`.
-        traits: a frame of `frames.traits`, to filter by; None: the database's, if `holdings` is
-            one.
+        traits: a frame of `frames.traits`, to filter by; None: those of a database.
 
     Returns:
         The gallery, which shows itself at the end of a cell; `.save(path)` writes the page.
-
-    Raises:
-        InputError: an argument or the frame cannot be used.
-        SettingsError: no usable database is configured, and none was given.
     """
     import pandas as pd
 

@@ -27,7 +27,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def clean(value: Any, most: int) -> str | None:
-    """Return a cell's text on one line of at most `most` characters, or None if it is invisible."""
+    """Return a cell's text on one line, or None if it is invisible."""
     return seen_line(_SURROGATE.sub("\ufffd", str(value)), most) or None
 
 
@@ -83,7 +83,7 @@ def coded(values: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 class GalleryRows(NamedTuple):
-    """The rows of a gallery, in order, without `zeros` rows with an amount of 0; their traits."""
+    """Rows of a gallery, in order, without `zeros` rows with an amount of 0."""
 
     frame: pd.DataFrame
     images: Images
@@ -93,18 +93,14 @@ class GalleryRows(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """The word for rows: an NFT in several wallets is several holdings."""
+        """Word for rows: an NFT in several wallets is several holdings."""
         return "holdings" if "wallet_id" in self.frame.columns else "NFTs"
 
 
 def select_rows(
     frame: pd.DataFrame, images: Images, *, hide_zero: bool, pictures_first: bool | None
 ) -> GalleryRows:
-    """Select and order a frame's rows; for the arguments, see `gallery`.
-
-    Raises:
-        InputError: the frame has no `token_id`, or has a column twice.
-    """
+    """Select and order a frame's rows; for the arguments, see `gallery`."""
     if "token_id" not in frame.columns:
         raise InputError("a gallery needs the column token_id; pass a frame of holdings")
     twice = sorted({str(name) for name in frame.columns[frame.columns.duplicated()]})
@@ -124,7 +120,7 @@ def select_rows(
 
 
 def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
-    """Return the cards of the first `limit` rows: equally long columns, without empty ones."""
+    """Return the cards of the first rows: equally long columns, without empty ones."""
     frame, images = rows.frame.iloc[:limit], rows.images
     columns: dict[str, Column] = {
         name: _map_column(partial(clean, most=most), frame, source)
@@ -149,7 +145,6 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
 
 
 def _names(cards: dict[str, Column], wallets: Column) -> dict[str, Column]:
-    """Return the names of cards' NFTs, collections and wallets; frames may have gaps."""
     rows = partial(zip, strict=True)
     collections = [
         name or (contract and short_address(contract_key(contract)))
@@ -185,7 +180,7 @@ def _with_edition(card: dict[str, str | None]) -> dict[str, str | None]:
 
 
 def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] | None:
-    """Return the traits of these tokens: distinct traits, and for each token a set of them."""
+    """Return distinct traits, and for each token a set of them."""
     if traits is None:
         return None
     rows = traits[traits["token_id"].isin(set(tokens))]
@@ -203,11 +198,7 @@ def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] |
 
 
 def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, Column], list[str]]:
-    """Download images; return cards with data URLs, and a note on images that are not embedded.
-
-    Warns:
-        NftsyncWarning: their number, and the reason of the first.
-    """
+    """Download images; return cards with data URLs, and a note on missing images."""
     from nftsync.provider.downloads import download_images  # loads httpx, which is slow
 
     configured = settings.load()
@@ -276,7 +267,7 @@ def _moment(value: Any) -> str | None:
 
 
 def with_other_fields(frame: pd.DataFrame, db: Store) -> pd.DataFrame:
-    """Add the column `extra` of tokens without an image, which may name a picture."""
+    """Add `extra` to tokens without an image, as it may name a picture."""
     with reading(db) as source:
         query = "SELECT token_id, extra FROM tokens WHERE coalesce(trim(image), '') = ''"
         return frame.assign(extra=frame["token_id"].map(dict(source.rows(query))))

@@ -30,7 +30,7 @@ def shipped() -> list[Path]:
 
 
 def copy_missing(directory: Path) -> list[Path]:
-    """Copy the notebooks that a folder lacks, and return the copies; existing files stay."""
+    """Copy the notebooks that a folder lacks, and return the copies."""
     copies = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ _CONFIG = Path(__file__).parent / "jupyter_config"
 
 
 def require_notebook_extra() -> None:
-    """Raise an error if the packages for notebooks are not installed."""
+    """Check that the packages for notebooks are installed."""
     require("notebook", "notebooks and reports", "jupyterlab", "ipywidgets", "plotly", "papermill")
 
 
@@ -126,14 +126,9 @@ def run_jupyter(
 ) -> None:
     """Run JupyterLab on 127.0.0.1 until it ends, or until Ctrl-C, SIGTERM or SIGHUP.
 
-    JupyterLab prints its address, with the random token that protects it.
-
-    `environment` is the whole environment of JupyterLab and its kernels, and `port` the only port
-    to try; None: 8888, or one of the next if it is taken.
-
-    Raises:
-        InputError: the port is taken or not allowed.
-        NftsyncError: it cannot start, or it failed.
+    JupyterLab prints its address, with the random token that protects it. `environment` is its
+    whole environment, and `port` the only port to try; None: 8888, or one of the next if it is
+    taken.
     """
     command = [
         sys.executable,

@@ -19,13 +19,8 @@ def page(
 ) -> str:
     """Return a page that loads only images, and runs only `scripts`.
 
-    Args:
-        template: a file beside this module.
-        style: its style sheet.
-        images: the sources of images.
-        *scripts: its scripts.
-        inline: allow elements with styles of their own, and further style sheets.
-        **values: further values for the template.
+    Files are beside this module. `images` are the sources of images; `inline` allows elements with
+    styles of their own. `values` are for the template.
     """
     styles = "'unsafe-inline'" if inline else _hash(style)
     policy = (

@@ -27,8 +27,7 @@ _WITHOUT = 12
 def picture_cards(holdings: pd.DataFrame, db: Path, most: int, command: str, *, embed: bool) -> str:
     """Return a card for each NFT, those with a picture first, then the newest; count the rest.
 
-    No amount is 0. The pictures of the database's provider are allowed; `embed` downloads them.
-    `command` lists all holdings.
+    No amount is 0. `command` lists all holdings; `embed` downloads the pictures.
     """
     images = configured_images(database=db)
     newest = holdings.sort_values("held_since", ascending=False, kind="stable")

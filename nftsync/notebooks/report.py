@@ -53,10 +53,8 @@ _DIGITS = 400
 class Report:
     """Holdings at both ends of a period, and what happened between.
 
-    Attributes:
-        start, end: the times of the states shown; None is now.
-        notes: why these are not the times asked for, if so.
-        filters: the `group` or the `wallet`, as for `frames.holdings`.
+    `start` and `end` are the times of the states shown (None: now); `notes` says why these are not
+    the times asked for.
     """
 
     def __init__(
@@ -85,28 +83,28 @@ class Report:
 
     @cached_property
     def holdings(self) -> pd.DataFrame:
-        """The holdings at the end."""
+        """Holdings at the end."""
         return frames.holdings(self.db, as_of=self.end, **self.filters)
 
     @cached_property
     def opening(self) -> pd.DataFrame:
-        """The holdings at the start."""
+        """Holdings at the start."""
         return frames.holdings(self.db, as_of=self.start, **self.filters)
 
     @cached_property
     def transfers(self) -> pd.DataFrame:
-        """The transfers between, the newest first."""
+        """Transfers between, the newest first."""
         return frames.transfers(self.db, self.start, self.end, **self.filters).iloc[::-1]
 
     @cached_property
     def wallets(self) -> pd.DataFrame:
-        """The wallets that the report is about."""
+        """Wallets of the report."""
         return frames.wallets(self.db, **self.filters)
 
     # Page 1 -----------------------------------------------------------------------------------
 
     def show_title(self, title: str) -> None:
-        """Show the title, what the report is about, and the period."""
+        """Show the title, the wallets and the period."""
         about = f"Wallets: {len(self.wallets):,}"
         if "group" in self.filters:
             about = f"Group {self.filters['group']}: {counted(len(self.wallets), 'wallet')}"
@@ -117,7 +115,7 @@ class Report:
         show_lines(*self.notes)
 
     def show_headline(self) -> None:
-        """Show the main figures at the end, and their changes since the start."""
+        """Show the main figures at the end, and their changes."""
         before, after = holding_figures(self.opening), holding_figures(self.holdings)
         total = self._statement[1].iloc[-1]
         for currency in self.currencies:
@@ -144,14 +142,13 @@ class Report:
     def statement(self, unit: str = "") -> pd.DataFrame:
         """Return the statement by group, of a group by wallet, or of a wallet by collection.
 
-        Args:
-            unit: empty for holdings, `_amount` for amounts.
+        The unit is empty for holdings, or `_amount`.
         """
         columns = {f"{entry}{unit}": entry for entry in _ENTRIES}
         return self._by_group(columns, ", in amounts" * bool(unit))
 
     def values(self, currency: str) -> pd.DataFrame:
-        """Return the values of a statement in a currency, and its holdings without a price."""
+        """Return the values of a statement in a currency."""
         columns = {f"{end}_value_{currency}": end for end in _ENDS}
         return self._by_group(
             {**columns, "closing_unpriced": "without a price"}, f", in {currency}"
@@ -159,7 +156,7 @@ class Report:
 
     @property
     def currencies(self) -> list[str]:
-        """The currencies of the prices."""
+        """Currencies of the prices."""
         first = "closing_value_"
         return [name.removeprefix(first) for name in self._statement[1] if name.startswith(first)]
 
@@ -192,7 +189,7 @@ class Report:
 
     @cached_property
     def collections(self) -> pd.DataFrame:
-        """The collections, most NFTs first, with the change in NFTs, and measures of holders."""
+        """Collections, most NFTs first, with the change in NFTs, and measures of holders."""
         frame = frames.concentration(self.holdings)
         before = frames.concentration(self.opening).set_index("contract")["tokens"]
         frame["change"] = frame["tokens"] - frame["contract"].map(before).fillna(0).astype(int)
@@ -222,7 +219,7 @@ class Report:
             display_html(part("naming"))
 
     def growth(self) -> Figure:
-        """Draw the holdings over time: by group, or of the group or wallet."""
+        """Draw the holdings over time."""
         from nftsync import charts
 
         everyone = frames.wallets(self.db)["wallet_id"]
@@ -237,12 +234,7 @@ class Report:
     # Further pages ----------------------------------------------------------------------------
 
     def show_pictures(self, most: int | None = None, *, embed: bool = False) -> None:
-        """Show `picture_cards`.
-
-        Args:
-            most: the most NFTs; None: 24, or 96 of a group or wallet.
-            embed: download the pictures.
-        """
+        """Show cards of at most `most` NFTs (None: 24, or 96 of a group or wallet)."""
         holdings = load_holdings(self.holdings, needs=("wallet_id", "token_id", "contract"))
         most = most or (96 if self.filters else 24)
         at = {"as-of": self.end.isoformat()} if self.end else {}
@@ -251,7 +243,7 @@ class Report:
         display_html(picture_cards(holdings, self.db, most, command, embed=embed))
 
     def transfers_text(self) -> str:
-        """Return the numbers of transfers by kind, their order and their meaning."""
+        """Return the numbers of transfers by kind, and their order."""
         counts = self.transfers["kind"].value_counts()
         texts = {"transfer": "between two wallets", "received": "received", "sent": "sent"}
         parts = [f"{counts[kind]:,} {text}" for kind, text in texts.items() if kind in counts]
@@ -261,20 +253,20 @@ class Report:
         return text if parts else "No transfers."
 
     def problems(self) -> pd.DataFrame:
-        """Return wallets and webhooks with problems, by kind."""
+        """Return wallets and webhooks with problems."""
         fresh = frames.freshness(self.db, **self.filters)
         wrong = fresh["what"].str.contains("never|failed|incomplete|dead|unrouted|quarantined")
         return fresh.loc[wrong & (fresh["count"] > 0), ["what", "count"]]
 
     def gaps(self) -> pd.DataFrame:
-        """Return missing and broken metadata of the report's NFTs, by field and reason."""
+        """Return missing and broken metadata of the report's NFTs."""
         frame = frames.quality(self.db, base_url=provider_address(self.db))
         frame = frame[frame["token_id"].isin(self.holdings["token_id"])]
         sizes = frame.groupby(["field", "reason"]).size().sort_values(ascending=False)
         return sizes.reset_index(name="NFTs held")
 
     def freshness(self) -> pd.DataFrame:
-        """Return the last runs, with the wallets read, and the oldest read of a wallet."""
+        """Return the last runs, and the oldest read of a wallet."""
         fresh = frames.freshness(self.db, **self.filters).rename(columns={"count": "wallets"})
         return fresh[fresh["at"].notna() & fresh["what"].str.startswith(("last", "oldest"))]
 
@@ -297,7 +289,7 @@ class Report:
         return " ".join(parts)
 
     def show_sources(self) -> None:
-        """Show the sources of the figures, and their certainty."""
+        """Show the sources and certainty of the figures."""
         show_lines(
             self.certainty(),
             f"Written at {self.now:%Y-%m-%d %H:%M} UTC by nftsync {__version__} from"

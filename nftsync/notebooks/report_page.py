@@ -1,4 +1,4 @@
-"""The report as a page, without the notebook's code."""
+"""Render the report notebook's output as one HTML file."""
 
 from __future__ import annotations
 
@@ -30,17 +30,7 @@ def write_report(
 ) -> None:
     """Run the report's notebook and write its page, which only its owner can read.
 
-    Args:
-        target: the page, which is replaced.
-        database: the database.
-        config: the settings file.
-        parameters: values for the notebook's first cell, without the database.
-        tell: receives each line that the notebook prints.
-
-    Raises:
-        InputError: `target` is not a page in an existing folder, or a parameter is unusable.
-        NftsyncError: a package is missing, or a cell failed.
-        StoreError: the database is unusable, or the page cannot be written.
+    `parameters` are for the notebook's first cell, and `tell` receives each line that it prints.
     """
     require_notebook_extra()
     from plotly.offline import get_plotlyjs
@@ -49,7 +39,7 @@ def write_report(
         raise InputError(f"{target} is not an HTML file; name it {target.with_suffix('.html')}")
     if not target.parent.is_dir():
         raise InputError(f"the folder {target.parent} does not exist; create it first")
-    # A demo's provider stops before anyone opens the page.
+    # Without embed, pictures load when the page is opened; a demo's provider has stopped by then.
     embed = bool(parameters.get("embed")) or demo_address(database) is not None
     with notebook_environment(database, config, tell) as environment:
         values = {**parameters, "database": str(database), "embed": embed}

@@ -129,29 +129,22 @@ METADATA_COLUMNS = {
 
 
 class PublicTable(NamedTuple):
-    """A public table or view.
+    """A public table or view: its FROM clause, and its ORDER BY clause for the order of storage.
 
-    Attributes:
-        order: the ORDER BY clause that gives the order of storage.
-        rows: the FROM clause.
-        base: a table with the same number of rows, if `rows` is a join.
-        since: the column of `base` with a row's creation time, or None.
-        names: the expressions of columns whose name in `rows` differs or is ambiguous.
+    `base` is a table with the same number of rows, if `rows` is a join. `since` is the column of
+    `base` with a row's creation time. `names` are the expressions of columns whose name in `rows`
+    differs or is ambiguous.
     """
 
     columns: Mapping[str, Column]
-    order: str
     rows: str
+    order: str = "rowid"
     base: str | None = None
     since: str | None = None
     names: Mapping[str, str] = {}
 
     def select(self, *, until: bool = False) -> str:
-        """Return a query for all public columns.
-
-        Args:
-            until: select only rows created by a time, the query's one parameter.
-        """
+        """Return a query for all public columns; `until`: of rows created by its one parameter."""
         expressions = ", ".join(self.names.get(name, name) for name in self.columns)
         where = self._where(until=until)
         return f"SELECT {expressions} FROM {self.rows}{where} ORDER BY {self.order}"
@@ -219,7 +212,6 @@ TABLES: dict[str, PublicTable] = {
                 "the first of these sources with a name",
             ),
         },
-        order="rowid",
         rows="contracts",
     ),
     "hidden": PublicTable(
@@ -232,7 +224,6 @@ TABLES: dict[str, PublicTable] = {
             ),
             "hidden_at": time("time it was hidden", "the clock"),
         },
-        order="rowid",
         rows="hidden",
     ),
     "balances": PublicTable(
@@ -363,7 +354,6 @@ TABLES: dict[str, PublicTable] = {
                 "integer", "", "the run that set the final state", f"{MIRROR}row of sync_runs"
             ),
         },
-        order="rowid",
         rows="webhooks",
         since="received_at",
     ),
@@ -385,7 +375,6 @@ TABLES: dict[str, PublicTable] = {
             "last_error": ours("why the last attempt failed", "the sender"),
             "finished_at": time("when the message got its final state", "the clock"),
         },
-        order="rowid",
         rows="messages",
         since="created_at",
     ),
@@ -396,7 +385,6 @@ TABLES: dict[str, PublicTable] = {
             "body": ours("the response", "the follow-up read", "JSON"),
             "fetched_at": time("start of that read", SENT),
         },
-        order="rowid",
         rows="resources",
         since="fetched_at",
     ),
