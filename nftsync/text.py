@@ -201,6 +201,17 @@ def cut_deep(document: str, deepest: int, instead: str = "[]") -> str:
     return "".join(parts)
 
 
+#: An address, a UUID, a digest, or the id of a quarantined webhook.
+ID = re.compile(
+    "0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:q-)?[0-9a-f]{64}", re.IGNORECASE
+)
+
+
+def id_key(text: str) -> str:
+    """Return an id in one spelling, and other text as it is."""
+    return text.lower() if ID.fullmatch(text) else text
+
+
 def short_id(text: str, more: int = 0, *, head: int | None = None) -> str:
     """Return the two ends of a long id (`8d1cc10a…66aa`, `0x8f4f…8e63`), or a short id whole.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 import json
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from unicodedata import east_asian_width
 from nftsync.columnar.hidden import hidden_note
 from nftsync.errors import InputError
 from nftsync.extras import require
-from nftsync.text import cut_line, short_id
+from nftsync.text import ID, cut_line, id_key, short_id
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +46,6 @@ _MISSING = {
 _ENTITIES = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;", "$": "&#36;", "%": "&#37;"}
 )
-_ID = re.compile(r"0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def escaped(text: str, longest: int = _LONGEST) -> str:
@@ -69,7 +67,7 @@ def group_labels(
     labels, hovers = [], []
     for text in ids:
         full = escaped(text, _LONGEST_IN_HOVER) or missing
-        name = escaped(_short(names.get(_key(text), "")))
+        name = escaped(_short(names.get(id_key(text), "")))
         labels.append(name or escaped(_short(text)) or missing)
         hovers.append(f"{name}<br>{full}" if name else full)
     # Equal labels get a part of their ids, or the whole ids if still equal.
@@ -107,15 +105,11 @@ def checked_names(names: Names) -> dict[str, str]:
     for key, name in names.items():
         if not isinstance(key, str) or not isinstance(name, str):
             raise InputError(f"names has {key!r}: {name!r}; use text for both")
-    return {_key(key): name for key, name in names.items()}
-
-
-def _key(text: str) -> str:
-    return text.lower() if _ID.fullmatch(text) else text
+    return {id_key(key): name for key, name in names.items()}
 
 
 def _short(text: str) -> str:
-    return short_id(text) if _ID.fullmatch(text) else text
+    return short_id(text) if ID.fullmatch(text) else text
 
 
 #: Points of a chart over time; screens cannot show more.

@@ -22,14 +22,6 @@ from nftsync.exact_sum import exact, is_zero
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 
-def approximate(amount: str) -> float:
-    """Return the nearest float of a plain decimal number, or NaN."""
-    if _DECIMAL.fullmatch(amount) is None:
-        return math.nan
-    value = float(amount)
-    return value if math.isfinite(value) else math.nan
-
-
 #: Type of a frame's exact columns: Python integers, or `Int64`. None: `Int64` if the sum fits.
 AmountKind: TypeAlias = "Literal['exact', 'int64'] | None"
 _GREATEST = 2**63 - 1
@@ -140,9 +132,11 @@ class Amounts:
         return Exact(self.codes, np.array([*values, None], dtype=object))
 
     def approximate(self) -> npt.NDArray[np.float64]:
-        """Return floats or NaN."""
-        values = [*map(approximate, self._texts), math.nan]
-        return np.array(values)[self.codes]
+        """Return floats; NaN unless the text is a plain decimal number within a float's range."""
+        texts = [*self._texts, ""]
+        values = np.array([float(x) if _DECIMAL.fullmatch(x) else math.nan for x in texts])
+        values[np.isinf(values)] = math.nan
+        return values[self.codes]
 
     def nonzero(self) -> npt.NDArray[np.bool_]:
         """Return a mask of the holdings."""

@@ -25,17 +25,9 @@ from nftsync.columnar.source import Numbers
 from nftsync.columnar.tokens import contract_groups
 from nftsync.errors import InputError
 
-_MEASURES = (
-    "tokens",
-    "holders",
-    "amount",
-    "top1_share",
-    "top10_share",
-    "hhi",
-    "gini",
-    "nakamoto",
-    "unknown_amounts",
-)
+#: Measures of amounts, and all columns of a group.
+_OF_AMOUNTS = ("top1_share", "top10_share", "hhi", "gini", "nakamoto")
+_MEASURES = ("tokens", "holders", "amount", *_OF_AMOUNTS, "unknown_amounts")
 _TOP = 10
 
 
@@ -107,7 +99,7 @@ def _totals(
 def _measures(of: Numbers, totals: npt.NDArray[np.object_], count: int) -> dict[str, Any]:
     sizes = np.bincount(of, minlength=count)
     measures: dict[str, npt.NDArray[Any]] = {"amount": np.zeros(count, dtype=object)}
-    for name in ("top1_share", "top10_share", "hhi", "gini", "nakamoto"):
+    for name in _OF_AMOUNTS:
         measures[name] = np.full(count, np.nan)
     if len(of):
         for name, values in _measures_of(totals, sizes[sizes > 0]).items():

@@ -14,7 +14,7 @@ import pandas as pd
 from nftsync.columnar.columns import NAMED
 from nftsync.columnar.filters import shown
 from nftsync.errors import InputError
-from nftsync.text import MISSING, cut_line, short_id, visible
+from nftsync.text import ID, MISSING, cut_line, id_key, short_id, visible
 
 #: The number of columns, and the columns to prefer, which `nftsync holdings` shows.
 _MOST_COLUMNS = 8
@@ -32,9 +32,6 @@ _FIRST = ("wallet", "wallet_label", "label", "collection", "nft", "name")
 #: A column, and the column that it may repeat.
 _DUPLICATE_OF = {"contract_address": "contract"}
 _SAME_AMOUNT = re.compile("((?:.+_)?amount|before|after)_(text|float)")
-_ID = re.compile(
-    "0x[0-9a-f]{40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:q-)?[0-9a-f]{64}", re.IGNORECASE
-)
 _ID_COLUMN = re.compile("contract(?:_.+)?|.+_id", re.DOTALL)
 
 
@@ -95,13 +92,13 @@ class _Column:
         self.ids = {
             place
             for place, value in enumerate(self.values)
-            if isinstance(value, str) and (of_ids or _ID.fullmatch(value))
+            if isinstance(value, str) and (of_ids or ID.fullmatch(value))
         }
 
     def cut(self, short: dict[str, str], width: int) -> None:
         for place, value in enumerate(self.values):
             if place in self.ids:
-                self.values[place] = short[_key(value)].strip() or None
+                self.values[place] = short[id_key(value)].strip() or None
             elif isinstance(value, str):
                 self.values[place] = cut_line(value, width) or None
 
@@ -156,13 +153,9 @@ def _plain(value: Any) -> Any:
     return value if pd.api.types.is_number(value) else str(value)
 
 
-def _key(text: str) -> str:
-    return text.lower() if _ID.fullmatch(text) else text
-
-
 def _short_ids(columns: Iterable[_Column]) -> dict[str, str]:
     """Return the short form of each id, long enough to be distinct."""
-    ids = {_key(column.values[place]) for column in columns for place in column.ids}
+    ids = {id_key(column.values[place]) for column in columns for place in column.ids}
     extra = dict.fromkeys(ids, 0)
     while True:
         short = {text: visible(short_id(text, extra[text])) for text in ids}

@@ -166,9 +166,7 @@ _FRAMES: Final[dict[str, dict[str, Column]]] = {
             " more than one candidate)",
             _INFERRED,
         ),
-        "webhook_id": _some("balance_changes", "webhook_id")["webhook_id"]._replace(
-            meaning="a webhook that led to the observation; missing: a sync observed it"
-        ),
+        **_some("balance_changes", "webhook_id"),
     },
     "holdings_over_time": {
         "at": time("time of a change, or end of a period", _STORED),
@@ -218,13 +216,9 @@ _FRAMES: Final[dict[str, dict[str, Column]]] = {
     "editions": {
         **_CONTRACT,
         "series": text("common name, without the token's own number", f"{METADATA}name"),
-        "numbered": _sent(
-            "whether the tokens have numbers; 0 is a number", "editionId", kind="flag"
-        ),
+        "numbered": _sent("whether they have numbers; 0 is a number", "editionId", kind="flag"),
         "total": _sent("total of editions as sent, even if implausible", "totalEdition", "tokens"),
-        "held": amount(
-            "distinct numbers; without them, the sum of known amounts", MIRROR + _COUNTED
-        ),
+        "held": amount("distinct numbers; without them, the sum of amounts", MIRROR + _COUNTED),
         "share": _share("`held` over `total`; NaN: unknown", unit="can exceed 1"),
         "lowest": _sent("lowest number held", "editionId"),
         "highest": _sent("highest number held", "editionId"),
@@ -248,10 +242,7 @@ _FRAMES: Final[dict[str, dict[str, Column]]] = {
             " days), or more; in this order",
             f"{MIRROR}from `age`",
         ),
-        "censored": flag(
-            "initial holding: start date unknown, so `age` is a minimum",
-            "the holding began with the wallet's first read",
-        ),
+        "censored": flag("initial, so `age` is a minimum", "began with the wallet's first read"),
     },
     "quality": {
         **_TOKEN,

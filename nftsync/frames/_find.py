@@ -103,7 +103,9 @@ def _folded(text: str) -> str:
 
 
 def _rank(name: str | None, phrase: str) -> int | None:
-    name, phrase = _folded(name or ""), _folded(phrase)
+    if not name:
+        return None
+    name, phrase = _folded(name), _folded(phrase)
     if name == phrase:
         return _EXACT
     if name.startswith(phrase):
@@ -127,8 +129,8 @@ def _wallets(source: Source, phrase: str) -> Iterator[_Match]:
     rows = list(source.rows("SELECT wallet_id, label, wallet_group FROM wallets"))
     names = wallet_names([row[:2] for row in rows])
     for name, (wallet, label, group) in zip(names, rows, strict=True):
-        rank = _rank(label, phrase) if label else None
-        if rank is None and group and _rank(group, phrase) is not None:
+        rank = _rank(label, phrase)
+        if rank is None and _rank(group, phrase) is not None:
             rank = _OTHER
         if is_match(wallet):
             rank = _EXACT
@@ -143,7 +145,7 @@ def _collections(source: Source, phrase: str) -> Iterator[_Match]:
         " (SELECT contract FROM sampled_tokens)"
     )
     for contract, name in rows:
-        rank = _EXACT if is_match(contract) else _rank(name, phrase) if name else None
+        rank = _EXACT if is_match(contract) else _rank(name, phrase)
         if rank is not None:
             yield _Match(rank, "collection", name or short_address(contract), contract)
 

@@ -157,13 +157,13 @@ def _frame(
     initial = inside & (steps.first_seen != 0)
     later = inside & ~initial
     exact = {
-        "opening": np.where(inside, 0, steps.amount),
-        "initial": np.where(initial, steps.amount, 0),
-        "received": np.where(later, np.maximum(steps.amount, 0), 0),
-        "sent": np.where(later, np.maximum(-steps.amount, 0), 0),
-        "closing": steps.amount,
+        "opening_amount": np.where(inside, 0, steps.amount),
+        "initial_amount": np.where(initial, steps.amount, 0),
+        "received_amount": np.where(later, np.maximum(steps.amount, 0), 0),
+        "sent_amount": np.where(later, np.maximum(-steps.amount, 0), 0),
+        "closing_amount": steps.amount,
+        **values,
     }
-    exact = {f"{name}_amount": exact[name] for name in ENTRIES} | values
     sums: dict[str, npt.NDArray[Any]] = {
         name: np.bincount(group, values, len(distinct)).astype(np.int64)
         for name, values in counts.items()

@@ -30,6 +30,7 @@ _text = msgspec.json.Decoder(str)
 _TYPE_FIELDS: Final = ("trait_type", "traitType", "name", "key")
 #: Fields of metadata with traits, in order of preference: ERC-721 and Metaplex, OpenSea, ERC-1155.
 _FIELDS: Final = ("attributes", "traits", "properties")
+_NAMES: Final = ("contract_address", "contract", "collection", "token_id", "name", "nft")
 _HAS_TRAITS: Final = rf'(?:{"|".join(_FIELDS)})\\*"\s*:'
 
 
@@ -128,8 +129,7 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
     rows = pa.array(order)
     named = tokens.named(tokens.numbers[token[order]])
     frame = frame_of(
-        {name: named[name] for name in ("contract_address", "contract", "collection")}
-        | {name: named[name] for name in ("token_id", "name", "nft")}
+        {name: named[name] for name in _NAMES}
         | {"trait_type": text(type_column.take(rows)), "value": text(value_column.take(rows))}
         | {"tokens": counts[order], "share": counts[order] / np.maximum(totals[order], 1)}
     )

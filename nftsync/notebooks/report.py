@@ -274,9 +274,8 @@ class Report:
         """Return the certainty of the balances at both ends."""
         fresh = frames.freshness(self.db, **self.filters).set_index("what")
         oldest = fresh.loc["oldest wallet read", "age"]
-        ends = [("opening", self.opening), ("closing", self.holdings)]
         parts = []
-        for name, frame in ends:
+        for name, frame in (("opening", self.opening), ("closing", self.holdings)):
             if "certainty" in frame:
                 wallets = frame.drop_duplicates("wallet_id")["certainty"].value_counts()
                 counts = [

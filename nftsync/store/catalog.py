@@ -89,24 +89,16 @@ GROUP = ours("the wallet's group", "the wallets file")
 TOKEN_ID = uuid("the token", f"{BALANCE}tokenId, {RECORD}id")
 AMOUNT = amount("the amount held")
 RUN_ID = Column("integer", "", "the run that made the read", f"{MIRROR}row of sync_runs")
-WEBHOOK_ID = uuid(
-    "one of the webhooks that caused the read; missing: a sync caused it", f"{WEBHOOK}id"
-)
+WEBHOOK_ID = uuid("a webhook that caused the read; missing: a sync did", f"{WEBHOOK}id")
 
-ADDRESS = text(
-    "the token's contract; the case of hex digits after `0x` has no meaning",
-    f"{RECORD}contractAddress",
-)
+ADDRESS = text("the token's contract, as the provider sent it", f"{RECORD}contractAddress")
 CONTRACT = text(
     "the contract in one spelling, to group by: hex addresses in lower case, and without leading"
     " zeros unless they have 40 digits",
     f"{RECORD}contractAddress",
 )
 COLLECTION = ours("name of the contract, or its short address", "table contracts")
-CHAIN_ID = text(
-    "the on-chain token id; text, because it may be too long for an integer",
-    f"{RECORD}blockchainTokenId",
-)
+CHAIN_ID = text("on-chain token id, as text because of its length", f"{RECORD}blockchainTokenId")
 METADATA_COLUMNS = {
     "name": _metadata("name", "the token's name"),
     "description": _metadata("description", "the token's description"),
@@ -114,17 +106,11 @@ METADATA_COLUMNS = {
     "animation_url": _metadata("animationUrl", "address of a video, sound or page", "URL"),
     "external_url": _metadata("externalUrl", "address of a page about the token", "URL"),
     "background_color": _metadata("backgroundColor", "a color, in an undocumented format"),
-    "edition_id": _metadata(
-        "editionId", "the token's number in its series; may be 0", kind="integer"
-    ),
-    "total_edition": _metadata(
-        "totalEdition", "size of the series, as the creator states it", "tokens", "integer"
-    ),
+    "edition_id": _metadata("editionId", "number in the series; may be 0", kind="integer"),
+    "total_edition": _metadata("totalEdition", "claimed size of the series", "tokens", "integer"),
     "creator_name": _metadata("creatorName", "name of the creator, as the creator states it"),
     "creator_image_url": _metadata("creatorImageUrl", "address of the creator's image", "URL"),
-    "creator_external_page_url": _metadata(
-        "creatorExternalPageUrl", "address of the creator's page", "URL"
-    ),
+    "creator_external_page_url": _metadata("creatorExternalPageUrl", "the creator's page", "URL"),
 }
 
 
@@ -172,9 +158,7 @@ TABLES: dict[str, PublicTable] = {
             "first_seen_at": time("when nftsync first saw it", "time of the first storage"),
             "synced_at": time("start of the last complete read", SENT),
             "status": ours(LAST_READ, "the last read"),
-            "error": ours(
-                "why the read failed or is incomplete; missing: neither", "the last read"
-            ),
+            "error": ours("why it failed or is incomplete; missing: neither", "the last read"),
         },
         order="wallet_no",
         rows="wallets",
@@ -182,9 +166,7 @@ TABLES: dict[str, PublicTable] = {
     "tokens": PublicTable(
         {
             "token_id": TOKEN_ID,
-            "organization_id": uuid(
-                "the organization that owns the token", f"{RECORD}organizationId"
-            ),
+            "organization_id": uuid("the owning organization", f"{RECORD}organizationId"),
             "contract_address": ADDRESS,
             "contract": CONTRACT,
             "blockchain_token_id": CHAIN_ID,
@@ -219,9 +201,7 @@ TABLES: dict[str, PublicTable] = {
             "contract": ours("the hidden contract, as in `contracts`; missing: a token", HIDDEN),
             "token_id": ours("the hidden token; missing: a contract", HIDDEN, "UUID"),
             "reason": ours("why it is hidden; missing: none is given", HIDDEN),
-            "source": ours(
-                "given (`nftsync hide`) or file (the hidden file)", "the entry's origin"
-            ),
+            "source": ours("given (`nftsync hide`) or file (the hidden file)", "its origin"),
             "hidden_at": time("time it was hidden", "the clock"),
         },
         rows="hidden",
@@ -319,20 +299,14 @@ TABLES: dict[str, PublicTable] = {
     "webhooks": PublicTable(
         {
             "webhook_id": uuid("the webhook; if quarantined, `q-` and a digest", f"{WEBHOOK}id"),
-            "organization_id": uuid(
-                "the organization that the webhook is for", f"{WEBHOOK}organizationId"
-            ),
+            "organization_id": uuid("the organization it is for", f"{WEBHOOK}organizationId"),
             "action": text("what happened to the object", f"{WEBHOOK}action"),
             "resource_type": text("type of the object", f"{WEBHOOK}resourceType"),
             "resource_id": uuid("the object", f"{WEBHOOK}resourceId"),
             "created_at_utc": text(
-                "when the provider created the webhook, as sent", f"{WEBHOOK}createdAtUtc"
+                "when the provider created it, as sent", f"{WEBHOOK}createdAtUtc"
             ),
-            "changes": text(
-                "the changes that the provider reports; nftsync uses them only as a hint",
-                f"{WEBHOOK}changes",
-                "JSON",
-            ),
+            "changes": text("the reported changes, only a hint", f"{WEBHOOK}changes", "JSON"),
             "body": Column("bytes", "", "the raw bytes; missing: pruned", f"{MIRROR}as received"),
             "received_at": time("when the webhook was first received", "the receiver's clock"),
             "state": ours(
@@ -341,18 +315,11 @@ TABLES: dict[str, PublicTable] = {
                 "set by the receiver and by replay",
             ),
             "attempts": count("attempts", "failed reads of its object", "counted by replay"),
-            "next_attempt_at": time(
-                "when the next attempt is due; missing: none is", "set by replay"
-            ),
-            "last_error": ours(
-                "why the last attempt failed, or why the webhook is quarantined",
-                "replay, or the receiver",
-            ),
+            "next_attempt_at": time("when the next attempt is due; missing: none", "set by replay"),
+            "last_error": ours("why it failed or is quarantined", "replay, or the receiver"),
             "finished_at": time("when the webhook got its final state", "the clock"),
             "deliveries": count("deliveries", "number of deliveries", "counted by the receiver"),
-            "run_id": Column(
-                "integer", "", "the run that set the final state", f"{MIRROR}row of sync_runs"
-            ),
+            "run_id": RUN_ID._replace(meaning="the run that set the final state"),
         },
         rows="webhooks",
         since="received_at",
@@ -369,9 +336,7 @@ TABLES: dict[str, PublicTable] = {
                 "set by the sender",
             ),
             "attempts": count("attempts", "refused deliveries", "counted by the sender"),
-            "next_attempt_at": time(
-                "when the next attempt is due; missing: none", "set by the sender"
-            ),
+            "next_attempt_at": time("when the next attempt is due; missing: none", "the sender"),
             "last_error": ours("why the last attempt failed", "the sender"),
             "finished_at": time("when the message got its final state", "the clock"),
         },
@@ -400,15 +365,11 @@ TABLES: dict[str, PublicTable] = {
             "blockchain_token_id": CHAIN_ID,
             "amount": AMOUNT,
             **METADATA_COLUMNS,
-            "held_since": time(
-                "start of the current period with an amount above zero; missing: the amount is 0",
-                "time at which nftsync stored that change",
-            ),
+            "held_since": time("start of the current period above 0; missing: amount 0", LOGGED),
             "balance_updated_at": time("when the amount last changed", LOGGED),
             "token_updated_at": time("when the token's metadata last changed", LOGGED),
             "wallet_synced_at": time(
-                "start of the wallet's last complete read; with `as_of`: `confirmed_before`",
-                SENT,
+                "start of the last complete read, or `confirmed_before`", SENT
             ),
             "wallet_status": ours(LAST_READ, "the current row of `wallets`"),
         },
@@ -431,12 +392,8 @@ TABLES: dict[str, PublicTable] = {
 
 #: Additional columns of holdings as of a time.
 AS_OF_COLUMNS: dict[str, Column] = {
-    "confirmed_before": time(
-        "only with `as_of`: the last read before that time that shows this state", "wallet_states"
-    ),
-    "confirmed_after": time(
-        "only with `as_of`: the first read after that time; missing: none yet", "wallet_states"
-    ),
+    "confirmed_before": time("only with `as_of`: last read of this state by then", "wallet_states"),
+    "confirmed_after": time("only with `as_of`: first later read; missing: none", "wallet_states"),
     "certainty": ours(
         "only with `as_of`: bracketed (reads before and after show the same), gap (the state"
         " changed between the two) or open (no read since)",
