@@ -22,9 +22,8 @@ Shared parameters:
 - `since`, `until`, `start`, `end`: the first and last time, both included.
 - `as_of`, `at`: a past time; the function returns the state known then. None is now.
 - `amounts`: the type of amount columns. By default, they are `Int64` if the sum of all their values
-  fits 63 bits, so that no partial sum overflows. Otherwise they are object columns of Python
-  integers. `"exact"` always gives object columns; `"int64"` gives `Int64`, or an error if the sum
-  does not fit.
+  fits 63 bits, and otherwise object columns of Python integers. `"exact"` always gives object
+  columns; `"int64"` gives `Int64`, or an error if the sum does not fit.
 
 A row must match every filter. `wallet`, `group` and `contract` filter a database; from a frame,
 select the rows yourself.
@@ -37,11 +36,8 @@ Shared columns:
 
 - Times are datetimes in UTC (missing: NaT), text is pandas' `str` (missing: NaN), and optional
   integers are `Int64`.
-- `contract_address` is the address as the provider sent it; `contract` is the same in one spelling,
-  to group by. `collection` is the contract's current name, or its short address.
-- `wallet` (`from_wallet`, `to_wallet`) is the wallet's label or short id, and distinct. `nft` is
-  the token's name, or its collection and on-chain id. Only an unknown side of a transfer is
-  missing.
+- `contract` is one spelling of `contract_address`, to group by. `collection`, `wallet` and `nft`
+  are names to show; only an unknown side of a transfer has no `wallet`.
 - Amounts are exact. They are missing unless the provider's text is 1 to 100 ASCII digits; `…_text`
   columns have that text. A holding is an amount above zero, or an unknown amount.
 

@@ -141,7 +141,6 @@ def _seconds(column: pd.Series) -> pd.Series:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as text or a number; None: missing."""
     if isinstance(value, str | bool | int):
         return value
     if not pd.api.types.is_scalar(value):
@@ -168,7 +167,6 @@ def _short_ids(columns: Iterable[_Column]) -> dict[str, str]:
 
 
 def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
-    """Return the positions of the columns to show, names first."""
     place_of = {name: place for place, name in reversed([*enumerate(names)])}
     empty = {place for place, column in enumerate(columns) if column.missing().all()}
     if not columns or not len(columns[0]):

@@ -64,8 +64,7 @@ def _ends(wallets: Numbers, tokens: Numbers) -> tuple[Numbers, Numbers]:
 def _counterparties(source: Source, window: Window, changes: tuple[int, int]) -> Numbers:
     """Return the other wallet of each row (-1: unknown), if a single transfer explains the row.
 
-    That transfer is the wallet's only movement of the token between the two times, has exactly the
-    amount that differs, and has both sides in that span.
+    That transfer is the wallet's only movement of the token between the two times.
     """
     movements = read_movements(source, np.unique(window.tokens))
     first, last = changes

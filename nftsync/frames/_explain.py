@@ -283,11 +283,10 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
         name: a function of `nftsync.frames`, or its name, such as `"holdings"`. None: all frames.
 
     Returns:
-        A row per column, in the frame's order: `column`, `type` (in pandas), `unit`, `meaning`
-        (with a note if only some calls return the column), `source` (section and field of the
-        provider's document, or how nftsync derived the value). The grouping columns of
-        `concentration` and `statement` (first) and of `holdings_over_time` (second) depend on `by`.
-        Without a name, a row per frame: `name` and `columns` (their number).
+        A row per column, in the frame's order: `column`, `type` (in pandas), `unit`, `meaning`,
+        `source` (section and field of the provider's document, or how nftsync derived the value).
+        The grouping columns of `concentration` and `statement` (first) and of `holdings_over_time`
+        (second) depend on `by`. Without a name, a row per frame: `name`, number of `columns`.
     """
     if name is None:
         counts = [len(columns) for columns in _FRAMES.values()]

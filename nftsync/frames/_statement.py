@@ -118,7 +118,7 @@ def statement(
 def _values(
     source: Source, prices: Prices, tokens: Numbers, steps: Steps, ends: dict[str, tuple[str, Mask]]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the values and unpriced holdings of each step at each end: its time and its steps."""
+    """Return the values and unpriced holdings of each step at each end."""
     table = price_table(source, prices)
     wanted = np.unique(tokens)
     numbers, (ids, addresses) = source.numbered("token", ["token_id", "contract_address"], wanted)

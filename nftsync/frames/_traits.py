@@ -38,7 +38,7 @@ def traits_of(extra: str) -> Iterator[Trait]:
     """Yield the traits in the `extra` column of one token.
 
     The first of `_FIELDS` that is not empty is a list of objects with a type and `value`, or an
-    object that maps types to values or to such objects. Anything else is no trait.
+    object that maps types to values or to such objects.
     """
     try:
         metadata = _object.decode(_json(_object.decode(extra).get("metadata", b"{}")))
@@ -51,7 +51,7 @@ def traits_of(extra: str) -> Iterator[Trait]:
 
 
 def _json(raw: msgspec.Raw | bytes) -> bytes:
-    """Return a JSON list or object, also of JSON as text; empty for anything else."""
+    """Return a JSON list or object, also of JSON as text, or nothing."""
     text = bytes(raw)
     if text.startswith(b'"'):
         text = _text.decode(text).strip().encode("utf-8", "replace")
@@ -75,7 +75,6 @@ def _pairs(attributes: bytes) -> Iterator[tuple[str | None, msgspec.Raw]]:
 
 
 def _scalar(value: msgspec.Raw) -> str | None:
-    """Return a JSON text, number or boolean as text; None for anything else."""
     raw = bytes(value)
     if raw.startswith(b'"'):
         return _text.decode(raw)

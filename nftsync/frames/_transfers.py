@@ -90,10 +90,7 @@ def transfers(
 
 
 def _within(source: Source, start: Moment | None, end: Moment | None) -> tuple[Movements, Numbers]:
-    """Return the movements of the tokens in a span, and the positions of its rows in order.
-
-    A transfer's row is the side observed first.
-    """
+    """Return movements in a span, and its rows; a transfer's row is the side observed first."""
     first, last = stored_span(source, start, end)
     if first is not None:
         from_history(source.cursor, first)
