@@ -57,9 +57,7 @@ _MOST_PAGES = 10_000
 _LONGEST_QUERY = 8_000
 #: RFC 9110, section 8.8.3; anything else, above all `*`, makes a meaningless condition.
 _ENTITY_TAG = re.compile(r'(?:W/)?"[!#-~]*"')
-
-#: In seconds.
-_LONGEST_WAIT = 30.0
+_LONGEST_WAIT = 30.0  # in seconds
 #: After this many failed attempts in a row, the provider is presumed down.
 _ALL_FAIL = 2_000
 
