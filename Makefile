@@ -37,11 +37,9 @@ test: $(READY_DEV)  ## every check: format, lint, types, import rules, tests, no
 	$(MAKE) --jobs=2 lint imports compiled
 	$(MAKE) --jobs=2 tests types
 
-lint: $(READY_DEV)  ## format, lint, plain English, and the size of the package beside its bounds
+lint: $(READY_DEV)  ## check format and lint rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/python -m benchmarks.words
-	$(BIN)/python -m benchmarks.counts --quick
 
 reference: $(READY_DEV)  ## write docs/reference from the code
 	$(BIN)/python docs/reference/make_reference.py

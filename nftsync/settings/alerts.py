@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import time
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import Any, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -20,10 +20,6 @@ from nftsync.exact_sum import exact
 from nftsync.settings import values
 from nftsync.settings.values import InvalidValue, RawValue
 from nftsync.text import http_url, toml_key
-
-if TYPE_CHECKING:
-    from nftsync.settings import Settings
-
 
 #: Prefix of the variables with secrets: `…_NAME_URL`, `…_NAME_SECRET`, `…_NAME_PASSWORD`.
 DESTINATION_VARIABLES = "NFTSYNC_DESTINATIONS_"
@@ -98,17 +94,19 @@ FORWARDS = values.tables(alerts.Forward)
 
 
 def open_destination_settings(
-    settings: Settings, environ: Mapping[str, str] | None = None
+    destinations: Mapping[str, Mapping[str, Any]],
+    watch: Mapping[str, alerts.WatchRule],
+    forward: Mapping[str, alerts.Forward],
+    environ: Mapping[str, str] | None = None,
 ) -> dict[str, alerts.Destination]:
     """Return the destinations with their secrets."""
-    destinations = settings.destinations
-    for kind, rules in (("watch", settings.watch), ("forward", settings.forward)):
+    for kind, rules in (("watch", watch), ("forward", forward)):
         for rule in rules.values():
             if unknown := next((name for name in rule.to if name not in destinations), None):
                 hint = values.hint(unknown, destinations, f"add a table [destinations.{unknown}]")
                 where = f"{kind}.{toml_key(rule.name)}.to"
                 raise SettingsError(f"{where} names the unknown destination {unknown!r}; {hint}")
-    if both := settings.watch.keys() & settings.forward.keys():
+    if both := watch.keys() & forward.keys():
         raise SettingsError(f"[watch.{min(both)}] and [forward.{min(both)}] need different names")
     if len({_variable(name) for name in destinations}) < len(destinations):
         raise SettingsError("names of destinations must differ in more than case, - and _")

@@ -74,7 +74,9 @@ def watch_config(settings: Settings) -> WatchConfig:
         proxy_source=settings.sources["proxy"],
         ca_file=str(settings.ca_file) if settings.ca_file else None,
     )
-    destinations = open_destination_settings(settings)
+    destinations = open_destination_settings(
+        settings.destinations, settings.watch, settings.forward
+    )
     secret = settings.webhook_secret
     return WatchConfig(settings.watch, settings.forward, destinations, network, secret)
 

@@ -14,11 +14,11 @@ from nftsync.settings import (
     KEYS,
     Paging,
     Route,
+    alerts,
     database_and_source,
     load,
     unknown_variables,
 )
-from nftsync.settings.alerts import open_destination_settings
 
 UUID = "ABCDEF01-2345-6789-abcd-ef0123456789"
 SECRETS = [key.name for key in KEYS if key.secret]
@@ -35,6 +35,10 @@ def toml(directory: Path, text: str) -> Path:
 
 def load_in(directory: Path, flags: dict | None = None, **environ: str):
     return load(flags, environ=environ, directory=directory)
+
+
+def open_destination_settings(read, environ: dict[str, str]):
+    return alerts.open_destination_settings(read.destinations, read.watch, read.forward, environ)
 
 
 def fails(directory: Path, flags: dict | None = None, **environ: str) -> str:

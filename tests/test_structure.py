@@ -1,0 +1,287 @@
+"""Rules about the size and structure of the package.
+
+python -m tests.test_structure    # the table: metric, value, bound, and the places of each rule
+
+A bound is only raised in a commit of its own that gives the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import subprocess
+import sys
+import textwrap
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import grimp
+
+from tests.kit.worlds import PATIENCE
+
+ROOT = Path(__file__).parents[1]
+
+#: Upper bounds. Lines are code lines: without blank lines, comments and docstrings.
+BOUNDS = {
+    "lines of the package": 28_350,
+    "lines of pull, replay and receiver": 2_660,
+    "words in docstrings": 41_200,
+    "physical lines of benchmarks": 4_200,
+    "modules on a wallet's path in a sync": 33,
+    "modules on a webhook's path to a row": 33,
+    "import cycles": 0,
+    "imports of another package's underscore names": 0,
+    "modules outside store/ that write to tables": 0,
+    "functions over 60 lines": 2,
+    "classes over 200 lines": 3,
+    "modules over 400 lines": 1,
+    "record types of the removal guard": 12,
+    "places that construct FilesInUse": 5,
+    "places that construct Checkpoints": 2,
+    "definitions of the stale limit": 2,
+    "loops that restart after a StoreError": 3,
+}
+
+LONGEST_FUNCTION, LONGEST_CLASS, LONGEST_MODULE = 60, 200, 400
+#: Limits of classes and modules apply to these packages.
+CORE = ("store", "pull", "replay", "receiver")
+#: Modules whose import cycles do not count, and the reason.
+CYCLES_LEFT_OUT = {"nftsync.lake": "rows and storage import each other's types"}
+#: Modules outside store/ that may write to tables, and the reason.
+WRITERS = {
+    "nftsync.sandbox": "the simulated provider's own file",
+    "nftsync.lake": "temporary databases of buckets",
+    "nftsync.watch.planner": "cursors, in the transaction of the messages",
+    "nftsync.watch.states": "states, in the transaction of the messages",
+    "nftsync.receiver.committer": "a probe of the full disk",
+}
+#: Modules whose classes are the record types of the removal guard.
+GUARD = {"nftsync.pull.removal_guard": ".*", "nftsync.store.history": ".*"}
+
+_WRITE = re.compile(
+    r"\b(?:INSERT (?:OR \w+ )?INTO|REPLACE INTO|UPDATE(?! OF)|DELETE FROM|ALTER TABLE"
+    r"|(?:CREATE|DROP) (?:UNIQUE |VIRTUAL )?(?:TABLE|INDEX|VIEW|TRIGGER)(?: IF (?:NOT )?EXISTS)?)"
+    r"\s+(?P<table>[\w.{}]+)"
+)
+_TEMPORARY = re.compile(r"\bCREATE TEMP(?:ORARY)? TABLE (?:IF NOT EXISTS )?(\w+)")
+_NO_CODE = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
+    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
+}
+_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Documented: TypeAlias = ast.Module | ast.ClassDef | _Function
+#: A number, or the places that count.
+Value: TypeAlias = int | list[str]
+
+
+class Module:
+    """A source file: its syntax tree and the numbers of its code lines."""
+
+    def __init__(self, path: Path) -> None:
+        source = path.read_text()
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        self.package = [*parts, ""][1]
+        self.tree = ast.parse(source)
+        self.docstrings = [
+            node.body[0]
+            for node in ast.walk(self.tree)
+            if isinstance(node, _Documented) and ast.get_docstring(node)
+        ]
+        lines: set[int] = set()
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type not in _NO_CODE:
+                lines.update(range(token.start[0], token.end[0] + 1))
+        self.lines = lines.difference(*map(_span, self.docstrings))
+
+    def nodes(self, *types: type[ast.AST]) -> Iterator[ast.AST]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, types))
+
+    def longer(self, limit: int, *types: type[ast.AST]) -> list[str]:
+        """Return the functions or classes with more code lines than a limit."""
+        return [
+            f"{self.name}.{node.name}: {size}"  # type: ignore[attr-defined]
+            for node in self.nodes(*types)
+            if (size := len(self.lines.intersection(_span(node)))) > limit
+        ]
+
+    def words(self) -> int:
+        return sum(len(node.value.value.split()) for node in self.docstrings)  # type: ignore[attr-defined]
+
+    def private_imports(self) -> Iterator[str]:
+        """Yield the imports of underscore names of other packages."""
+        for node in self.nodes(ast.ImportFrom, ast.Import):
+            of = node.module.split(".") if isinstance(node, ast.ImportFrom) and node.module else []
+            for alias in node.names:  # type: ignore[attr-defined]
+                parts = [*of, *alias.name.split(".")]
+                private = any(re.match("_(?!_)", part) for part in parts)
+                if private and parts[0] == "nftsync" and parts[1:2] != [self.package]:
+                    yield f"{self.name}: {'.'.join(parts)}"
+
+    def written_tables(self) -> set[str]:
+        """Return the tables that SQL of this module writes to, without its temporary ones."""
+        docstrings = {id(node.value) for node in self.docstrings}  # type: ignore[attr-defined]
+        texts = [
+            _text(node)
+            for node in self.nodes(ast.JoinedStr, ast.Constant)
+            if id(node) not in docstrings
+        ]
+        temporary = {name for text in texts for name in _TEMPORARY.findall(text)}
+        return {match["table"] for text in texts for match in _WRITE.finditer(text)} - temporary
+
+    def calls(self, name: str) -> list[str]:
+        return [
+            f"{self.name}:{node.lineno}"  # type: ignore[attr-defined]
+            for node in self.nodes(ast.Call)
+            if getattr(node.func, "id", getattr(node.func, "attr", "")) == name  # type: ignore[attr-defined]
+        ]
+
+    def stale_limits(self) -> list[str]:
+        return [
+            f"{self.name}.{node.targets[0].id}"  # type: ignore[attr-defined]
+            for node in self.nodes(ast.Assign)
+            if "STALE" in getattr(node.targets[0], "id", "")  # type: ignore[attr-defined]
+            if isinstance(getattr(node.value, "value", None), int)  # type: ignore[attr-defined]
+        ]
+
+    def restart_loops(self) -> list[str]:
+        """Return the loops that check the database's files and catch the error of a store."""
+        return [
+            f"{self.name}:{loop.lineno}"  # type: ignore[attr-defined]
+            for loop in self.nodes(ast.While)
+            if any(isinstance(node, ast.Name) and node.id == "files" for node in ast.walk(loop))
+            if any(isinstance(node, ast.ExceptHandler) for node in ast.walk(loop))
+        ]
+
+
+def _span(node: ast.AST) -> range:
+    return range(node.lineno, node.end_lineno + 1)  # type: ignore[attr-defined]
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) for part in node.values)
+    return str(node.value) if isinstance(node, ast.Constant) else "{}"
+
+
+def _is_in(module: str, names: dict[str, str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in names)
+
+
+def import_cycles() -> list[str]:
+    """Return the groups of modules that import each other, also for type checking only."""
+    graph = grimp.build_graph("nftsync", exclude_type_checking_imports=False, cache_dir=None)
+    reach: dict[str, set[str]] = {}
+    for module in graph.modules:
+        reached: set[str] = set()
+        left = [module]
+        while left:
+            imported = graph.find_modules_directly_imported_by(left.pop()) - reached
+            reached |= imported
+            left += imported
+        reach[module] = reached
+    cycles = {
+        ", ".join(sorted(other for other in reach[module] if module in reach[other]))
+        for module in reach
+        if module in reach[module] and not _is_in(module, CYCLES_LEFT_OUT)
+    }
+    return sorted(cycles)
+
+
+def measure() -> dict[str, Value]:
+    """Measure the source files."""
+    package = [Module(path) for path in sorted((ROOT / "nftsync").rglob("*.py"))]
+    core = [module for module in package if module.package in CORE]
+    benchmarks = [*(ROOT / "benchmarks").rglob("*.py")]
+
+    def places(find: str, *arguments: object, of: list[Module] = package) -> list[str]:
+        return [place for module in of for place in getattr(module, find)(*arguments)]
+
+    return {
+        "lines of the package": sum(len(module.lines) for module in package),
+        "lines of pull, replay and receiver": sum(
+            len(module.lines) for module in core if module.package != "store"
+        ),
+        "words in docstrings": sum(module.words() for module in package),
+        "physical lines of benchmarks": sum(
+            len(path.read_text().splitlines()) for path in benchmarks
+        ),
+        "import cycles": import_cycles(),
+        "imports of another package's underscore names": places("private_imports"),
+        "modules outside store/ that write to tables": [
+            f"{module.name}: {', '.join(sorted(tables))}"
+            for module in package
+            if module.package != "store" and not _is_in(module.name, WRITERS)
+            if (tables := module.written_tables())
+        ],
+        "functions over 60 lines": places("longer", LONGEST_FUNCTION, *_Function.__args__),
+        "classes over 200 lines": places("longer", LONGEST_CLASS, ast.ClassDef, of=core),
+        "modules over 400 lines": [
+            f"{module.name}: {len(module.lines)}"
+            for module in core
+            if len(module.lines) > LONGEST_MODULE
+        ],
+        "record types of the removal guard": [
+            f"{module.name}.{node.name}"  # type: ignore[attr-defined]
+            for module in package
+            for node in module.nodes(ast.ClassDef)
+            if module.name in GUARD and re.fullmatch(GUARD[module.name], node.name)  # type: ignore[attr-defined]
+        ],
+        "places that construct FilesInUse": places("calls", "FilesInUse"),
+        "places that construct Checkpoints": places("calls", "Checkpoints"),
+        "definitions of the stale limit": places("stale_limits"),
+        "loops that restart after a StoreError": places("restart_loops"),
+    }
+
+
+def trace() -> dict[str, Value]:
+    """Return the modules that a wallet and a webhook pass, from a process of its own."""
+    command = [sys.executable, "-m", "tests.kit.traced_paths"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    paths: dict[str, list[str]] = json.loads(done.stdout)
+    return {
+        "modules on a wallet's path in a sync": paths["wallet"],
+        "modules on a webhook's path to a row": paths["webhook"],
+    }
+
+
+def _number(value: Value) -> int:
+    return value if isinstance(value, int) else len(value)
+
+
+def _over(values: dict[str, Value]) -> dict[str, Value]:
+    return {metric: value for metric, value in values.items() if _number(value) > BOUNDS[metric]}
+
+
+def test_the_source_is_within_its_bounds():
+    assert _over(measure()) == {}
+
+
+def test_the_paths_of_a_wallet_and_a_webhook_pass_few_modules():
+    assert _over(trace()) == {}
+
+
+def test_each_exception_is_needed():
+    package = [Module(path) for path in (ROOT / "nftsync").rglob("*.py")]
+    writers = [module.name for module in package if module.written_tables()]
+    assert [name for name in WRITERS if not any(_is_in(x, {name: ""}) for x in writers)] == []
+
+
+def main() -> None:
+    values = measure() | trace()
+    print(f"{'metric':48} {'now':>7} {'bound':>7}")
+    for metric, bound in BOUNDS.items():
+        value = values[metric]
+        print(f"{metric:48} {_number(value):7,} {bound:7,}{' over' * (_number(value) > bound)}")
+        if isinstance(value, list) and value:
+            print(textwrap.indent(textwrap.fill(", ".join(value), 96), "    "))
+
+
+if __name__ == "__main__":
+    main()
