@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import resource
 import shutil
 import socket
@@ -17,12 +18,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.world import World
 
 ECHO_MODULE = Path("/usr/lib/nginx/modules/ngx_http_echo_module.so")
+_AMOUNT = re.compile(rb'"amount":"(\d+)"')
 MOST_FILES = 16_384  # that the server has open at once
 NGINX = """
 {module} {user} worker_processes 1; daemon off; pid {folder}/nginx.pid;
@@ -82,6 +85,17 @@ def write_bodies(folder: Path, world: World) -> list[str]:
 def body_file(folder: Path, wallet: str) -> Path:
     """Where the answer for a wallet lies."""
     return folder / "www/v1/wallets" / wallet / "nft-balances"
+
+
+def change_amount(folder: Path, wallet: str, chance: Random) -> None:
+    """Increase the amount of one of a wallet's tokens."""
+    file = body_file(folder, wallet)
+    body = file.read_bytes()
+    amount = chance.choice(list(_AMOUNT.finditer(body)))
+    start, end = amount.span(1)
+    new = file.with_suffix(".new")
+    new.write_bytes(body[:start] + b"%d" % (int(amount[1]) + 1) + body[end:])
+    new.replace(file)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import nftsync
+from benchmarks.commands import environment
 
 __all__ = ["Ran", "installed", "ours", "ours_until_stored", "peer", "peers_python"]
 
@@ -43,11 +43,17 @@ class Ran(NamedTuple):
 
 
 def ours(
-    base: str, wallets: Path, database: Path, *, concurrency: int = 8, memory: bool = False
+    base: str,
+    wallets: Path,
+    database: Path,
+    *,
+    concurrency: int = 8,
+    memory: bool = False,
+    python: str = sys.executable,
 ) -> Ran:
-    """`nftsync.sync(...)` in a plain script."""
+    """Call `nftsync.sync` in a plain script, by default of this checkout."""
     arguments = [base, str(wallets), str(database), str(concurrency)]
-    return _run(sys.executable, "ours", arguments, memory=memory)
+    return _run(python, "ours", arguments, memory=memory)
 
 
 def ours_until_stored(base: str, wallets: Path, database: Path, count: int, retries: int) -> Ran:
@@ -74,10 +80,6 @@ def installed(package: str) -> bool:
 
 
 def _run(python: str, name: str, arguments: list[str], *, memory: bool = False) -> Ran:
-    # Settings of whoever runs this, or a file above the working directory, must not count.
-    env = {key: value for key, value in os.environ.items() if not key.startswith("NFTSYNC_")}
-    if name.startswith("ours"):
-        env["PYTHONPATH"] = str(Path(nftsync.__file__).resolve().parent.parent)
     peak = 0
     with tempfile.TemporaryFile() as said, tempfile.TemporaryDirectory() as folder:
         os.sync()  # what ran before must not have the disk busy now
@@ -86,7 +88,7 @@ def _run(python: str, name: str, arguments: list[str], *, memory: bool = False) 
             [python, str(PEERS / f"{name}.py"), *arguments],
             stdout=subprocess.PIPE,
             stderr=said,
-            env=env,
+            env=environment(),
             cwd=folder,
         )
         while memory and process.poll() is None:
