@@ -1,4 +1,4 @@
-# Every target sets up what it needs, and is quick when nothing has changed.
+# Every target installs its dependencies into .venv first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,31 +9,31 @@ VENV_BENCH := .venv-bench
 READY_BENCH := $(VENV_BENCH)/.ready
 DIST := dist
 
-# What is compiled is kept, whatever the shell says: hundreds of processes start in a test run.
+# Keep compiled files, also against the shell: a test run starts hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-# uv trusts what the system trusts, as pip does: a company's network may have a CA of its own.
+# uv uses the system's certificates, as pip does: a company's network may have its own CA.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS := true
 endif
 
 .PHONY: help reference demo notebook wheel test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills watchmemory flips constraints bench clean
 
-help:  ## this list
+help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: $(READY)  ## the whole product at work, with nothing to configure
+demo: $(READY)  ## run the whole product, without configuration
 	$(BIN)/nftsync demo
 
-notebook: $(READY)  ## JupyterLab on your database, else on the demo's; Ctrl-C ends it
+notebook: $(READY)  ## open JupyterLab on your database, or on the demo's; Ctrl-C ends it
 	$(BIN)/nftsync notebook
 
-wheel: $(BIN)/uv  ## dist/nftsync-VERSION-py3-none-any.whl, to install on other machines
+wheel: $(BIN)/uv  ## build dist/nftsync-VERSION-py3-none-any.whl
 	rm -f $(DIST)/nftsync-*.whl
 	$(BIN)/uv build --quiet --wheel --build-constraint constraints.txt --out-dir $(DIST)
 	@ls $(DIST)/nftsync-*.whl
 
-test: $(READY_DEV)  ## every check: format, lint, types, import rules, tests, notebooks
+test: $(READY_DEV)  ## run every check: format, lint, types, import rules, tests, notebooks
 	$(MAKE) --jobs=2 lint imports compiled
 	$(MAKE) --jobs=2 tests types
 
@@ -44,95 +44,95 @@ lint: $(READY_DEV)  ## check format and lint rules
 reference: $(READY_DEV)  ## write docs/reference from the code
 	$(BIN)/python docs/reference/make_reference.py
 
-format: $(READY_DEV)  ## write all files as lint wants them
+format: $(READY_DEV)  ## format all files
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-types: $(READY_DEV)  ## mypy
+types: $(READY_DEV)  ## run mypy
 	$(BIN)/mypy
 
-imports: $(READY_DEV)  ## which room may import which
+imports: $(READY_DEV)  ## check import rules between packages
 	$(BIN)/lint-imports
 
 # Once, instead of by each process that runs tests.
 compiled: $(READY_DEV)
 	$(BIN)/pytest --collect-only --quiet > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
-tests: $(READY_DEV)  ## pytest
+tests: $(READY_DEV)  ## run pytest
 	$(MAKE) --jobs=2 tests-lake tests-rest
 
 LAKE := tests/nightly/test_lake_powercuts.py tests/nightly/test_lake_damage.py tests/nightly/test_chaos.py tests/lake
 
-# With few processes, as each starts a cluster; the longest tests first.
+# Few processes, because each starts a cluster; the longest tests first.
 tests-lake: $(READY_DEV)
 	$(BIN)/pytest $(LAKE) -n 2 --dist worksteal
 
 tests-rest: $(READY_DEV)
-	$(BIN)/pytest -n 4 --dist worksteal $(LAKE:%=--ignore %)  # many tests wait rather than work
+	$(BIN)/pytest -n 4 --dist worksteal $(LAKE:%=--ignore %)  # many tests only wait
 
-soak: $(READY_DEV)  ## long runs against a model of the whole, with seeds; STEPS=1000000
+soak: $(READY_DEV)  ## run random steps against the models, with seeds; STEPS=1000000
 	$(BIN)/python -m tests.model.batches --steps $(or $(STEPS),1000000)
 	$(BIN)/python -m tests.model.engine --steps $(or $(STEPS),1000000)
 
-load: $(READY_DEV)  ## half an hour of webhooks into a serve that is killed; MINUTES=30 RATE=500
-	$(BIN)/python -m benchmarks.load --minutes $(or $(MINUTES),30) --rate $(or $(RATE),500)
+load: $(READY_DEV)  ## send 30 minutes of webhooks while `serve` is killed repeatedly; MINUTES=30 RATE=500
+	$(BIN)/python -m tests.nightly.load --minutes $(or $(MINUTES),30) --rate $(or $(RATE),500)
 
-attacks: $(READY_DEV)  ## what share of a mirror a provider with a fault takes away
-	$(BIN)/python -m benchmarks.attacks
+attacks: $(READY_DEV)  ## simulate faulty providers; print the share of holdings that each removes
+	$(BIN)/python -m tests.nightly.attacks
 
-network: $(READY_DEV)  ## long runs over a network that breaks at any byte; ROUNDS=200
+network: $(READY_DEV)  ## break network connections at random bytes; ROUNDS=200
 	$(BIN)/python -m tests.nightly.network --rounds $(or $(ROUNDS),200)
 
-stops: $(READY_DEV)  ## syncs whose processes are stopped and continued, at any moment; ROUNDS=20
+stops: $(READY_DEV)  ## stop and continue the processes of syncs at random times; ROUNDS=20
 	$(BIN)/python -m tests.nightly.stops --rounds $(or $(ROUNDS),20)
 
 FUZZED := tests/test_fuzz.py tests/test_times.py tests/provider tests/receiver \
 	tests/pull/test_list_files.py tests/settings tests/sandbox/test_worldfile.py \
 	tests/cli/test_tables.py
 
-fuzz: $(READY_DEV)  ## what parses, with many random inputs; EXAMPLES=2000 each
+fuzz: $(READY_DEV)  ## fuzz all parsers; EXAMPLES=2000 each
 	EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/pytest $(FUZZED) -m hypothesis -v \
 		--hypothesis-profile=fuzz --hypothesis-show-statistics \
 		| grep -E --line-buffered 'PASSED|FAILED|passing,|passed|failed|^E |@reproduce'
 
-powercuts: $(READY_DEV)  ## a serve under load and a lake sync lose power at many moments; SEEDS=20 LAKESEEDS=3
+powercuts: $(READY_DEV)  ## simulate power cuts of a loaded serve and of a lake sync; SEEDS=20 LAKESEEDS=3
 	$(BIN)/python -m tests.nightly.powercuts --seeds $(or $(SEEDS),20)
 	$(BIN)/python -m tests.nightly.lake_powercuts --seeds $(or $(LAKESEEDS),3)
 
-lakekills: $(READY_DEV)  ## workers and drivers of a lake are killed at many moments, with seeds; KILLS=20 SEEDS=1
+lakekills: $(READY_DEV)  ## kill a lake's workers and drivers at random times; KILLS=20 SEEDS=1
 	$(BIN)/python -m tests.nightly.chaos --kills $(or $(KILLS),20) --seeds $(or $(SEEDS),1)
 
-lakerounds: $(READY_DEV)  ## rounds of random changes: a lake and a database have the same rows; ROUNDS=26 SEEDS=3
+lakerounds: $(READY_DEV)  ## compare a lake with a database after rounds of random changes; ROUNDS=26 SEEDS=3
 	$(BIN)/python -m tests.nightly.lake_rounds --rounds $(or $(ROUNDS),26) --seeds $(or $(SEEDS),3)
 
-lakedamage: $(READY_DEV)  ## each file of a lake is damaged, and each reader meets it; FLIPS=3
+lakedamage: $(READY_DEV)  ## damage each file of a lake, then read it; FLIPS=3
 	$(BIN)/python -m tests.nightly.lake_damage --flips $(or $(FLIPS),3)
 
-watchkills: $(READY_DEV)  ## a serve that sends alerts is killed at many moments; KILLS=200
+watchkills: $(READY_DEV)  ## kill a serve that sends alerts at random times; KILLS=200
 	$(BIN)/python -m tests.nightly.watch_kills --kills $(or $(KILLS),200)
 
-watchmemory: $(READY_DEV)  ## memory of a serve that sends alerts to destinations that fail; MINUTES=180 SPEED=1
+watchmemory: $(READY_DEV)  ## measure the memory of a serve whose destinations fail; MINUTES=180 SPEED=1
 	$(BIN)/python -m tests.nightly.watch_memory --minutes $(or $(MINUTES),180) --speed $(or $(SPEED),1)
 
-flips: $(READY_DEV)  ## bits of a database flip, and each command meets it; SEEDS=2000
+flips: $(READY_DEV)  ## flip random bits in a database, then run every command; SEEDS=2000
 	$(BIN)/python -m tests.nightly.flips --seeds $(or $(SEEDS),2000)
 
-mutations: $(READY_DEV)  ## breaks the mirror and the inbox, and shows which tests see it
+mutations: $(READY_DEV)  ## break the code on purpose, and check that a test fails
 	$(BIN)/python -m tests.model.mutations
 
-constraints: $(BIN)/uv  ## the newest versions that go together, for every check
-	{ echo '# The versions that every check runs on; made anew by `make constraints`.'; \
+constraints: $(BIN)/uv  ## pin the newest compatible versions for every check
+	{ echo '# The versions of every check; written by `make constraints`.'; \
 	  $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --upgrade \
 	    --python-version 3.11 --all-extras --group dev pyproject.toml; } > constraints.new
 	mv constraints.new constraints.txt
 
-bench: $(READY_DEV) $(READY_BENCH)  ## what docs/develop/performance.md shows; ONLY="frames sync" for some
+bench: $(READY_DEV) $(READY_BENCH)  ## run the benchmarks, update docs/develop/performance.md; ONLY="frames sync"
 	$(BIN)/python -m benchmarks $(ONLY)
 
-clean:  ## take away all that was set up
+clean:  ## remove environments and caches
 	rm -rf $(VENV) $(VENV_BENCH) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-# uv resolves and installs in seconds what takes pip a minute; it comes from pip itself.
+# uv installs in seconds; pip would take a minute.
 $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo 'nftsync needs Python 3.11 or later: make PYTHON=python3.12 ...' >&2; exit 1; }
@@ -140,7 +140,7 @@ $(BIN)/uv:
 		|| { echo 'no venv module: on Debian, apt install python3-venv make git' >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
-# Not compiled: that takes longer than all else, and most modules are never imported.
+# Not compiled: this would take longest, and most modules are never imported.
 $(READY): pyproject.toml constraints.txt | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python \
 		--constraint constraints.txt --editable '.[notebook]'
@@ -151,7 +151,7 @@ $(READY_DEV): $(READY)
 		--constraint constraints.txt --editable '.[notebook,analysis,scale]' --group dev
 	touch $@
 
-# What nftsync is compared with, apart from its own environment. Without it the rest still runs.
+# The programs that nftsync is compared with. Without them, the other benchmarks still run.
 $(READY_BENCH): benchmarks/peers/requirements.txt | $(BIN)/uv
 	{ $(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV_BENCH) \
 		&& $(BIN)/uv pip install --quiet --compile-bytecode \

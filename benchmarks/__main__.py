@@ -1,18 +1,17 @@
-"""Runs benchmarks, one after the other, and puts their figures into one table.
+"""Run benchmarks in turn, and write their figures into docs/develop/performance.md.
 
-    python -m benchmarks                  # all of them; the table is in docs/develop/performance.md
-    python -m benchmarks frames sync      # these; the others' rows stay as they are
-    python -m benchmarks --small          # tiny sizes, to see that they work; nothing is written
+    python -m benchmarks                  # all
+    python -m benchmarks frames sync      # these; the rows of the others stay
+    python -m benchmarks --small          # tiny sizes, to check that they work; writes nothing
 
-The table goes to stdout, progress to stderr. The exit code is 1 if a benchmark failed or a target
-is not met.
+The table goes to stdout, progress to stderr. The exit code is 1 if a benchmark fails or misses a
+target.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import json
 import os
 import signal
@@ -30,16 +29,14 @@ MOST_SECONDS = 900.0  # of one benchmark
 
 
 def run(name: str, *, small: bool) -> list[Figure] | str:
-    """A benchmark's figures, from a process of its own; or why there are none."""
-    if importlib.util.find_spec(f"benchmarks.{name}") is None:
-        return "it is not there"
+    """Run a benchmark in a process of its own; return its figures, or the reason for none."""
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder) / "figures.json"
         command = [sys.executable, "-m", "benchmarks", name, "--into", str(into)]
         process = subprocess.Popen(
             command + ["--small"] * small,
             stdout=sys.stderr,
-            start_new_session=True,  # so that what it started can be ended with it
+            start_new_session=True,  # to end its child processes, too
         )
         try:
             code = process.wait(MOST_SECONDS)
@@ -55,42 +52,35 @@ def run(name: str, *, small: bool) -> list[Figure] | str:
         return [Figure(*values) for values in json.loads(into.read_text())]
 
 
-def figures_into(name: str, into: Path, *, small: bool) -> None:
-    """Run a benchmark in this process, and write what it found to a file."""
-    found = importlib.import_module(f"benchmarks.{name}").figures(small=small)
-    into.write_text(json.dumps([list(figure) for figure in found]))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
-    parser.add_argument(
-        "--small", action="store_true", help="tiny sizes; write nothing, judge nothing"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--small", action="store_true", help="tiny sizes; write nothing")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if unknown := set(given.names) - set(NAMES):
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(NAMES):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-    if given.into is not None:
-        figures_into(given.names[0], given.into, small=given.small)
+    if options.into is not None:
+        module = importlib.import_module(f"benchmarks.{options.names[0]}")
+        options.into.write_text(json.dumps(module.figures(small=options.small)))
         return 0
-    found, failed = {}, {}
-    for name in given.names or NAMES:
+    rows, failed = {}, {}
+    for name in options.names or NAMES:
         print(f"--- {name}", file=sys.stderr, flush=True)
         began = time.perf_counter()
-        figures = run(name, small=given.small)
+        figures = run(name, small=options.small)
         print(f"    {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         if isinstance(figures, str):
             failed[name] = figures
         else:
-            found[name] = rows_of(name, figures)
-    print(table([row for rows in found.values() for row in rows]))
+            rows[name] = rows_of(name, figures)
+    print(table([row for some in rows.values() for row in some]))
     for name, reason in failed.items():
         print(f"{name} failed: {reason}", file=sys.stderr)
-    if found and not given.small:
-        DOCUMENT.write_text(written(DOCUMENT.read_text(), found))
-    met = all(row[-1] in {"yes", "–"} for rows in found.values() for row in rows)
-    return 0 if (met or given.small) and not failed else 1
+    if rows and not options.small:
+        DOCUMENT.write_text(written(DOCUMENT.read_text(), rows))
+    met = all(row[-1] in {"yes", "–"} for some in rows.values() for row in some)
+    return 0 if (met or options.small) and not failed else 1
 
 
 if __name__ == "__main__":

@@ -1,18 +1,14 @@
-"""Measures each analysis, the charts and the gallery on a synthetic database of 1,000,000 balances.
+"""Analyses, charts and the gallery, on a generated database of 1,000,000 balances.
 
-    python -m benchmarks analysis
-
-600 collections, a few of them large; a sixth of the amounts past 2**63; 1 % of the balances change
-later, half of them by passing to another wallet; 100,000 webhooks.
+600 collections, a few of them large; a sixth of the amounts over 2**63; 1 % of the balances change
+later, half of them in transfers between wallets; 100,000 webhooks.
 """
 
 from __future__ import annotations
 
 import random
 import sqlite3
-import statistics
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,7 +16,7 @@ from pathlib import Path
 
 import nftsync
 from benchmarks.figure import Figure
-from benchmarks.frames import fill, moment, uuid
+from benchmarks.frames import fill, measured, moment, uuid
 from nftsync import charts, frames
 from nftsync.errors import NftsyncWarning
 from nftsync.store.schema import open_store
@@ -32,7 +28,7 @@ WEBHOOKS = 100_000
 
 
 def make(path: Path, wallets: int, each: int, tokens: int) -> None:
-    fill(path, wallets, each, tokens, 0)
+    fill(path, wallets, each, tokens, (6_000, 20_000, 40_000))
     chance = random.Random(11)
     with closing(open_store(path)) as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -44,7 +40,7 @@ def make(path: Path, wallets: int, each: int, tokens: int) -> None:
 
 
 def _shape(connection: sqlite3.Connection, tokens: int, chance: random.Random) -> None:
-    """Give collections uneven sizes, some amounts many digits, some tokens broken metadata."""
+    """Make collections uneven, some amounts large, and some metadata invalid."""
     contracts = [f"0x{chance.getrandbits(160):040x}" for _ in range(CONTRACTS)]
     connection.executemany(
         "UPDATE tokens SET contract_address = ? WHERE token_no = ?",
@@ -74,7 +70,7 @@ def _shape(connection: sqlite3.Connection, tokens: int, chance: random.Random) -
 def _change(
     connection: sqlite3.Connection, wallets: int, count: int, chance: random.Random
 ) -> None:
-    """Let some holdings change, every other one by passing whole to another wallet."""
+    """Change some holdings; every other one goes to another wallet."""
     held = connection.execute("SELECT wallet_no, token_no, amount FROM balance_rows").fetchall()
     pairs = {(wallet, token) for wallet, token, _ in held}
     for number, (wallet, token, amount) in enumerate(chance.sample(held, count)):
@@ -157,28 +153,14 @@ def cases(path: Path, folder: Path) -> dict[str, Callable[[], object]]:
     }
 
 
-def seconds(work: Callable[[], object], repeats: int) -> float:
-    """The median time of some calls."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
 def figures(*, small: bool = False) -> list[Figure]:
-    """Measure every analysis, chart and gallery once; about 4 minutes.
-
-    Args:
-        small: 1,000 balances and one call of each.
-    """
+    """Measure each call; about 4 minutes."""
     wallets, tokens, repeats = (50, 500, 1) if small else (50_000, 500_000, 3)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", NftsyncWarning)  # a difference begins before the history
         path = Path(folder) / "analysis.db"
         make(path, wallets, 20, tokens)
-        took = {name: seconds(work, repeats) for name, work in cases(path, Path(folder)).items()}
+        took = {name: measured(work, repeats) for name, work in cases(path, Path(folder)).items()}
     whole = took.pop(COMPARED)
     return [
         Figure(COMPARED, f"{whole:.2f} s"),

@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,6 +42,14 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def wait_for(port: int) -> None:
+    """Wait until a port accepts connections."""
+    for _ in range(200):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
+
+
 def program(*arguments: str | Path, python: str = sys.executable) -> list[str]:
     """Return a command line of nftsync; `-P` keeps the working directory from hiding a checkout."""
     return [python, "-P", "-m", "nftsync", *map(str, arguments)]
@@ -54,10 +62,8 @@ def running(
     """Run a command that serves HTTP; yield its URL and process once it answers at a path."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = program(*arguments, "--port", str(port), python=python)
-    settings = {name: text for name, text in os.environ.items() if name.startswith("NFTSYNC_")}
-    with subprocess.Popen(
-        command, env=environment() | settings, stderr=subprocess.DEVNULL
-    ) as process:
+    variables = os.environ | {"NFTSYNC_WEBHOOK_SECRET": SECRET}
+    with subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL) as process:
         try:
             deadline = time.monotonic() + PATIENCE
             while time.monotonic() < deadline and process.poll() is None:

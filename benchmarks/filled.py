@@ -1,9 +1,8 @@
-"""Large databases, made fast: a small one that nftsync filled, many times over.
+"""Large databases: copies of a small database that nftsync filled.
 
-A real database grows wallet after wallet, and a sync of all its wallets reads them in the order of
-their numbers. So copies lie one after the other, a wallet's tokens and balances together, and the
-wallets that can be synced again are one run of numbers in the middle: they lie as a sync of all
-wallets comes to them. The ids are random, so in the indexes of ids they lie scattered among all.
+The copies follow each other, with a wallet's tokens and balances together. The middle copy keeps
+its ids, so its wallets can be synced; a sync reads them in the order of the rows, as in a database
+that grew. The ids of the others are random, so they are scattered over the indexes.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from contextlib import closing
 from pathlib import Path
 
 from nftsync.store.schema import open_store
-
-__all__ = ["multiply"]
 
 #: Tables in the order in which a sync appends to them, with the column that counts their rows.
 TABLES = {
@@ -34,11 +31,7 @@ NEW_ID = (
 
 
 def multiply(original: Path, target: Path, copies: int) -> None:
-    """Write a database that holds everything of another `copies` times.
-
-    The copy in the middle keeps its wallets' and tokens' ids, so that these can be synced; the
-    others get new ones.
-    """
+    """Write a database with `copies` copies of another."""
     open_store(target).close()
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         # Nobody else has this file yet.

@@ -1,15 +1,10 @@
-"""Measures `nftsync.frames` against `pandas.read_sql`, also after a year.
+"""Frames, in comparison with `pandas.read_sql`: 1,000,000 balances, and the same after a year.
 
-    python -m benchmarks.frames                      # 50,000 wallets x 20, 500,000 tokens
-    python -m benchmarks.frames --wallets 5000 --tokens 50000 --later-changes 100000
-
-With `--database FILE` the database is kept there and used again by the next run. `figures` measures
-what has a target.
+50,000 wallets of 20 of 500,000 tokens; then 52 weekly syncs, each with 2 % changed balances.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
 import sqlite3
@@ -18,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +21,7 @@ from uuid import UUID
 
 import pandas as pd
 
+from benchmarks.commands import query
 from benchmarks.figure import Figure
 from benchmarks.weekly_syncs import add_weeks
 from nftsync import frames
@@ -63,18 +59,10 @@ def token_rows(count: int, chance: random.Random) -> Iterator[tuple[object, ...]
 def listed_tokens(
     known: int, each: int, known_then: int, chance: random.Random
 ) -> tuple[list[int], int]:
-    """Choose what a wallet lists, in numbers as a sync gives them: in the order of first sight.
+    """Return the numbers of the `each` tokens that a wallet lists, and of all tokens known then.
 
-    Some of its tokens are seen here first; the others are among those seen shortly before.
-
-    Args:
-        known: tokens that earlier wallets listed.
-        each: how many this one lists.
-        known_then: how many are to be known after it, as far as its list allows that.
-        chance: what chooses.
-
-    Returns:
-        The numbers of the tokens, and how many are known now.
+    The wallet lists some tokens first, and others that wallets listed shortly before. `known_then`
+    is the number of known tokens after it, if its list is long enough.
     """
     new = min(max(known_then - known, each - known), each)
     recent = range(max(1, known + 1 - 50 * each), known + 1)
@@ -82,23 +70,9 @@ def listed_tokens(
 
 
 def fill(
-    path: Path,
-    wallets: int,
-    each: int,
-    tokens: int,
-    later: int,
-    read_at: Sequence[int] = (6_000, 20_000, 40_000),
+    path: Path, wallets: int, each: int, tokens: int, read_at: tuple[int, ...] = (6_000,)
 ) -> None:
-    """Make a database.
-
-    Args:
-        path: where; nothing is there yet.
-        wallets: how many.
-        each: balances of each.
-        tokens: how many, held or not.
-        later: changes of balances, after all were first seen.
-        read_at: when each wallet's states were read, in seconds.
-    """
+    """Create a database with `each` balances per wallet, and wallet states at some seconds."""
     chance = random.Random(7)
     connection = open_store(path)
     connection.execute("BEGIN IMMEDIATE")
@@ -118,37 +92,20 @@ def fill(
             for number in range(1, wallets + 1)
         ),
     )
-    held: dict[tuple[int, int], list[str]] = {}
-    log = []
+    rows: list[tuple[int, int, str, str]] = []
     known = 0
     for wallet in range(1, wallets + 1):
         seen = moment(6_000 + wallet // 50)
         listed, known = listed_tokens(known, each, tokens * wallet // wallets, chance)
-        for token in listed:
-            amount = str(chance.choice((1, 1, 1, 2, 5, 100)))
-            held[wallet, token] = [amount, seen, seen]
-            log.append((wallet, token, None, amount, seen, 1))
-    pairs = list(held)
-    for number in range(later):
-        pair = pairs[chance.randrange(len(pairs))]
-        seen = moment(20_000 + number // 20)
-        new = str(chance.choice((0, 1, 2, 3)))
-        old = held[pair][0]
-        if new != old:
-            held[pair] = [new, seen, seen]
-        log.append((*pair, old, new, seen, 0))
+        rows += [(wallet, one, str(chance.choice((1, 1, 1, 2, 5, 100))), seen) for one in listed]
     connection.executemany(
         "INSERT INTO balance_change_rows"
-        " (wallet_no, token_no, old_amount, new_amount, observed_at, baseline)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        log,
+        " (wallet_no, token_no, new_amount, observed_at, baseline) VALUES (?, ?, ?, ?, 1)",
+        rows,
     )
     connection.executemany(
-        "INSERT INTO balance_rows VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            (*pair, amount, None if amount == "0" else since, moment(0), updated)
-            for pair, (amount, since, updated) in sorted(held.items())
-        ),
+        "INSERT INTO balance_rows VALUES (?1, ?2, ?3, ?4, ?5, ?4)",
+        ((*row, moment(0)) for row in sorted(rows)),
     )
     connection.executemany(
         "INSERT INTO wallet_state_rows"
@@ -170,12 +127,6 @@ def read_sql(path: Path) -> pd.DataFrame:
         return pd.read_sql("SELECT * FROM holdings", connection)
 
 
-def last_wallet(path: Path) -> str:
-    with closing(sqlite3.connect(path)) as connection:
-        query = "SELECT wallet_id FROM wallets ORDER BY wallet_no DESC LIMIT 1"
-        return str(connection.execute(query).fetchone()[0])
-
-
 def measured(work: Callable[[], object], repeats: int) -> float:
     times = []
     for _ in range(repeats):
@@ -186,7 +137,7 @@ def measured(work: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-#: What is timed, by name; each is given a database and one of its wallets.
+#: Calls to measure, of a database and one of its wallets.
 TIMED: dict[str, Callable[[Path, str], object]] = {
     "holdings": lambda path, _: frames.holdings(path),
     "read_sql": lambda path, _: read_sql(path),
@@ -194,161 +145,67 @@ TIMED: dict[str, Callable[[Path, str], object]] = {
     "as_of the end": lambda path, _: frames.holdings(path, as_of="today"),
     "as_of the start": lambda path, _: frames.holdings(path, as_of="2026-01-20"),
 }
-TIMED_LATER = ("holdings", "one wallet", "as_of the end", "as_of the start")
 CALLS = 3
 
 
 def timed(name: str, path: Path) -> float:
-    """The median seconds of some calls, one after the other."""
-    one = last_wallet(path)
-    frames.holdings(path, wallet=one)  # imports are another figure
+    """Return the median seconds of some calls, one after the other."""
+    last = "SELECT wallet_id FROM wallets ORDER BY wallet_no DESC LIMIT 1"
+    one = str(query(path, last)[0][0])
+    frames.holdings(path, wallet=one)  # the time of imports does not count
     return measured(lambda: TIMED[name](path, one), CALLS)
 
 
 def apart(name: str, path: Path) -> float:
-    """`timed`, in a process of its own.
+    """Run `timed` in a process of its own.
 
-    In one process they would share memory: what one gives back to the system, the next has to get
-    from there again, which here takes as long as half the work.
+    In one process, a call would pay for memory that the call before it released.
     """
-    command = [sys.executable, "-m", "benchmarks.frames", "--time", name]
-    done = subprocess.run(
-        [*command, "--database", str(path)], capture_output=True, text=True, check=True
-    )
-    return float(done.stdout)
-
-
-def in_turn(
-    cases: list[tuple[str, Path]], rounds: int, *, small: bool
-) -> dict[tuple[str, Path], float]:
-    """The median seconds of each case; every round measures all, a small one but the first here."""
-    times: dict[tuple[str, Path], list[float]] = {case: [] for case in cases}
-    for _ in range(rounds):
-        for name, path in cases:
-            measure = timed if small and times[cases[0]] else apart
-            times[name, path].append(measure(name, path))
-    return {case: statistics.median(each) for case, each in times.items()}
-
-
-def compared(
-    what: str, seconds: tuple[float, float], other: str, *, least: float = 0, most: float = 0
-) -> Figure:
-    """How often another's seconds, or how much of them, with the least or most it should be."""
-    own, others = seconds
-    if least:
-        ratio = others / own
-        words, target, met = f"{ratio:.1f} times as fast as", f"at least {least}", ratio >= least
-    else:
-        ratio = own / others
-        words, target, met = f"{ratio:.2f} times the time of", f"at most {most:g}", ratio <= most
-    return Figure(what, f"{own:.2f} s", f"{words} {other}", target, met)
+    command = [sys.executable, "-m", "benchmarks.frames", name, str(path)]
+    return float(subprocess.check_output(command))
 
 
 def figures(*, small: bool = False) -> list[Figure]:
-    """Measure what has a target: 1,000,000 balances of 50,000 wallets, then a year of weekly syncs.
-
-    Args:
-        small: 1,000 balances, three weeks, and one round.
-    """
+    """Measure; about 10 minutes."""
     wallets, tokens, weeks, rounds = (50, 500, 3, 1) if small else (50_000, 500_000, 52, 3)
     with tempfile.TemporaryDirectory() as folder:
         path, year = Path(folder) / "frames.db", Path(folder) / "year.db"
-        fill(path, wallets, 20, tokens, later=0, read_at=(6_000,))
+        fill(path, wallets, 20, tokens)
         shutil.copyfile(path, year)
         add_weeks(year, weeks, 0.02)
         grown = (year.stat().st_size - path.stat().st_size) / (wallets * 20)
-        after = f"after {weeks} weekly syncs, 2 % changed each"
-        found = figures_of(path, year, rounds, after, small=small)
+        cases = [(name, path) for name in TIMED]
+        cases += [(name, year) for name in TIMED if name != "read_sql"]
+        times: dict[tuple[str, Path], list[float]] = {case: [] for case in cases}
+        for _ in range(rounds):
+            for name, database in cases:
+                measure = timed if small and times[cases[0]] else apart
+                times[name, database].append(measure(name, database))
+    took = {case: statistics.median(seconds) for case, seconds in times.items()}
+    now, later, pandas = took["holdings", path], took["holdings", year], took["read_sql", path]
+    single = max(took["one wallet", path], took["one wallet", year])
+    after = f"after {weeks} weekly syncs, 2 % changed each"
     return [
-        *found,
+        Figure(
+            "`frames.holdings`",
+            f"{now:.2f} s",
+            f"{pandas / now:.1f} times as fast as `pandas.read_sql`",
+            "at least 2.5",
+            pandas / now >= 2.5,
+        ),
+        Figure("`holdings(wallet=)`", f"{single * 1000:.0f} ms", "", "under 50 ms", single < 0.05),
+        _as_of("`holdings(as_of=)`", took["as_of the start", path], now),
+        _as_of(f"`holdings(as_of=)` of the end, {after}", took["as_of the end", year], later),
+        _as_of(f"`holdings(as_of=)` of the start, {after}", took["as_of the start", year], later),
         Figure(f"growth of this database in {weeks} weeks", f"{grown:.0f} bytes/balance"),
     ]
 
 
-def figures_of(path: Path, year: Path, rounds: int, after: str, *, small: bool) -> list[Figure]:
-    """Measure two databases in turn.
-
-    Args:
-        path: one that was synced once.
-        year: the same with a history since.
-        rounds: how often.
-        after: what that history is, in words.
-        small: most of it in this process.
-    """
-    cases = [(name, path) for name in TIMED] + [(name, year) for name in TIMED_LATER]
-    took = in_turn(cases, rounds, small=small)
-    now, later = took["holdings", path], took["holdings", year]
-    single = max(took["one wallet", path], took["one wallet", year])
-    return [
-        compared(
-            "`frames.holdings`", (now, took["read_sql", path]), "`pandas.read_sql`", least=2.5
-        ),
-        Figure("`holdings(wallet=)`", f"{single * 1000:.0f} ms", "", "under 50 ms", single < 0.05),
-        compared("`holdings(as_of=)`", (took["as_of the start", path], now), "`holdings`", most=3),
-        *(
-            compared(
-                f"`holdings(as_of=)` {when} {after}",
-                (took[name, year], later),
-                "`holdings`",
-                most=3,
-            )
-            for when, name in (
-                ("of the end,", "as_of the end"),
-                ("of the start,", "as_of the start"),
-            )
-        ),
-    ]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--wallets", type=int, default=50_000)
-    parser.add_argument("--per-wallet", type=int, default=20)
-    parser.add_argument("--tokens", type=int, default=500_000)
-    parser.add_argument("--later-changes", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--database", type=Path, help="keep the database here, or use it again")
-    parser.add_argument("--time", choices=TIMED, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.time:
-        print(timed(given.time, given.database))
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = given.database or Path(folder) / "frames.db"
-        if not path.exists():
-            print("filling the database …", file=sys.stderr)
-            fill(path, given.wallets, given.per_wallet, given.tokens, given.later_changes)
-        connection = sqlite3.connect(path)
-        one = connection.execute(
-            "SELECT wallet_id FROM wallets ORDER BY wallet_no DESC LIMIT 1"
-        ).fetchone()[0]
-        contract = connection.execute("SELECT contract_address FROM tokens LIMIT 1").fetchone()[0]
-        last = connection.execute("SELECT max(change_id) FROM balance_change_rows").fetchone()[0]
-        cases: dict[str, Callable[[], object]] = {
-            "read_sql('select * from holdings')": lambda: pd.read_sql(
-                "SELECT * FROM holdings", connection
-            ),
-            "holdings()": lambda: frames.holdings(path),
-            "holdings(wallet=)": lambda: frames.holdings(path, wallet=one),
-            "holdings(contract=)": lambda: frames.holdings(path, contract=contract),
-            "holdings(as_of=) before the later changes": lambda: frames.holdings(
-                path, as_of=moment(15_000)
-            ),
-            "holdings(as_of=) after them all": lambda: frames.holdings(path, as_of="today"),
-            "holdings(wallet=, as_of=)": lambda: frames.holdings(path, wallet=one, as_of="today"),
-            "tokens()": lambda: frames.tokens(path),
-            "changes()": lambda: frames.changes(path),
-            "changes(after=) of 10 rows": lambda: frames.changes(path, after=last - 10),
-            "collections()": lambda: frames.collections(path),
-        }
-        base = 0.0
-        print(f"{'what':44}{'seconds':>10}{'read_sql / it':>15}")
-        for name, work in cases.items():
-            seconds = measured(work, given.repeats)
-            base = base or seconds
-            print(f"{name:44}{seconds:>10.3f}{base / seconds:>14.1f}x", flush=True)
-        connection.close()
+def _as_of(metric: str, seconds: float, holdings: float) -> Figure:
+    ratio = seconds / holdings
+    compared = f"{ratio:.2f} times the time of `holdings`"
+    return Figure(metric, f"{seconds:.2f} s", compared, "at most 3", ratio <= 3)
 
 
 if __name__ == "__main__":
-    main()
+    print(timed(sys.argv[1], Path(sys.argv[2])))

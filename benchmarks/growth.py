@@ -1,45 +1,29 @@
-"""Whether a sync gets slower as its database grows: the same work at 100,000 to 5,000,000 balances.
+"""Syncs and refreshes of databases with 100,000 to 5,000,000 balances: does size slow them down?
 
-    python -m benchmarks.growth
-
-At each size, in turn and each time on a fresh copy: a sync of 5,000 known wallets of which 1 % of
-the balances changed, and a first sync of 5,000 new ones, 20 NFTs each. Known wallets lie in the
-middle, as a sync of all wallets comes to them. Then two `serve` processes, on the smallest and the
-largest, each follow the same webhooks, one wallet at a time.
+At each size, in turn and each time on a fresh copy: a sync of 5,000 known wallets with 1 % changed
+balances, and a first sync of 5,000 new wallets, 20 NFTs each. Then two `serve` processes, on the
+smallest and the largest database, each follow the same webhooks, one wallet at a time.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import re
 import shutil
-import sqlite3
 import statistics
-import sys
 import tempfile
-import time
 from collections import defaultdict
-from contextlib import closing
-from http.client import HTTPConnection
 from pathlib import Path
 
+from benchmarks.commands import progress, seconds_to_row, serving
 from benchmarks.figure import Figure
 from benchmarks.filled import multiply
-from benchmarks.provider import body_file, static_provider, write_world
+from benchmarks.provider import change_amount, static_provider, write_world
 from benchmarks.scripts import ours
-from benchmarks.webhooks import SECRET, serving, webhook
-from nftsync.provider.webhooks import HEADER, sign
-
-AMOUNT = re.compile(rb'"amount":"(\d+)"')
-
-
-def said(text: str) -> None:
-    print(f"  {text}", file=sys.stderr, flush=True)
 
 
 class Worlds:
-    """The provider's files: known wallets before and after a change, and wallets that are new."""
+    """The provider's files: known wallets before and after a change, and new wallets."""
 
     def __init__(self, folder: Path, wallets: int, nfts: int) -> None:
         self.known, self.changed, self.new = (folder / name for name in ("known", "changed", "new"))
@@ -51,18 +35,7 @@ class Worlds:
         shutil.copytree(self.known, self.changed)
         chance = random.Random(5)
         for wallet in chance.choices(self.wallets, k=wallets * nfts // 100):
-            change(self.changed, wallet, chance)
-
-
-def change(folder: Path, wallet: str, chance: random.Random) -> None:
-    """Let the provider list another amount of one of a wallet's tokens."""
-    file = body_file(folder, wallet)
-    body = file.read_bytes()
-    found = chance.choice(list(AMOUNT.finditer(body)))
-    start, end = found.span(1)
-    beside = file.with_suffix(".new")
-    beside.write_bytes(body[:start] + b"%d" % (int(found[1]) + 1) + body[end:])
-    beside.replace(file)
+            change_amount(self.changed, wallet, chance)
 
 
 def measure(worlds: Worlds, database: Path, folder: Path) -> dict[str, float]:
@@ -89,32 +62,12 @@ def refreshes(worlds: Worlds, databases: list[Path], count: int) -> list[float]:
         serving(provider.url, databases[0]) as one,
         serving(provider.url, databases[1]) as other,
     ):
-        found: list[list[float]] = [[], []]
+        waits: list[list[float]] = [[], []]
         for wallet in chance.sample(worlds.wallets, count + 5):
-            change(worlds.known, wallet, chance)
-            for times, url, database in zip(found, (one, other), databases, strict=True):
-                times.append(refresh(url, database, wallet))
-    return [statistics.median(times[5:]) for times in found]  # both are warm by then
-
-
-def refresh(url: str, database: Path, wallet: str) -> float:
-    newest = "SELECT max(change_id) FROM balance_changes"
-    body = webhook("Wallet", wallet)
-    headers = {HEADER: sign(SECRET, body), "Content-Type": "application/json"}
-    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        before = connection.execute(newest).fetchone()
-        link = HTTPConnection(url.removeprefix("http://"), timeout=10)
-        link.request("POST", "/webhooks", body, headers)
-        status = link.getresponse().status
-        began = time.perf_counter()
-        link.close()
-        if status != 200:
-            raise SystemExit(f"a webhook was answered {status}")
-        while connection.execute(newest).fetchone() == before:
-            if time.perf_counter() - began > 60:
-                raise SystemExit("a webhook changed nothing")
-            time.sleep(0.001)
-    return time.perf_counter() - began
+            change_amount(worlds.known, wallet, chance)
+            for times, url, database in zip(waits, (one, other), databases, strict=True):
+                times.append(seconds_to_row(url, database, wallet))
+    return [statistics.median(times[5:]) for times in waits]  # both are warm by then
 
 
 def growth(what: str, found: dict[int, list[float]], balances: int, most: float) -> Figure:
@@ -145,19 +98,19 @@ def figures(*, small: bool = False) -> list[Figure]:
         databases = {copy * balances: folder / f"{copy}.db" for copy in copies}
         for copy, database in zip(copies, databases.values(), strict=True):
             multiply(original, database, copy)
-            said(f"made a database of {copy * balances:,} balances")
-        found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+            progress(f"made a database of {copy * balances:,} balances")
+        seconds: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for _ in range(rounds):
             for size, database in databases.items():
-                for what, seconds in measure(worlds, database, folder).items():
-                    found[what][size].append(seconds)
-                    said(f"{what} at {size:,}: {seconds:.2f} s")
+                for sync, elapsed in measure(worlds, database, folder).items():
+                    seconds[sync][size].append(elapsed)
+                    progress(f"{sync} at {size:,}: {elapsed:.2f} s")
         least, most = min(databases), max(databases)
         at_least, at_most = refreshes(worlds, [databases[least], databases[most]], count)
     return [
-        growth(f"first sync of {wallets:,} new wallets", found["first"], balances, 2),
+        growth(f"first sync of {wallets:,} new wallets", seconds["first"], balances, 2),
         growth(
-            f"sync of {wallets:,} known wallets, 1 % changed", found["1 % changed"], balances, 1.4
+            f"sync of {wallets:,} known wallets, 1 % changed", seconds["1 % changed"], balances, 1.4
         ),
         Figure(
             "refresh of one wallet, from its webhook's 200 to the changed row, median",
@@ -167,8 +120,3 @@ def figures(*, small: bool = False) -> list[Figure]:
             at_most / at_least <= 1.25,
         ),
     ]
-
-
-if __name__ == "__main__":
-    for figure in figures(small="--small" in sys.argv):
-        print(figure)

@@ -3,7 +3,6 @@
     python -m benchmarks.lake_costs compare --wallets 52895 --nfts 3
     python -m benchmarks.lake_costs compare --workers 1 2 --latency-ms 20
     python -m benchmarks.lake_costs requests --buckets 64 256
-    python -m benchmarks.lake_costs two --package ../before
 
 Seconds are of whole commands. CPU seconds are of all processes of a command, including Dask's
 workers. With `--package DIR`, the command of another checkout (DIR/.venv/bin/nftsync) runs in turn
@@ -29,8 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request, urlopen
 
-from benchmarks.provider import static_provider, write_bodies, write_world
-from nftsync.sandbox.world import World
+from benchmarks.provider import static_provider, write_world
 
 S3_SERVER = Path(__file__).parents[1] / "tests/lake/s3_server.py"
 RUNS = ("first", "unchanged")
@@ -117,18 +115,6 @@ def medians(costs: list[Cost], unit: str = " s") -> str:
     return f"{seconds:.2f}{unit}, CPU {cpu:.2f}{unit}"
 
 
-def two(setup: Setup) -> None:
-    """Measure a first sync of two wallets into a lake on the local disk."""
-    warm_up(setup)
-    costs: defaultdict[str, list[Cost]] = defaultdict(list)
-    for turn in range(setup.options.rounds):
-        for number, package in enumerate(setup.programs):
-            lake = setup.folder / f"lake-{number}-{turn}"
-            costs[package].append(sync(setup, package, "first", "lake", "sync", lake))
-    for package, rounds in costs.items():
-        print(f"{package}: {medians(rounds)}")
-
-
 def requests(setup: Setup) -> None:
     """Count the requests of a lake on S3."""
     totals: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -179,19 +165,17 @@ def parsed() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    for measure in (compare, requests, two):
+    for measure in (compare, requests):
         command = commands.add_parser(measure.__name__, description=measure.__doc__)
         command.add_argument("--package", action="append", default=[], metavar="DIR")
-        command.add_argument("--wallets", type=int, default=2 if measure is two else 3_000)
+        command.add_argument("--wallets", type=int, default=3_000)
         command.add_argument("--nfts", type=int, default=3, help="of each wallet")
-        command.add_argument("--world", type=Path, help="file of wallets, as for the sandbox")
         command.add_argument("--latency-ms", type=float, default=0.0, help="of the provider")
         if measure is requests:
             command.add_argument("--buckets", type=int, nargs="+", default=[64])
             command.add_argument("--workers", type=int, default=2)
         else:
-            command.add_argument("--rounds", type=int, default=3 if measure is two else 1)
-        if measure is compare:
+            command.add_argument("--rounds", type=int, default=1)
             command.add_argument("--workers", type=int, nargs="+", default=[2])
         command.set_defaults(measure=measure)
     return parser.parse_args()
@@ -204,10 +188,7 @@ def main() -> None:
     environment = {name: text for name, text in os.environ.items() if not FOREIGN.match(name)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if options.world is None:
-            wallets = write_world(folder, options.wallets, options.nfts)
-        else:
-            wallets = write_bodies(folder, World.load(options.world))[: options.wallets]
+        wallets = write_world(folder, options.wallets, options.nfts)
         (ids := folder / "wallets.txt").write_text("\n".join(wallets))
         (folder / "one.txt").write_text(wallets[0])
         with static_provider(folder, delay=options.latency_ms / 1000) as provider:

@@ -1,7 +1,7 @@
-"""What a lake of millions costs: wallets made up on the fly, on worker processes of this machine.
+"""Costs of a lake of millions of generated wallets, on worker processes of this machine.
 
-`python -m benchmarks.lake_scale --wallets 1000000 --nfts 10` prints what each run took: a first,
-one in which nothing changed, and one in which one wallet of a hundred did.
+`python -m benchmarks.lake_scale --wallets 1000000 --nfts 10` prints the cost of a first run, of an
+unchanged run, and of a run after one wallet of a hundred changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,9 @@ from typing import Any
 
 import psutil
 
+from benchmarks.commands import free_port, program, wait_for
+
 _ONE_OF = 100  # wallets change in a day
-_RUNS = ("first", "unchanged", "changed")
 _RECORD = (
     '{"tokenId":"%s","amount":"%d","token":{"id":"%s","organizationId":'
     '"34e1250b-bf37-55ef-a727-c4cb24c5021c","contractAddress":"0x%040x","blockchainTokenId":"%d",'
@@ -35,12 +35,12 @@ _RECORD = (
 
 
 def wallet_id(number: int) -> str:
-    """The id of a made-up wallet."""
+    """Return the id of a generated wallet."""
     return f"{number:08x}-0000-4000-8000-{zlib.crc32(b'%d' % number):012x}"
 
 
-class _MadeUp(asyncio.Protocol):
-    """Answers with a list that follows from the wallet's id and the day."""
+class _Generator(asyncio.Protocol):
+    """Responds with a list that follows from the wallet's id and the day."""
 
     nfts: int
     day: Path
@@ -73,26 +73,21 @@ class _MadeUp(asyncio.Protocol):
 
 
 async def _serve(port: str, nfts: str, day: str) -> None:
-    _MadeUp.nfts, _MadeUp.day = int(nfts), Path(day)
+    _Generator.nfts, _Generator.day = int(nfts), Path(day)
     server = await asyncio.get_running_loop().create_server(
-        _MadeUp, "127.0.0.1", int(port), reuse_port=True
+        _Generator, "127.0.0.1", int(port), reuse_port=True
     )
     await server.serve_forever()
 
 
 @contextlib.contextmanager
 def provider(nfts: int, day: Path) -> Iterator[str]:
-    """Two processes that make wallets up; once the file is there, it is another day."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    """Run two processes that generate wallets; if the file exists, it is another day."""
+    port = free_port()
     command = [sys.executable, "-m", "benchmarks.lake_scale", "serve", str(port), str(nfts)]
     servers = [subprocess.Popen([*command, str(day)]) for _ in range(2)]
     try:
-        for _ in range(200):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.05)
+        wait_for(port)
         yield f"http://127.0.0.1:{port}"
     finally:
         for server in servers:
@@ -101,52 +96,42 @@ def provider(nfts: int, day: Path) -> Iterator[str]:
 
 
 def sync(lake: Path, url: str, wallets: Path, options: list[str]) -> dict[str, Any]:
-    """Sync the lake; what it took, the processes of the cluster included."""
-    before = _size(lake)
-    command = [sys.executable, "-m", "nftsync", "lake", "sync", str(lake), "--json"]
-    command += ["--base-url", url, "--wallets-file", str(wallets), *options]
+    """Sync the lake; return the cost, including the cluster's processes."""
+    files, size = _size(lake)
+    source = ("--base-url", url, "--wallets-file", wallets)
+    command = program("lake", "sync", lake, "--json", *source, *options)
     began = time.monotonic()
     peaks: dict[int, int] = {}
     seconds: dict[int, float] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         driver = psutil.Process(process.pid)
         while process.poll() is None:
-            for each in [driver, *_children(driver)]:
-                with contextlib.suppress(psutil.Error):
-                    peaks[each.pid] = max(peaks.get(each.pid, 0), each.memory_info().rss)
-                    seconds[each.pid] = sum(each.cpu_times()[:2])
+            with contextlib.suppress(psutil.Error):
+                for one in [driver, *driver.children(recursive=True)]:
+                    peaks[one.pid] = max(peaks.get(one.pid, 0), one.memory_info().rss)
+                    seconds[one.pid] = sum(one.cpu_times()[:2])
             time.sleep(0.5)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        told, said = process.stdout.read(), process.stderr.read().decode()
+        output = process.communicate()[0]
     if process.returncode:
-        raise SystemExit(f"exit {process.returncode}: {said}")
-    result = json.loads(told)
-    workers = sorted((peak for pid, peak in peaks.items() if pid != process.pid), reverse=True)
-    files, bytes_now = _size(lake)
+        raise SystemExit(f"exit code {process.returncode}")
+    result, driver_peak = json.loads(output), peaks.pop(process.pid)
+    files_now, size_now = _size(lake)
     return {
         "wallets": result["wallets"],
         "balances": result["balances"],
         "seconds": round(time.monotonic() - began, 1),
         "cpu_seconds": round(sum(seconds.values()), 1),
-        "driver_mb": peaks.get(process.pid, 0) >> 20,
-        "worker_mb": [peak >> 20 for peak in workers[:4]],
-        "files_written": files - before[0],
-        "mb_written": (bytes_now - before[1]) >> 20,
-        "lake_mb": bytes_now >> 20,
+        "driver_mb": driver_peak >> 20,
+        "worker_mb": [peak >> 20 for peak in sorted(peaks.values(), reverse=True)[:4]],
+        "files_written": files_now - files,
+        "mb_written": (size_now - size) >> 20,
+        "lake_mb": size_now >> 20,
     }
 
 
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.Error:
-        return []
-
-
 def _size(folder: Path) -> tuple[int, int]:
-    files = [file for file in folder.rglob("*") if file.is_file()] if folder.exists() else []
-    return len(files), sum(file.stat().st_size for file in files)
+    sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+    return len(sizes), sum(sizes)
 
 
 def main() -> None:
@@ -155,23 +140,18 @@ def main() -> None:
     parser.add_argument("--nfts", type=int, default=10, help="of each wallet")
     parser.add_argument("--workers", default="2")
     parser.add_argument("--buckets", default="64")
-    parser.add_argument("--runs", nargs="+", default=_RUNS, choices=_RUNS)
-    parser.add_argument("--folder", help="where the lake stays; else nothing does")
-    given = parser.parse_args()
-    with contextlib.ExitStack() as held:
-        folder = Path(given.folder or held.enter_context(tempfile.TemporaryDirectory()))
-        folder.mkdir(exist_ok=True)
-        file = folder / "wallets.txt"
-        file.write_text("\n".join(map(wallet_id, range(given.wallets))))
-        options = ["--workers", given.workers, "--buckets", given.buckets]
-        with provider(given.nfts, folder / "day") as url:
-            for what in given.runs:
-                if what == "changed":
-                    (folder / "day").touch()
-                figures = sync(folder / "lake", url, file, options)
-                print(
-                    json.dumps({"run": what, "processors": os.cpu_count(), **figures}), flush=True
-                )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        (ids := Path(name, "wallets.txt")).write_text(
+            "\n".join(map(wallet_id, range(options.wallets)))
+        )
+        cluster = ["--workers", options.workers, "--buckets", options.buckets]
+        with provider(options.nfts, day := Path(name, "day")) as url:
+            for run in ("first", "unchanged", "changed"):
+                if run == "changed":
+                    day.touch()
+                cost = sync(Path(name, "lake"), url, ids, cluster)
+                print(json.dumps({"run": run, "processors": os.cpu_count(), **cost}), flush=True)
 
 
 if __name__ == "__main__":

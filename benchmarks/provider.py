@@ -1,7 +1,7 @@
-"""A provider that costs next to nothing: the same wallets as static files, from nginx or asyncio.
+"""A fast provider: wallets as static files, served by nginx or asyncio.
 
-nginx (Debian's package; for answers with a delay also libnginx-mod-http-echo) is used where it is
-installed. Otherwise a process of ours answers, as fast as Python's asyncio does.
+nginx (Debian's package; for delayed responses also libnginx-mod-http-echo) serves the files where
+it is installed, otherwise a process with asyncio.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import re
 import resource
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -21,8 +20,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from benchmarks.commands import free_port, wait_for
 from nftsync.sandbox.generator import generate
-from nftsync.sandbox.world import World
 
 ECHO_MODULE = Path("/usr/lib/nginx/modules/ngx_http_echo_module.so")
 _AMOUNT = re.compile(rb'"amount":"(\d+)"')
@@ -48,14 +47,14 @@ location /files/ {{ internal; alias {folder}/www/; }}
 
 
 class Provider(NamedTuple):
-    """A running provider: where it answers, what it is, and where it counts what it sends."""
+    """The URL of a running provider, its server, and the log of the sizes of its responses."""
 
     url: str
     server: str
     log: Path
 
     def sent(self, requests: int) -> int:
-        """The bytes of all bodies sent so far, once so many requests are in the log."""
+        """Return the bytes of all bodies so far; wait until so many requests are in the log."""
         for _ in range(200):
             lines = self.log.read_text().splitlines()
             if len(lines) >= requests:
@@ -65,16 +64,10 @@ class Provider(NamedTuple):
 
 
 def write_world(folder: Path, wallets: int, nfts: int, seed: int = 1) -> list[str]:
-    """Write a made-up world as static files; return its wallets' ids."""
+    """Write a generated world as static files; return its wallets' ids."""
     # Only the fields of the provider's document, as in all earlier measurements.
     base = "http://127.0.0.1"
-    return write_bodies(
-        folder, generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base, traits=False)
-    )
-
-
-def write_bodies(folder: Path, world: World) -> list[str]:
-    """Write the responses of a world as static files; return its wallets' ids."""
+    world = generate(wallets=wallets, nfts=nfts, seed=seed, image_base=base, traits=False)
     for wallet in world.wallets():
         file = body_file(folder, wallet)
         file.parent.mkdir(parents=True)
@@ -83,7 +76,7 @@ def write_bodies(folder: Path, world: World) -> list[str]:
 
 
 def body_file(folder: Path, wallet: str) -> Path:
-    """Where the answer for a wallet lies."""
+    """Return the file of a wallet's response."""
     return folder / "www/v1/wallets" / wallet / "nft-balances"
 
 
@@ -108,19 +101,13 @@ def static_provider(
     changing: bool = False,
     missing: int = 404,
 ) -> Iterator[Provider]:
-    """Serve what `write_world` wrote.
+    """Serve the files of `write_world`.
 
-    Args:
-        folder: where it was written; the server's own files go there too.
-        etag: send an ETag, and answer 304 to who knows it.
-        delay: seconds before each answer.
-        count: note the bytes of each body, for `Provider.sent`.
-        changing: files may change meanwhile, so that nothing about them is remembered.
-        missing: the status for a wallet that has no file; not with a delay.
+    With `etag`, send ETags and respond 304 to them. `delay` is the seconds before each response.
+    With `count`, log the bytes of each body. With `changing`, cache no files. `missing` is the
+    status for a wallet without a file, if there is no delay.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     log = folder / "bytes.log"
     log.unlink(missing_ok=True)
     nginx = shutil.which("nginx")
@@ -149,10 +136,7 @@ def static_provider(
         command, name = command + options, "asyncio"
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(200):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.05)
+        wait_for(port)
         yield Provider(f"http://127.0.0.1:{port}", name, log)
     finally:
         process.terminate()
@@ -160,7 +144,7 @@ def static_provider(
 
 
 class _Static(asyncio.Protocol):
-    """Answers GETs one after the other with files."""
+    """Responds to GETs one after the other with files."""
 
     root: Path
     delay: float

@@ -9,27 +9,15 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.figure import Figure
 from benchmarks.scripts import installed, peers_python
 
-__all__ = ["DOCUMENT", "NAMES", "rows_in", "rows_of", "table", "written"]
-
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/develop/performance.md"
-#: The benchmarks, in the order in which they run and stand in the table.
-NAMES = (
-    "startup",
-    "frames",
-    "analysis",
-    "sync",
-    "failing",
-    "growth",
-    "receiver",
-    "sandbox",
-    "webhooks",
-)
+#: The benchmarks, in the order of runs and of the table.
+NAMES = ("startup", "frames", "analysis", "sync", "failing", "growth", "receiver", "webhooks")
 BEGIN = "<!-- Made by `make bench`, up to the next comment. -->"
 END = "<!-- Made by `make bench` up to here. -->"
 HEAD = ("benchmark", "what", "figure", "compared", "target", "met")
@@ -38,17 +26,13 @@ Rows = list[tuple[str, ...]]
 
 
 def rows_of(name: str, figures: Iterable[Figure]) -> Rows:
-    """A row of the table for each figure of a benchmark."""
-    return [(name, *_texts(figure)) for figure in figures]
-
-
-def _texts(figure: Figure) -> tuple[str, ...]:
-    met = "–" if not figure.target else {True: "yes", False: "**no**", None: "?"}[figure.met]
-    return (figure.what, figure.figure, figure.ratio, figure.target, met)
+    """Return a row of the table for each figure of a benchmark."""
+    met = {True: "yes", False: "**no**", None: "?"}
+    return [(name, *figure[:4], met[figure.met] if figure.target else "–") for figure in figures]
 
 
 def table(rows: Rows) -> str:
-    """Rows as a table of Markdown."""
+    """Return rows as a table of Markdown."""
     cells = (row for row in (HEAD, ("---",) * len(HEAD), *rows))
     return "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in cells)
 
@@ -57,23 +41,17 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def written(document: str, found: Mapping[str, Rows]) -> str:
-    """A document with new rows for some benchmarks; the other benchmarks keep theirs.
-
-    Raises:
-        ValueError: the document lacks the comments that the table goes between.
-    """
-    before, begin, rest = document.partition(BEGIN)
-    former, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError("the document has no place for the table")
-    rows = {**rows_in(former), **found}
+def written(document: str, new: Mapping[str, Rows]) -> str:
+    """Return a document with new rows for some benchmarks; the other benchmarks keep theirs."""
+    before, rest = document.split(BEGIN)
+    former, after = rest.split(END)
+    rows = {**rows_in(former), **new}
     every = [row for name in NAMES for row in rows.get(name, [])]
-    return f"{before}{begin}\n\n{machine()}\n\n{table(every)}\n\n{end}{after}"
+    return f"{before}{BEGIN}\n\n{machine()}\n\n{table(every)}\n\n{END}{after}"
 
 
 def rows_in(text: str) -> dict[str, Rows]:
-    """The rows of a table that was made here, by benchmark."""
+    """Return the rows of a table of this module, by benchmark."""
     rows: dict[str, Rows] = {}
     for line in text.splitlines():
         cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -83,22 +61,15 @@ def rows_in(text: str) -> dict[str, Rows]:
 
 
 def machine() -> str:
-    """What all this ran on, in a sentence or two."""
+    """Describe the machine and the versions."""
     ours = ["nftsync", "pandas", "pyarrow", "httpx", "msgspec"]
-    parts = [f"{name} {number}" for name in ours if (number := _version(name))]
+    parts = [f"{name} {version(name)}" for name in ours]
     peers = _peers(["dlt", "pyarrow", "httpx", "sqlite-utils"])
     return (
         f"{platform.system()} {platform.machine()} with {os.cpu_count()} cores, "
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {_nginx()}. "
         f"Ours: {', '.join(parts)}. Peers: {', '.join(peers) or 'not installed'}."
     )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _peers(packages: Sequence[str]) -> list[str]:

@@ -1,7 +1,6 @@
-"""Runs nftsync and its peers, each as a plain script in a process of its own.
+"""Scripts of `benchmarks/peers`, for nftsync and for other programs, each in a process of its own.
 
-Peers run in an environment of their own (`.venv-bench`, made by `make bench`), so that what they
-depend on is never mixed with what we depend on. Where it is missing they run in ours, if they can.
+The other programs run in `.venv-bench`, which `make bench` creates, or in this environment.
 """
 
 from __future__ import annotations
@@ -19,26 +18,21 @@ from typing import NamedTuple
 
 from benchmarks.commands import environment
 
-__all__ = ["Ran", "installed", "ours", "ours_until_stored", "peer", "peers_python"]
-
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "benchmarks/peers"
 BENCH = ROOT / ".venv-bench"
 
 
 class Ran(NamedTuple):
-    """What a script did.
+    """The result of a script.
 
-    Attributes:
-        seconds: its work, after its imports.
-        whole: the process, from its start to its end, in seconds.
-        found: what else it printed.
-        peak: the most memory of it and its children together, in bytes of PSS; 0: not looked at.
+    `seconds` are of its work after the imports, `whole` of its process. `values` are other numbers
+    that it printed. `peak` is the greatest PSS of all its processes in bytes, or 0 if not measured.
     """
 
     seconds: float
     whole: float
-    found: dict[str, float]
+    values: dict[str, float]
     peak: int = 0
 
 
@@ -57,37 +51,37 @@ def ours(
 
 
 def ours_until_stored(base: str, wallets: Path, database: Path, count: int, retries: int) -> Ran:
-    """The same, timed until so many wallets are stored, though others fail."""
+    """Call `nftsync.sync`, and measure the time until so many wallets are stored; others fail."""
     arguments = [base, str(wallets), str(database), str(count), str(retries)]
     return _run(sys.executable, "ours_until_stored", arguments)
 
 
 def peer(name: str, *arguments: str | Path) -> Ran:
-    """A script of `benchmarks/peers`."""
+    """Run a script of another program."""
     return _run(peers_python(), name, [str(argument) for argument in arguments])
 
 
 def peers_python() -> str:
-    """The interpreter that runs peers."""
+    """Return the interpreter of the other programs."""
     return str(BENCH / "bin/python") if (BENCH / ".ready").exists() else sys.executable
 
 
 @functools.cache
 def installed(package: str) -> bool:
-    """Whether peers can import a package."""
+    """Return whether the other programs can import a package."""
     code = "import importlib.util, sys; sys.exit(not importlib.util.find_spec(sys.argv[1]))"
     return subprocess.run([peers_python(), "-c", code, package], check=False).returncode == 0
 
 
 def _run(python: str, name: str, arguments: list[str], *, memory: bool = False) -> Ran:
     peak = 0
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryDirectory() as folder:
-        os.sync()  # what ran before must not have the disk busy now
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory() as folder:
+        os.sync()  # earlier writes must not keep the disk busy
         began = time.perf_counter()
         process = subprocess.Popen(
             [python, str(PEERS / f"{name}.py"), *arguments],
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=errors,
             env=environment(),
             cwd=folder,
         )
@@ -97,15 +91,15 @@ def _run(python: str, name: str, arguments: list[str], *, memory: bool = False) 
         out, _ = process.communicate()
         whole = time.perf_counter() - began
         if process.returncode:
-            said.seek(0)
-            lines = said.read().decode(errors="replace").splitlines() or ["no reason given"]
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").splitlines() or ["no reason given"]
             raise SystemExit(f"{name} failed: {lines[-1][:300]}")
-    found = json.loads(out.splitlines()[-1])
-    return Ran(found.pop("seconds"), whole, found, peak)
+    values = json.loads(out.splitlines()[-1])
+    return Ran(values.pop("seconds"), whole, values, peak)
 
 
 def _pss(pid: int) -> int:
-    """The memory of a process and its children now: shared pages count once among them."""
+    """Return the memory of a process and its children; shared pages count once."""
     total = 0
     with contextlib.suppress(OSError):  # it has just ended
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

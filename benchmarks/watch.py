@@ -26,7 +26,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.request import urlopen
 
-from benchmarks import webhooks
+from benchmarks import commands
+from benchmarks.webhooks import configure, transfer
 from nftsync.settings import load
 from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import Message, add, due_messages
@@ -50,7 +51,7 @@ _SPENT = ("s", "processor s", "MB")
 
 def run(*arguments: str | Path) -> tuple[float, float, float]:
     """Run a command of nftsync; return `_SPENT`."""
-    command = [sys.executable, "-m", "nftsync", *map(str, arguments)]
+    command = commands.program(*arguments)
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -83,8 +84,8 @@ def first(folder: Path, *, small: bool) -> Measures:
     empty, ids = folder / "empty.db", folder / "wallets.txt"
     Mirror(empty).close()
     run("watch", "-d", empty)  # the rules start before all changes
-    with webhooks.provider(wallets, nfts) as base:
-        webhooks.sync(base, ids.with_suffix(".db"))  # warms up, and writes the ids
+    with commands.sandbox(wallets, nfts) as base:
+        commands.sync(base, ids.with_suffix(".db"))  # warms up, and writes the ids
         sync = ("sync", "--base-url", base, "--wallets-file", ids, "-d")
         for _ in range(rounds):
             alone, database = run(*sync, copied(empty, "alone.db")), copied(empty, "planned.db")
@@ -138,7 +139,7 @@ def delay(base: str, wallets: list[str], transfers: int) -> float:
     """Return the median of the seconds from transfers, three a second, until their messages."""
     at, waits = dict[str, float](), dict[str, float]()
     for giver, taker in zip(wallets[:transfers], wallets[transfers:], strict=False):
-        at[webhooks.transfer(base, giver, taker)] = time.time()  # before the transfer
+        at[transfer(base, giver, taker)] = time.time()  # before the transfer
         time.sleep(0.33)
     while len(waits) < 0.9 * len(at):  # a digest does not show all
         time.sleep(0.5)
@@ -174,19 +175,20 @@ _DOWN = ("ms p99 of the receiver", "s for a sync", "s from a transfer to its mes
 def down(folder: Path, *, small: bool) -> Measures:
     number, wallets, rounds = (200, 40, 1) if small else (20_000, 500, 3)
     others: tuple[float, ...] = ()
-    with webhooks.provider(wallets, 20) as base:
+    with commands.sandbox(wallets, 20) as base:
         plain, full = folder / "plain.db", folder / "full.db"
-        webhooks.sync(base, plain)
+        commands.sync(base, plain)
         add_messages(copied(plain, full.name), number, wallets)
-        port, known = webhooks.free_port(), webhooks.wallets_of(plain)
+        port, known = commands.free_port(), commands.wallets_of(plain)
         good = {"good": f"{base}/sandbox/consumer/good"}
         for turn in range(2 * rounds):
             urls = good | ({"down": f"http://127.0.0.1:{port}/"} if turn % 2 else {})
             write_settings(folder, urls, _ONE)
             database = copied(full if turn % 2 else plain, "trial.db")
-            with webhooks.serving(base, database) as url:
-                webhooks.configure(base, url)
-                webhooks.post_all(url, 3 * known, 100, waits := list[float]())
+            with commands.serving(base, database) as url:
+                configure(base, url)
+                bodies = [commands.webhook("Wallet", wallet) for wallet in 3 * known]
+                waits = commands.post_all(url, bodies, 100)
                 with closing(sqlite3.connect(database, isolation_level=None)) as connection:
                     connection.execute("UPDATE wallets SET body_sha256 = NULL, etag = NULL")
                 synced, *_ = run("sync", "--base-url", base, "-d", database)
@@ -213,8 +215,8 @@ _SIDES = "wallet_no, token_no, amount, NULL", "wallet_no % 500 + 1, token_no, NU
 def burst(folder: Path, *, small: bool) -> Measures:
     """Plan and send messages about the losses and gains of many transfers at once."""
     original, (few, many) = folder / "original.db", (100, 200) if small else (1_000, 100_000)
-    with webhooks.provider(2_500, 20) as base:
-        webhooks.sync(base, original)
+    with commands.sandbox(2_500, 20) as base:
+        commands.sync(base, original)
         urls = {name: f"{base}/sandbox/consumer/{name}" for name in ("one", "two")}
         write_settings(folder, urls, dict([*_FOUR.items()][:2]))
         run("watch", "-d", original)

@@ -12,20 +12,12 @@ from pathlib import Path
 from nftsync.store.schema import open_store
 from nftsync.times import format_time
 
-__all__ = ["add_weeks"]
-
 _FIRST = datetime(2026, 2, 1, tzinfo=UTC)
-_ROWS_AT_ONCE = 500  # that share a time, as those of one transaction do
+_ROWS_AT_ONCE = 500  # with the same time, as in one transaction
 
 
 def add_weeks(path: Path, weeks: int, share: float) -> None:
-    """Sync every wallet once a week; each time a share of the balances has another amount.
-
-    Args:
-        path: a database that was synced once.
-        weeks: how many syncs.
-        share: of the balances that each of them finds changed.
-    """
+    """Sync all wallets of a database once a week, each time with a share of changed balances."""
     chance = random.Random(13)
     with closing(open_store(path)) as connection:
         connection.execute("BEGIN IMMEDIATE")

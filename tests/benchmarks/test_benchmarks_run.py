@@ -30,7 +30,6 @@ TARGETS = {
     "failing": 1,
     "growth": 3,
     "receiver": 2,
-    "sandbox": 0,
     "webhooks": 1,
 }
 

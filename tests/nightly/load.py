@@ -1,10 +1,11 @@
-"""Webhooks for half an hour into a `serve` that works them off, is killed, and starts again.
+"""Webhooks for half an hour into a `serve` that is killed and restarted.
 
-    python -m benchmarks.load [--minutes 30] [--rate 500] [--kill-every 180]
+    make load
+    python -m tests.nightly.load [--minutes 30] [--rate 500] [--kill-every 180]
 
-Each webhook is sent until it is answered 200, as the provider does. NFTs change hands meanwhile,
-and for a third of the time a reader, as a notebook, holds a transaction open. In the end each
-webhook that was answered 200 must be stored once, and the mirror be the provider's state.
+Each webhook is sent until it is answered 200, as the provider does. Meanwhile NFTs change owners,
+and for a third of the time a reader keeps a transaction open. In the end, each webhook with a 200
+must be stored once, and the mirror must equal the provider's state.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import random
 import signal
 import sqlite3
@@ -21,24 +21,33 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.request import urlopen
 
-from benchmarks.webhooks import SECRET, call, free_port, provider, sync, wallets_of
-from nftsync.provider.webhooks import HEADER, sign
+from benchmarks.commands import (
+    environment,
+    free_port,
+    program,
+    query,
+    sandbox,
+    signed,
+    sync,
+    wallets_of,
+    webhook,
+)
+from benchmarks.webhooks import transfer
 
 _SENDERS = 64
-#: The last trade, seconds before the last webhooks, which must tell of it.
-_LAST_TRADE = 10.0
-_LOOK_EVERY = 5.0
+#: Seconds between the last transfer and the last webhooks, which must announce it.
+_LAST_TRANSFER = 10.0
+_SAMPLE_EVERY = 5.0
 
 
 @dataclass
 class Load:
-    """What goes on, and what was seen of it."""
+    """The webhooks, the process under load, and samples of it."""
 
     base: str
     database: Path
@@ -60,13 +69,10 @@ class Load:
 
     def start(self) -> None:
         """Start `serve`, and wait until it takes webhooks."""
-        command = [
-            *(sys.executable, "-m", "nftsync", "serve", "--port", str(self.port)),
-            *("--base-url", self.base, "-d", str(self.database)),
-        ]
-        env = {**os.environ, "NFTSYNC_WEBHOOK_SECRET": SECRET}
+        options = ("--port", str(self.port), "--base-url", self.base, "-d", self.database)
         with (self.database.parent / "serve.log").open("ab") as log:
-            self.serving = subprocess.Popen(command, env=env, stderr=log)
+            command = program("serve", *options)
+            self.serving = subprocess.Popen(command, env=environment(), stderr=log)
         self.starts += 1
         for _ in range(600):
             with suppress(OSError), urlopen(f"http://127.0.0.1:{self.port}/readyz"):
@@ -88,17 +94,7 @@ class Load:
         count = 0
         while not self.over:
             time.sleep(max(0.0, began + count * _SENDERS / self.rate - time.monotonic()))
-            body = json.dumps(
-                {
-                    "id": str(uuid.UUID(int=(sender << 64) + count)),
-                    "organizationId": str(uuid.UUID(int=1)),
-                    "action": "update",
-                    "resourceId": chance.choice(wallets),
-                    "resourceType": "Wallet",
-                    "createdAtUtc": "2026-01-31T12:00:00.1234567+00:00",
-                    "changes": None,
-                }
-            ).encode()
+            body = webhook("Wallet", chance.choice(wallets))
             while not self._taken(link, body):
                 time.sleep(0.5)
             count += 1
@@ -106,11 +102,10 @@ class Load:
             self.sent += count
 
     def _taken(self, link: http.client.HTTPConnection, body: bytes) -> bool:
-        headers = {HEADER: sign(SECRET, body), "Content-Type": "application/json"}
         began = time.monotonic()
         status = 0
         with suppress(OSError, http.client.HTTPException):
-            link.request("POST", "/webhooks", body, headers)
+            link.request("POST", "/webhooks", body, signed(body))
             answer = link.getresponse()
             answer.read()
             status = answer.status
@@ -122,29 +117,24 @@ class Load:
             self.repeated += 1
         return False
 
-    def trade(self, wallets: list[str]) -> None:
-        """Let NFTs change hands, a few each second."""
+    def transfer(self, wallets: list[str]) -> None:
+        """Transfer a few NFTs each second."""
         chance = random.Random(0)
-        while time.monotonic() < self.ends_at - _LAST_TRADE:
-            giver, taker = chance.sample(wallets, 2)
-            with urlopen(f"{self.base}/v1/wallets/{giver}/nft-balances") as answer:
-                held = [x for x in json.load(answer)["nftTokenBalances"] if int(x["amount"])]
-            if held:
-                token = chance.choice(held)["tokenId"]
-                move = {"fromWalletId": giver, "toWalletId": taker, "tokenId": token, "amount": "1"}
-                call("POST", f"{self.base}/sandbox/transfer", move)
+        while time.monotonic() < self.ends_at - _LAST_TRANSFER:
+            with suppress(IndexError, OSError):  # an empty wallet
+                transfer(self.base, *chance.sample(wallets, 2))
             time.sleep(0.2)
 
-    def look(self) -> None:
-        """Note memory, descriptors, the log and the backlog, every few seconds."""
+    def sample(self) -> None:
+        """Sample memory, descriptors, the log and the backlog, every few seconds."""
         while not self.over:
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_SAMPLE_EVERY)
             process = self.serving
             with suppress(OSError, sqlite3.Error, StopIteration):  # it is being killed
                 if process is not None and process.poll() is None:
-                    self.samples.append(self._sample(process.pid))
+                    self.samples.append(self._values(process.pid))
 
-    def _sample(self, pid: int) -> dict[str, float]:
+    def _values(self, pid: int) -> dict[str, float]:
         status = Path(f"/proc/{pid}/status").read_text()
         resident = next(x for x in status.splitlines() if x.startswith("VmRSS")).split()[1]
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
@@ -160,7 +150,7 @@ class Load:
         }
 
     def hold_open(self) -> None:
-        """Read as a notebook does that keeps its transaction, in the second third of the time."""
+        """Keep a read transaction open, in the second third of the time."""
         third = (self.ends_at - time.monotonic()) / 3
         time.sleep(third)
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
@@ -169,14 +159,12 @@ class Load:
             time.sleep(third)
 
     def backlog(self) -> int:
-        with closing(sqlite3.connect(self.database)) as connection:
-            (found,) = connection.execute(
-                "SELECT count(*) FROM webhooks WHERE state NOT IN ('done')"
-            ).fetchone()
-        return int(found)
+        return int(
+            query(self.database, "SELECT count(*) FROM webhooks WHERE state <> 'done'")[0][0]
+        )
 
     def differences(self, wallets: list[str]) -> list[str]:
-        """What does not hold in the end."""
+        """Return the errors of the final state."""
         with closing(sqlite3.connect(self.database)) as connection:
             stored, distinct = connection.execute(
                 "SELECT count(*), count(DISTINCT webhook_id) FROM webhooks"
@@ -196,12 +184,12 @@ class Load:
             with urlopen(f"{self.base}/v1/wallets/{wallet}/nft-balances") as answer:
                 listed = {x["tokenId"]: x["amount"] for x in json.load(answer)["nftTokenBalances"]}
             if listed != mirror.get(wallet, {}):
-                wrong.append(f"wallet {wallet} is not as the provider has it")
+                wrong.append(f"wallet {wallet} differs from the provider")
         return wrong
 
 
-def _told(load: Load) -> None:
-    """A line for each tenth of the samples."""
+def _print_samples(load: Load) -> None:
+    """Print a line for each tenth of the samples."""
     step = max(1, len(load.samples) // 10)
     began = load.samples[0]["at"]
     for start in range(0, len(load.samples), step):
@@ -215,13 +203,13 @@ def _told(load: Load) -> None:
 
 
 def main() -> None:
-    """Load, and say what came of it; exits with 1 when something does not hold."""
+    """Run, and print the result; exit with 1 after an error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--rate", type=float, default=500)
     parser.add_argument("--kill-every", type=float, default=180)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, provider(200, 20) as base:
+    with tempfile.TemporaryDirectory() as name, sandbox(200, 20) as base:
         database = Path(name) / "load.db"
         sync(base, database)
         wallets = wallets_of(database)
@@ -230,8 +218,8 @@ def main() -> None:
         load.ends_at = time.monotonic() + 60 * given.minutes
         work = [
             *(threading.Thread(target=load.send, args=(n + 1, wallets)) for n in range(_SENDERS)),
-            threading.Thread(target=load.trade, args=(wallets,)),
-            *(threading.Thread(target=each) for each in (load.look, load.hold_open)),
+            threading.Thread(target=load.transfer, args=(wallets,)),
+            *(threading.Thread(target=each) for each in (load.sample, load.hold_open)),
         ]
         for thread in work:
             thread.start()
@@ -247,11 +235,11 @@ def main() -> None:
         while load.backlog() and time.monotonic() - drains < 600:
             time.sleep(0.5)
         drained = time.monotonic() - drains
-        time.sleep(6)  # what showed no change is read once more after 5 s
+        time.sleep(6)  # unchanged wallets are read again after 5 s
         ended = load.stop(signal.SIGTERM)
         wrong = load.differences(wallets)
         log = (Path(name) / "serve.log").stat().st_size
-    _told(load)
+    _print_samples(load)
     print(
         f"{load.sent:,} webhooks answered 200 in {given.minutes:g} minutes, {load.repeated:,} sent"
         f" again, the slowest answer {load.slowest:.2f} s; {kills} kills and restarts; backlog"
@@ -259,7 +247,7 @@ def main() -> None:
     )
     if ended:
         wrong.append(f"serve ended with {ended}")
-    print("\n".join(wrong) or "Nothing is lost, and the mirror is the provider's state.")
+    print("\n".join(wrong) or "No webhook was lost, and the mirror equals the provider.")
     sys.exit(bool(wrong))
 
 

@@ -1,48 +1,43 @@
-"""How much a provider with a fault can remove: a hundred wallets with ten NFTs each.
+"""The share of a mirror that a faulty provider removes: 100 wallets with ten NFTs each.
 
-    python -m benchmarks.attacks [--only TEXT] [NFTSYNC]
+    make attacks
+    python -m tests.nightly.attacks [--only TEXT] [NFTSYNC]
 
-Each attack begins with a complete database, and answers 200 to everything. NFTSYNC is the command
-to attack, by default the one beside this Python; another checkout's shows how it was before. The
-last rows are no faults: owners move or burn what they hold, and nothing may be held for review.
+Each scenario begins with a complete database; the provider then answers 200 to every request.
+NFTSYNC is the command to test, by default the one of this environment. The last rows are no faults:
+owners transfer or burn NFTs, and no removal may be held for review.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
-import hashlib
-import hmac
 import json
 import os
 import random
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
+from benchmarks.commands import post_all, query, serving, webhook
 
 WALLETS, EACH = 100, 10
 ALL = WALLETS * EACH
-_SECRET = "the secret of the attack"
-#: The wallets, and new ones.
+#: The wallets, and added ones.
 _IDS = [f"0000000a-0000-4000-8000-{number:012x}" for number in range(4 * WALLETS)]
-#: An amount that can be halved often.
+#: An amount for many halvings.
 _MUCH = 10**9
 
 
 def _of_token(token: int, amount: str = "4", name: str | None = "") -> Any:
-    """An entry of a list; each token has a name of its own, unless another one is given."""
+    """Return an entry of a list; by default, each token has its own name."""
     token_id = f"0000000b-0000-4000-8000-{token:012x}"
     metadata = {} if name is None else {"name": name or f"Name {token}"}
     record = {"id": token_id, "contractAddress": "0xc0", "metadata": metadata}
@@ -54,7 +49,7 @@ def _listed(number: int, places: int = EACH, **of: Any) -> list[Any]:
 
 
 def _editions(number: int, amount: str = "5", airdropped: int = 0) -> list[Any]:
-    """Ten of twenty tokens that all wallets share, and further ones."""
+    """Return ten of twenty tokens that all wallets share, and the airdropped ones."""
     tokens = [(number + 2 * place) % 20 for place in range(EACH)]
     return [_of_token(token, amount) for token in [*tokens, *range(ALL, ALL + airdropped)]]
 
@@ -68,73 +63,41 @@ class Liar:
     lists: list[list[Any]]
     url: str = ""
 
+    @property
+    def database(self) -> Path:
+        return self.folder / "mirror.db"
+
     def run(self, *arguments: str) -> int:
         return subprocess.run(
             [self.command, *arguments, "-d", "mirror.db"],
             cwd=self.folder,
-            env=self._environment,
+            env=os.environ | {"NFTSYNC_BASE_URL": self.url},
             capture_output=True,
         ).returncode
 
-    @property
-    def _environment(self) -> dict[str, str]:
-        more = {"NFTSYNC_BASE_URL": self.url, "NFTSYNC_WEBHOOK_SECRET": _SECRET}
-        return os.environ | more
-
     def post(self, numbers: range) -> None:
-        """Have a receiver take a webhook for each of some wallets."""
-        serving = subprocess.Popen(
-            [self.command, "serve", "--no-replay", "--port", "0", "-d", "mirror.db"],
-            cwd=self.folder,
-            env=self._environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        url = next(
-            word.strip('",')
-            for line in serving.stderr or ()
-            for word in line.split()
-            if word.strip('",').startswith("http://") and "/webhooks" in word
-        )
-        for number in numbers:
-            body = json.dumps(
-                {
-                    "id": str(uuid.uuid4()),
-                    "organizationId": _IDS[0],
-                    "action": "UPDATE",
-                    "resourceType": "Wallet",
-                    "resourceId": _IDS[number],
-                    "changes": None,
-                    "createdAtUtc": "2026-01-01T00:00:00Z",
-                }
-            ).encode()
-            digest = hmac.digest(_SECRET.encode(), body, hashlib.sha256)
-            signed = {"x-service-webhook-hmac": base64.b64encode(digest).decode()}
-            httpx.post(url, content=body, headers=signed).raise_for_status()
-        serving.terminate()
-        serving.communicate()
+        """Store a webhook for each of some wallets."""
+        python = str(Path(self.command).with_name("python"))
+        with serving(self.url, self.database, "--no-replay", python=python) as url:
+            post_all(url, [webhook("Wallet", _IDS[number]) for number in numbers])
 
     def lost(self, what: str) -> float:
-        """The share of the first holdings, of their amounts or names, that is gone."""
-        query = (
+        """Return the removed share of the first holdings, of their amounts or names."""
+        sql = (
             "SELECT count(*) FROM holdings WHERE amount GLOB '*[1-9]*'"
             " AND amount NOT GLOB '*[^0-9]*'"
             f" AND token_id < '{_of_token(ALL)['tokenId']}'"
         )
         if what == "names":
-            query = "SELECT count(*) FROM tokens WHERE name LIKE 'Name %'"
+            sql = "SELECT count(*) FROM tokens WHERE name LIKE 'Name %'"
         elif what == "amounts":
-            query = f"SELECT sum(CAST(amount AS REAL)) / {_MUCH} FROM holdings"
-        return max(0.0, 1 - (self._query(query) or 0) / ALL)
+            sql = f"SELECT sum(CAST(amount AS REAL)) / {_MUCH} FROM holdings"
+        return max(0.0, 1 - (query(self.database, sql)[0][0] or 0) / ALL)
 
     @property
     def held(self) -> int:
         """Removals held for review."""
-        return int(self._query("SELECT count(*) FROM removal_rows WHERE held"))
-
-    def _query(self, query: str) -> Any:
-        with closing(sqlite3.connect(self.folder / "mirror.db")) as connection:
-            return connection.execute(query).fetchone()[0]
+        return int(query(self.database, "SELECT count(*) FROM removal_rows WHERE held")[0][0])
 
 
 def _for_all(change: Callable[[int], list[Any]], share: float = 1.0) -> Callable[[Liar], None]:
@@ -147,7 +110,7 @@ def _for_all(change: Callable[[int], list[Any]], share: float = 1.0) -> Callable
 
 
 def _in_turn(*changes: Callable[[int], list[Any]]) -> Callable[[Liar], None]:
-    """All lists change, as many times as there are changes; a sync follows each."""
+    """Change all lists several times, each time before a sync."""
 
     def attack(liar: Liar) -> None:
         for change in changes:
@@ -174,7 +137,7 @@ def _named(liar: Liar) -> None:
 
 
 def _flapping(share: float, times: int) -> Callable[[Liar], None]:
-    """Some wallets are empty and come back, other ones each time; then all are empty."""
+    """Empty and restore other wallets each time; then empty all."""
 
     def attack(liar: Liar) -> None:
         truth = list(liar.lists)
@@ -211,10 +174,10 @@ def _webhooks(at_once: int) -> Callable[[Liar], None]:
 
 
 def _onboarded(share: float) -> Callable[[Liar], None]:
-    """Three times as many new wallets are read, and then some of the others are empty."""
+    """Read 300 added wallets, then empty some of the others."""
 
     def attack(liar: Liar) -> None:
-        liar.run("sync", "--allow-removals")  # what is there counts as old from now on
+        liar.run("sync", "--allow-removals")  # the stored holdings now count as old
         liar.lists += [_listed(number) for number in range(WALLETS, 4 * WALLETS)]
         liar.run("wallets", "add", *_IDS[WALLETS:])
         liar.run("sync")
@@ -224,8 +187,8 @@ def _onboarded(share: float) -> Callable[[Liar], None]:
 
 
 def _minted(liar: Liar) -> None:
-    """New wallets that were empty get as many NFTs as there were, and then all are empty."""
-    liar.run("sync", "--allow-removals")  # what is there counts as old from now on
+    """Fill added, empty wallets with as many NFTs as the others have, then empty all."""
+    liar.run("sync", "--allow-removals")  # the stored holdings now count as old
     liar.lists += [[] for _ in range(WALLETS)]
     liar.run("wallets", "add", *_IDS[WALLETS : 2 * WALLETS])
     liar.run("sync")
@@ -260,7 +223,7 @@ def _sell_all(liar: Liar) -> None:
 
 
 def _sweep(liar: Liar) -> None:
-    """Everything goes to one wallet that is added afterwards."""
+    """Transfer all NFTs to one wallet that is added afterwards."""
     swept = [entry for entries in liar.lists for entry in entries]
     liar.lists = [*([] for _ in range(WALLETS)), swept]
     liar.run("wallets", "add", _IDS[WALLETS])
@@ -268,7 +231,7 @@ def _sweep(liar: Liar) -> None:
 
 
 def _migrate(runs: int) -> Callable[[Liar], None]:
-    """Each wallet's NFTs go to a new wallet that is added afterwards, in some runs."""
+    """Transfer each wallet's NFTs to a wallet that is added afterwards, in some runs."""
 
     def attack(liar: Liar) -> None:
         liar.lists += [[] for _ in range(WALLETS)]
@@ -283,7 +246,7 @@ def _migrate(runs: int) -> Callable[[Liar], None]:
 
 
 def _migrate_by_webhooks(*, old_first: bool) -> Callable[[Liar], None]:
-    """The same, and a webhook for each of the two wallets tells of it."""
+    """Do the same, with a webhook for each of the two wallets."""
 
     def attack(liar: Liar) -> None:
         liar.lists += [[] for _ in range(WALLETS)]
@@ -301,13 +264,10 @@ def _migrate_by_webhooks(*, old_first: bool) -> Callable[[Liar], None]:
 
 @dataclass
 class Attack:
-    """What a provider does after the first sync.
+    """A scenario after the first sync.
 
-    Attributes:
-        run: does it.
-        what: what may be gone: `holdings`, `names` or `amounts`.
-        before: the first list of each wallet.
-        is_fault: whether it is a fault; else nothing may be held for review.
+    `what` may be removed: `holdings`, `names` or `amounts`. `before` is the first list of each
+    wallet. If it is no fault, no removal may be held for review.
     """
 
     run: Callable[[Liar], None]
@@ -405,10 +365,10 @@ def _lying(command: str, attack: Attack) -> Iterator[Liar]:
 
 
 def main() -> None:
-    """Print what each attack removed, and how many removals are held for review."""
+    """Print the removed share, and the number of removals held for review, of each scenario."""
     parser = argparse.ArgumentParser()
     parser.add_argument("command", nargs="?", metavar="NFTSYNC")
-    parser.add_argument("--only", default="", help="attacks whose name contains this text")
+    parser.add_argument("--only", default="", help="scenarios whose name contains this text")
     options = parser.parse_args()
     command = options.command or str(Path(sys.executable).with_name("nftsync"))
     for name, attack in ATTACKS.items():
