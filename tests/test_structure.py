@@ -27,22 +27,22 @@ ROOT = Path(__file__).parents[1]
 
 #: Upper bounds. Lines are code lines: without blank lines, comments and docstrings.
 BOUNDS = {
-    "lines of the package": 28_350,
-    "lines of pull, replay and receiver": 2_660,
-    "words in docstrings": 41_200,
+    "lines of the package": 28_450,
+    "lines of pull, replay and receiver": 2_730,
+    "words in docstrings": 41_550,
     "physical lines of benchmarks": 2_910,
-    "modules on a wallet's path in a sync": 33,
-    "modules on a webhook's path to a row": 33,
+    "modules on a wallet's path in a sync": 36,
+    "modules on a webhook's path to a row": 37,
     "import cycles": 0,
     "imports of another package's underscore names": 0,
     "modules outside store/ that write to tables": 0,
     "functions over 60 lines": 2,
     "classes over 200 lines": 3,
-    "modules over 400 lines": 1,
-    "record types of the removal guard": 12,
+    "modules over 400 lines": 0,
+    "record types of the removal guard": 10,
     "places that construct FilesInUse": 5,
     "places that construct Checkpoints": 2,
-    "definitions of the stale limit": 2,
+    "definitions of the stale limit": 1,
     "loops that restart after a StoreError": 3,
 }
 
@@ -60,7 +60,7 @@ WRITERS = {
     "nftsync.receiver.committer": "a probe of the full disk",
 }
 #: Modules whose classes are the record types of the removal guard.
-GUARD = {"nftsync.pull.removal_guard": ".*", "nftsync.store.history": ".*"}
+GUARD = {"nftsync.pull.guard", "nftsync.store.history"}
 
 _WRITE = re.compile(
     r"\b(?:INSERT (?:OR \w+ )?INTO|REPLACE INTO|UPDATE(?! OF)|DELETE FROM|ALTER TABLE"
@@ -229,7 +229,7 @@ def measure() -> dict[str, Value]:
             f"{module.name}.{node.name}"  # type: ignore[attr-defined]
             for module in package
             for node in module.nodes(ast.ClassDef)
-            if module.name in GUARD and re.fullmatch(GUARD[module.name], node.name)  # type: ignore[attr-defined]
+            if module.name in GUARD
         ],
         "places that construct FilesInUse": places("calls", "FilesInUse"),
         "places that construct Checkpoints": places("calls", "Checkpoints"),
