@@ -98,8 +98,8 @@ def test_each_relative_link_leads_somewhere(page):
             assert anchor in anchors(file), f"{page.name} links {target}"
 
 
-def test_what_the_guarantees_name_is_there():
-    page = read(DOCS / "operate" / "guarantees.md")
+def test_what_the_evidence_names_is_there():
+    page = read(DOCS / "develop" / "evidence.md")
     files = re.findall(r"`((?:tests|benchmarks)/[\w/.]+)`", page)
     targets = re.findall(r"`make (\w+)`", page)
     assert len(files) > 10
