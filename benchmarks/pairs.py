@@ -40,8 +40,7 @@ class Checkout:
         assert Path(subprocess.check_output(where, text=True).strip()).parent == root.resolve()
         self.folder = Path(tempfile.mkdtemp(dir=world))
         (ten := self.folder / "ten.txt").write_text("\n".join(wallets[:10]))
-        self.tiny = self.folder / "tiny.db"
-        ours(url, ten, self.tiny, python=self.python)
+        ours(url, ten, self.folder / "tiny.db", python=self.python)
         self.sync()
 
     def new(self) -> Path:
@@ -60,10 +59,8 @@ class Checkout:
 
     def sync(self) -> Values:
         self.synced = self.new()
-        first, again = (
-            ours(self.url, self.ids, self.synced, python=self.python).seconds for _ in range(2)
-        )
-        return {"first sync, s": first, "unchanged sync, s": again}
+        runs = [ours(self.url, self.ids, self.synced, python=self.python) for _ in range(2)]
+        return {"first sync, s": runs[0].seconds, "unchanged sync, s": runs[1].seconds}
 
     def memory(self) -> Values:
         ran = ours(self.url, self.ids, self.new(), memory=True, python=self.python)
@@ -78,12 +75,12 @@ class Checkout:
         bodies = [commands.webhook("Wallet", wallet) for wallet in 2 * self.change(2_000)]
         with self.serving(database, "--no-replay") as url:
             commands.post_all(url, bodies)
-        arguments = ("replay", "--base-url", self.url, "-d", database)
-        values = commands.result(*arguments, python=self.python)
+        replay = ("replay", "--base-url", self.url, "-d", database)
+        values = commands.result(*replay, python=self.python)
         return {"replay, reads/s": values["fetches"] / values["seconds"]}
 
     def startup(self) -> Values:
-        values, database = {}, ["-d", str(self.tiny)]
+        values, database = {}, ["-d", str(self.folder / "tiny.db")]
         for words in (["--help"], ["status", *database], ["holdings", *database]):
             command, seconds = commands.program(*words, python=self.python), []
             for _ in range(5):
@@ -96,11 +93,8 @@ class Checkout:
     def row(self) -> Values:
         database = commands.copied(self.synced, self.new())
         with self.serving(database) as url:
-            waits = [
-                commands.seconds_to_row(url, database, self.change(1)[0])
-                for _ in range(10 if self.small else 200)
-            ]
-        waits.sort()
+            changes = (self.change(1)[0] for _ in range(10 if self.small else 200))
+            waits = sorted(commands.seconds_to_row(url, database, wallet) for wallet in changes)
         return {
             "webhook to row, p50 ms": 1000 * statistics.median(waits),
             "webhook to row, p99 ms": 1000 * waits[len(waits) * 99 // 100],
@@ -122,7 +116,7 @@ def compare(old: Checkout, new: Checkout, pairs: int, trials: list[str]) -> None
     values: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for turn in range(pairs):
         for trial in trials:
-            order = (old, new) if turn % 2 == 0 else (new, old)
+            order = [(old, new), (new, old)][turn % 2]
             results = {checkout: getattr(checkout, trial)() for checkout in order}
             for metric in results[old]:
                 pair = results[old][metric], results[new][metric]

@@ -4,9 +4,9 @@
     python -m tests.model.mutations --only balances --levels batches engine
 
 Each break (`breaks.txt`) is applied to a copy of the checkout. There, the plain model (`batches`),
-the simulation (`engine`) and the tests of the broken module (`packages`) run. A test that fails with
-an error of the code itself, such as a `NameError`, detects nothing: the break is "broken". The exit
-code is 1 if a break is broken, or if no test detects it and no reason is given.
+the simulation (`engine`) and the tests of the broken module (`packages`) run. A failure by an error
+of the code itself, such as a `NameError`, detects nothing: the break is "broken". The exit code is
+1 if a break is broken, or if no test detects it and no reason is given.
 """
 
 from __future__ import annotations
