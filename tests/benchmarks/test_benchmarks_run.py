@@ -73,6 +73,19 @@ def test_the_command_runs_one_in_a_process_of_its_own(tmp_path):
     assert_complete(NAMES[0], found[NAMES[0]])
 
 
+@pytest.mark.skipif(not (ROOT / ".venv").exists(), reason="compares checkouts with a .venv")
+def test_two_checkouts_are_compared(tmp_path):
+    trial = ("--small", "--pairs", "1", "--only", "sync")
+    output = subprocess.check_output(
+        [sys.executable, "-m", "benchmarks.pairs", str(ROOT), str(ROOT), *trial],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert re.search(r"^first sync, s +\S+ +\S+ +\S+ +\S+ to", output, re.M)
+
+
 def test_the_document_has_a_row_for_every_target():
     rows = committed()
     assert list(rows) == list(NAMES)
