@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -94,7 +94,7 @@ FORWARDS = values.tables(alerts.Forward)
 
 
 def open_destination_settings(
-    destinations: Mapping[str, Mapping[str, Any]],
+    destinations: Mapping[str, alerts.DestinationTable],
     watch: Mapping[str, alerts.WatchRule],
     forward: Mapping[str, alerts.Forward],
     environ: Mapping[str, str] | None = None,

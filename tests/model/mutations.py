@@ -33,44 +33,6 @@ _MODELS = {
     "batches": ("-m", "tests.model.batches", "--steps", "12000"),
     "engine": ("-m", "tests.model.engine", "--steps", "9000"),
 }
-<<<<<<< HEAD
-#: Of each file the folders whose tests are about it, in the order in which they are asked: a file
-#: of tests before the folder that it is in, where most is to be expected of it.
-_ROOMS = {
-    "store/leases": ["replay/test_queue_property.py", "replay/test_clocks.py", "replay"],
-    "store/runs": [
-        *("replay/test_queue_property.py", "replay/test_follow.py"),
-        *("replay/test_clocks.py", "replay/test_of_syncs.py", "replay"),
-        *("pull/test_kill.py", "pull"),
-    ],
-    "store/inbox": [
-        *("receiver/test_storage.py", "replay/test_queue_property.py", "receiver", "replay"),
-        *("cli/test_inbox.py", "cli/test_inbox_requeue.py"),
-    ],
-    "store/requeue": ["cli/test_inbox_requeue.py", "cli/test_inbox.py"],
-    "store/removals": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],
-    "store/day_report": ["pull/test_removal_guard.py", "pull/test_removals.py", "store", "pull"],
-    "store/balances": [
-        *(*_RULES, "store", "pull/test_removals.py", "pull", "replay"),
-        *("export", "reports", "cli"),
-    ],
-    "store/wallets": ["pull/test_removals.py", "pull", "replay/test_of_syncs.py", "replay"],
-    "store/mirror": [*_RULES, "replay/test_follow.py", "store", "pull", "replay"],
-    "store/": [*_RULES, "store", "pull", "replay", "export", "reports", "cli"],
-    "replay/": [
-        "replay/test_reads.py",
-        "replay/test_follow.py",
-        "replay/test_trouble.py",
-        "replay",
-    ],
-    "receiver/": ["receiver/test_storage.py", "receiver", "serve"],
-    "pull/guard": ["pull/test_removal_guard.py", "pull/test_removals.py", "pull", "replay"],
-    "movements": ["test_movements.py", "pull/test_removal_guard.py"],
-    "pull/run": ["pull/test_kill.py", "pull/test_half_broken.py", "pull"],
-    "records": ["pull/test_read_order.py"],
-    "provider/": ["pull/test_read_order.py", "provider"],
-    "pull/": ["pull/test_half_broken.py", "pull/test_removals.py", "pull"],
-=======
 #: Tests of modules, by a part of the path; the tests that are most likely to fail come first.
 _TESTS = {
     "store/leases": "replay/test_queue_property.py replay/test_clocks.py replay",
@@ -91,7 +53,6 @@ _TESTS = {
     "records": "pull/test_read_order.py",
     "provider/": "pull/test_read_order.py provider",
     "pull/": "pull/test_kill.py pull/test_half_broken.py pull/test_removals.py pull replay",
->>>>>>> 46de2a3 (Breaks are found wherever their code moves, and one that crashes by a missing name detects nothing)
 }
 
 
