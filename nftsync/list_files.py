@@ -110,13 +110,9 @@ def named_columns(
 
     Case and punctuation do not matter: `Wallet ID` is `wallet_id`.
 
-    Args:
-        header: the headings.
-        columns: with their other names.
-        subject: the beginning of a message, such as `the prices have`.
-        keys: the table needs one of this number of first columns.
-        needs: further columns that the table needs.
-        others: ignore unknown columns, and a second name of a column beside its own.
+    `columns` come with their other names. The table needs one of its first `keys` columns, and all
+    of `needs`. With `others`, unknown columns are ignored. `subject` begins a message (`the prices
+    have`).
     """
     aliases = _aliases(columns)
     names = [aliases.get(_key(heading), "" if others else heading) for heading in header]

@@ -46,15 +46,13 @@ _MAX_LINKS, _MAX_LINKS_EACH = 100_000, 30
 def pairs(movements: Sequence[Movement[Moment]]) -> list[tuple[int, int]]:
     """Find the losses and gains that can only be transfers; return their positions by loss.
 
-    A loss and a gain in two wallets are candidates if their windows overlap. Their amounts may
-    differ: a loss of 2 can be 1 for a known wallet and 1 for an unknown one. The rule pairs
-    movements until none is left: a movement with its only candidate; or, if all its candidates
-    belong to one wallet, with one whose own candidates all the others share.
+    A loss and a gain in two wallets are candidates if their windows overlap. The rule pairs
+    movements of equal amounts until none is left: a movement with its only candidate; or, if all
+    its candidates belong to one wallet, with one whose own candidates all the others share.
 
-    Both amounts of a pair are equal. Movements linked by candidates are all paired or all left out,
-    so every complete explanation has the same amounts between the same wallets. Groups with too
-    many candidates, or with an unknown size, are left out. Leave out initial holdings: their start
-    is unknown.
+    Movements linked by candidates are all paired or all left out, so every complete explanation has
+    the same amounts between the same wallets. Groups with too many candidates, or with an unknown
+    size, are left out. Do not pass initial holdings: their start is unknown.
     """
     named: list[tuple[int, int]] = []
     for cluster in _clusters(movements):

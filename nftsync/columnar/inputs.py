@@ -43,17 +43,11 @@ def load_holdings(
 ) -> pd.DataFrame:
     """Return holdings from a frame or a database, without zero balances and excluded wallets.
 
-    Args:
-        holdings: a frame with the needed columns, or a database.
-        exclude: wallets by id, or by label if the frame has `wallet_label`.
-        needs: required columns, besides `wallet_id` and `amount`.
-        wants: columns to use if present.
-        hidden: include hidden tokens, for a database only.
-        filters: `wallet`, `group` and `contract`, for a database only.
+    `exclude` has wallets by id, or by label if the frame has `wallet_label`. Besides `wallet_id`
+    and `amount`, the result has the columns `needs`, and `wants` if present. `hidden` and `filters`
+    (`wallet`, `group`, `contract`) are for a database only.
 
-    Returns:
-        A new frame with a new index and `amount` as exact Python integers (None: unknown). From a
-        database, it may lack columns that are neither needed nor wanted.
+    The frame is new, with a new index and `amount` as exact Python integers (None: unknown).
     """
     needs = list(dict.fromkeys((*needs, "wallet_id", "amount")))
     if isinstance(holdings, pd.DataFrame):

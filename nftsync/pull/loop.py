@@ -28,8 +28,8 @@ _Open = TypeVar("_Open")
 class Policy(ABC, Generic[_Open]):
     """What a sync, a replay and a verification do differently.
 
-    The loop opens `transaction`, calls `apply` and `in_transaction` in it, and `after_commit` after
-    it. A process that is killed between the last two loses nothing that the database needs.
+    The loop opens `transaction`, calls `apply` and `in_transaction` in it, and then `after_commit`.
+    A kill between the last two loses nothing that the database needs.
     """
 
     @abstractmethod
@@ -52,9 +52,7 @@ class Policy(ABC, Generic[_Open]):
 class _Request:
     """A read that was requested, and has no result yet.
 
-    Attributes:
-        after: only a read with a greater sequence number will do; None: no read is needed any more.
-        stale: the number of stale reads so far.
+    Only a read with a sequence number above `after` will do; None: no read is needed any more.
     """
 
     __slots__ = ("after", "in_flight", "stale", "task")
@@ -69,13 +67,8 @@ class _Request:
 class ReadLoop(Generic[_Open]):
     """Reads that a reader makes and a policy applies; for one thread.
 
-    Without a `mirror`, nothing is written. With `fills_batches`, a step waits for as many reads as
-    a transaction should have; without, only for the first one.
-
-    Attributes:
-        waiting: reads with removals, which wait for a decision.
-        waited: seconds for which the last step waited for reads.
-        releasing: whether the open transaction applies reads that waited.
+    Without `fills_batches`, a step waits only for its first read. `waited` is how long the last
+    step waited, in seconds. While `releasing`, transactions apply reads that waited for a decision.
     """
 
     def __init__(

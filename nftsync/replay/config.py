@@ -29,19 +29,10 @@ COUNTS = ("done", "failed", "dead", "unrouted", "quarantined", "fetches")
 class Timing:
     """Intervals and timeouts of a replay, in seconds.
 
-    Attributes:
-        poll: interval between checks of the inbox without a notification.
-        read_timeout: longest wait for a read before other work.
-        renew: interval between renewals of the lease.
-        quiet: idle time that ends a run.
-        recheck: delay before a recheck, because the first response may predate the webhook.
-        first_pause: first pause while the provider is down; doubled up to `longest_pause`.
-        first_deferral: first delay of a refused object; doubled up to `longest_deferral`.
-        late_check: interval between searches for webhooks deferred by a wrong clock.
-        busy_sync: delay before a retry of a sync that another sync blocked.
-        failed_sync: delay before a retry of a failed sync.
-        sync_check: longest delay of webhooks that wait for a route's `at_most_every`.
-        decide: longest wait of reads with removals for a joint decision.
+    `poll` is for an inbox without a notification. `recheck` is the delay of a second read, because
+    the first response may predate the webhook; `late_check` finds webhooks deferred by a wrong
+    clock. `busy_sync`, `failed_sync` and `sync_check` are delays of requested syncs. `decide` is
+    the longest wait of reads with removals.
     """
 
     poll: float = 0.5
@@ -66,13 +57,9 @@ class Timing:
 class ReplayConfig:
     """Configuration of a replay.
 
-    Attributes:
-        access: rate limit and credentials, shared with the process's syncs.
-        run_sync: syncs all tracked wallets.
-        organization_id: webhooks for others are quarantined; None: no check.
-        concurrency: concurrent reads.
-        max_objects: limit of objects in progress.
-        max_unknown: limit of unknown wallets and tokens to read per object that names them.
+    `access` is shared with the process's syncs. Webhooks for another `organization_id` are
+    quarantined. `max_objects` may be in progress; of the unknown wallets and tokens that an object
+    names, at most `max_unknown` are read.
     """
 
     client: ClientConfig

@@ -17,13 +17,9 @@ from nftsync.store.mirror import Transaction
 class Job:
     """An object whose webhooks are being processed.
 
-    Attributes:
-        webhook_id: a webhook to record as the cause of changes.
-        since: reads with a greater sequence number reflect the webhooks.
-        recheck: the webhooks are done; this is the recheck.
-        named: reads of unknown wallets and tokens that the object names; they may fail.
-        waits_for: pending reads.
-        down: a read failed because the provider is down or refuses.
+    `webhook_id` is recorded as the cause of changes. Reads with a sequence number above `since`
+    reflect the webhooks. `recheck`: the webhooks are done already. The reads of `named` objects,
+    which are unknown, may fail. `down`: the provider is down or refuses.
     """
 
     key: ObjectKey

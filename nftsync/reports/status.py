@@ -32,8 +32,8 @@ class Status(msgspec.Struct, kw_only=True):
 
     Attributes:
         wallets: by status, including untracked ones.
-        stopped_destinations: that answered 410, each with the answer.
-        rule_problems: rules that are paused or late, each with the reason.
+        stopped_destinations: those that answered 410, with the answer.
+        rule_problems: why rules are paused or late.
         unusable_amounts: balances with an amount that is not 1 to 100 digits.
         oldest_wallet_age_s: None: never read, or none is tracked.
         warning: a problem with a clock.

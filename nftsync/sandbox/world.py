@@ -56,8 +56,8 @@ class World:
     Ids match in any case. Responses keep the original text of ids, amounts and records. Edits raise
     InputError for an unknown or malformed id, and for an amount that is not a positive integer.
 
-    The tables of `state`: `wallets` has each id as first written, `tokens` each record or a blank
-    text, `holdings` a row per wallet and token. `seed` decides the ids of later mints.
+    In `state`, `wallets` has each id as first written, `tokens` each record or a blank text.
+    `seed` decides the ids of later mints.
     """
 
     def __init__(
