@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, amount_columns
-from nftsync.columnar.balances import read_balances, read_confirmations
+from nftsync.columnar.balances import Confirmations, read_balances, read_confirmations
 from nftsync.columnar.columns import frame_columns, frame_of, moments, text, times
 from nftsync.columnar.filters import shown, wallet_numbers
 from nftsync.columnar.hidden import hidden_rows, marked
-from nftsync.columnar.source import IN_JSON, Parameters, Source, Store, positions, reading
+from nftsync.columnar.source import IN_JSON, Numbers, Parameters, Source, Store, positions, reading
 from nftsync.columnar.tokens import MADE_COLUMNS, finished, names_of_wallets, read_tokens
 from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import AS_OF_COLUMNS
@@ -47,17 +47,10 @@ def read_holdings(
     """
     if needs is None or not set(_COLUMNS).issuperset(needs):
         needs = _COLUMNS
-    content = [name for name in (*CONTENT_COLUMNS, *MADE_COLUMNS) if name in needs]
     contract, ids = filters.contract, filters.wallet_ids
-    if contract is not None:
-        content = list(dict.fromkeys(("contract_address", *content)))
+    content = _content_columns(needs, filters)
     with reading(db) as source:
-        some = None if ids is None else np.unique(wallet_numbers(source, ids))
-        holders, columns_of_wallets = source.numbered("wallet", _WALLET_COLUMNS, some)
-        about = dict(zip(_WALLET_COLUMNS, columns_of_wallets, strict=True))
-        if "wallet" in needs:
-            labels = about["label"] if some is None else None
-            about["wallet"] = names_of_wallets(source, about["wallet_id"], labels)
+        holders, about = _read_wallets(source, ids, named="wallet" in needs)
         balances = read_balances(source, filters, as_of)
         confirmations = None
         if as_of is not None:
@@ -75,7 +68,6 @@ def read_holdings(
     if not rows.all():
         balances, holder, token = balances.rows(rows), holder[rows], token[rows]
     by_holder, by_token = pa.array(holder), pa.array(token)
-    synced = about["synced_at"]
 
     def of_holder(name: str) -> Callable[[], Any]:
         return lambda: text(about[name].take(by_holder))
@@ -98,18 +90,42 @@ def read_holdings(
         "balance_updated_at": lambda: times(balances.updated_at),
         "token_updated_at": lambda: times(tokens.updated_at[token]),
         "wallet_synced_at": lambda: times(
-            (moments(synced) if confirmations is None else confirmations.before)[holder]
+            (moments(about["synced_at"]) if confirmations is None else confirmations.before)[holder]
         ),
         "wallet_status": of_holder("status"),
     }
     finished_columns = {name: columns[name]() for name in _COLUMNS if name in needs}
     if confirmations is not None:
-        finished_columns["confirmed_before"] = times(confirmations.before[holder])
-        finished_columns["confirmed_after"] = times(confirmations.after[holder])
-        finished_columns["certainty"] = text(confirmations.certainty.take(by_holder))
+        finished_columns |= _confirmed(confirmations, holder)
     frame = frame_of(finished_columns)
     frame.attrs |= {name: value for name, value in attrs.items() if value}
     return marked(frame, hidden_holdings)
+
+
+def _content_columns(needs: Collection[str], filters: Filters) -> list[str]:
+    wanted = {*needs} if filters.contract is None else {*needs, "contract_address"}
+    return [name for name in (*CONTENT_COLUMNS, *MADE_COLUMNS) if name in wanted]
+
+
+def _confirmed(confirmations: Confirmations, holder: Numbers) -> dict[str, Any]:
+    return {
+        "confirmed_before": times(confirmations.before[holder]),
+        "confirmed_after": times(confirmations.after[holder]),
+        "certainty": text(confirmations.certainty.take(pa.array(holder))),
+    }
+
+
+def _read_wallets(
+    source: Source, ids: Collection[str] | None, *, named: bool
+) -> tuple[Numbers, dict[str, pa.Array]]:
+    """Return the numbers and columns of all wallets or of some, if wanted with their names."""
+    some = None if ids is None else np.unique(wallet_numbers(source, ids))
+    holders, columns = source.numbered("wallet", _WALLET_COLUMNS, some)
+    about = dict(zip(_WALLET_COLUMNS, columns, strict=True))
+    if named:
+        labels = about["label"] if some is None else None
+        about["wallet"] = names_of_wallets(source, about["wallet_id"], labels)
+    return holders, about
 
 
 def explain_empty(source: Source, filters: Filters, as_of: str | None) -> str | None:

@@ -135,23 +135,33 @@ def write_export(
                 paths = {name: partial / f"{name}.{file_format}" for name in tables}
                 for name, path in paths.items():
                     _write_table(path, tables[name])
-        digests = {path: _sha256(path) for path in {*paths.values()}}
-        manifest.files += [
-            ExportedFile(
-                name=paths[name].name,
-                rows=rows_of_table[name],
-                columns=list(table.columns),
-                kinds=list(table.kinds().values()),
-                sha256=digests[paths[name]],
-                sheet=name if in_workbook else None,
-            )
-            for name, table in tables.items()
-        ]
+        manifest.files += _files_of(tables, paths, rows_of_table, in_workbook=in_workbook)
         if not is_file:
             create_private(partial / "manifest.json")
             text = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
             (partial / "manifest.json").write_bytes(text)
     return manifest
+
+
+def _files_of(
+    tables: Mapping[str, _Table],
+    paths: Mapping[str, Path],
+    rows: Counter[str],
+    *,
+    in_workbook: bool,
+) -> list[ExportedFile]:
+    digests = {path: _sha256(path) for path in {*paths.values()}}
+    return [
+        ExportedFile(
+            name=paths[name].name,
+            rows=rows[name],
+            columns=list(table.columns),
+            kinds=list(table.kinds().values()),
+            sha256=digests[paths[name]],
+            sheet=name if in_workbook else None,
+        )
+        for name, table in tables.items()
+    ]
 
 
 def _sha256(path: Path) -> str:

@@ -159,6 +159,10 @@ def listed_fields(packed: str) -> RawFields:
     return _object.decode(packed)
 
 
+_SELECT = (
+    f"SELECT t.token_id, t.token_no, t.sequence, t.changed_sequence, t.detailed, {_CONTENT}"
+    " FROM json_each(?) k JOIN tokens t ON t.token_id = k.value"
+)
 _INSERT = (
     f"INSERT INTO tokens (token_no, token_id, {_CONTENT}, first_seen_at, updated_at, sequence,"
     " changed_sequence, detailed)"
@@ -200,12 +204,7 @@ class TokenBatch:
 
     def load(self, token_ids: Iterable[str]) -> None:
         """Look up tokens and their sources."""
-        rows = over_keys(
-            self._connection,
-            f"SELECT t.token_id, t.token_no, t.sequence, t.changed_sequence, t.detailed, {_CONTENT}"
-            " FROM json_each(?) k JOIN tokens t ON t.token_id = k.value",
-            token_ids,
-        )
+        rows = over_keys(self._connection, _SELECT, token_ids)
         for token_id, no, sequence, changed_sequence, detailed, *columns in rows:
             content = tuple(columns)
             token = Token(no, sequence, changed_sequence, bool(detailed), content, content)
