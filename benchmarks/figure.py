@@ -6,10 +6,7 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """A measurement, for example "first sync, 5,000 wallets x 20" with the figure "3.8 s".
-
-    `ratio` compares it ("5.3 times as fast as dlt"). `met` is None without a target.
-    """
+    """A measurement. `ratio` compares it with another one; `met` is None without a target."""
 
     what: str
     figure: str

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from functools import cached_property
 from pathlib import Path
 
 from benchmarks import commands, receiver
@@ -41,7 +42,11 @@ class Checkout:
         self.folder = Path(tempfile.mkdtemp(dir=world))
         (ten := self.folder / "ten.txt").write_text("\n".join(wallets[:10]))
         ours(url, ten, self.folder / "tiny.db", python=self.python)
-        self.sync()
+
+    @cached_property
+    def synced(self) -> Path:
+        ours(self.url, self.ids, database := self.new(), python=self.python)
+        return database
 
     def new(self) -> Path:
         return Path(tempfile.mkdtemp(dir=self.folder), "nftsync.db")
@@ -119,9 +124,8 @@ def compare(old: Checkout, new: Checkout, pairs: int, trials: list[str]) -> None
             order = [(old, new), (new, old)][turn % 2]
             results = {checkout: getattr(checkout, trial)() for checkout in order}
             for metric in results[old]:
-                pair = results[old][metric], results[new][metric]
-                values[metric].append(pair)
-                commands.progress(f"{metric}: {pair[0]:.4g}, {pair[1]:.4g}")
+                values[metric].append((results[old][metric], results[new][metric]))
+                commands.progress(f"{metric}: {values[metric][-1]}")
     print(f"{'':48}{'OLD':>9}{'NEW':>9}{'NEW/OLD':>9}   range")
     for metric, rows in values.items():
         ratios = sorted(second / first for first, second in rows)
