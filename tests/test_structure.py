@@ -27,23 +27,23 @@ ROOT = Path(__file__).parents[1]
 
 #: Upper bounds. Lines are code lines: without blank lines, comments and docstrings.
 BOUNDS = {
-    "lines of the package": 28_450,
-    "lines of pull, replay and receiver": 2_730,
-    "words in docstrings": 41_550,
+    "lines of the package": 28_400,
+    "lines of pull, replay and receiver": 2_660,
+    "words in docstrings": 33_300,
     "physical lines of benchmarks": 2_900,
-    "modules on a wallet's path in a sync": 36,
-    "modules on a webhook's path to a row": 37,
+    "modules on a wallet's path in a sync": 38,
+    "modules on a webhook's path to a row": 40,
     "import cycles": 0,
     "imports of another package's underscore names": 0,
     "modules outside store/ that write to tables": 0,
     "functions over 60 lines": 2,
-    "classes over 200 lines": 3,
+    "classes over 200 lines": 1,
     "modules over 400 lines": 0,
-    "record types of the removal guard": 10,
-    "places that construct FilesInUse": 5,
-    "places that construct Checkpoints": 2,
+    "record types of the removal guard": 4,
+    "places that construct FilesInUse": 1,
+    "places that construct Checkpoints": 1,
     "definitions of the stale limit": 1,
-    "loops that restart after a StoreError": 3,
+    "loops that restart after a StoreError": 1,
 }
 
 LONGEST_FUNCTION, LONGEST_CLASS, LONGEST_MODULE = 60, 200, 400
@@ -53,11 +53,7 @@ CORE = ("store", "pull", "replay", "receiver")
 CYCLES_LEFT_OUT = {"nftsync.lake": "rows and storage import each other's types"}
 #: Modules outside store/ that may write to tables, and the reason.
 WRITERS = {
-    "nftsync.sandbox": "the simulated provider's own file",
     "nftsync.lake": "temporary databases of buckets",
-    "nftsync.watch.planner": "cursors, in the transaction of the messages",
-    "nftsync.watch.states": "states, in the transaction of the messages",
-    "nftsync.receiver.committer": "a probe of the full disk",
 }
 #: Modules whose classes are the record types of the removal guard.
 GUARD = {"nftsync.pull.guard", "nftsync.store.history", "nftsync.store.day_report"}
@@ -149,11 +145,11 @@ class Module:
         ]
 
     def restart_loops(self) -> list[str]:
-        """Return the loops that check the database's files and catch the error of a store."""
+        """Return the loops that check the files of the database and catch its errors."""
         return [
             f"{self.name}:{loop.lineno}"  # type: ignore[attr-defined]
             for loop in self.nodes(ast.While)
-            if any(isinstance(node, ast.Name) and node.id == "files" for node in ast.walk(loop))
+            if any(getattr(node, "id", "") == "refuse_other_file" for node in ast.walk(loop))
             if any(isinstance(node, ast.ExceptHandler) for node in ast.walk(loop))
         ]
 
