@@ -141,13 +141,17 @@ class Mirror:
         self.path = path
         self._writer = Writer(path, wait=busy_seconds, gap=write_gap)
         self.connection = self._writer.connection
-        with explained(path), self._writer.transaction() as connection:
-            self.numbers, new = sequence_numbers(connection)
-            if new:
-                offset = self.numbers.offset
-                connection.execute("UPDATE mirror_state SET sequence_offset = ?", (offset,))
         self._searchable = searchable
         self._at = at
+        try:
+            with explained(path), self._writer.transaction() as connection:
+                self.numbers, new = sequence_numbers(connection)
+                if new:
+                    offset = self.numbers.offset
+                    connection.execute("UPDATE mirror_state SET sequence_offset = ?", (offset,))
+        except BaseException:
+            self._writer.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
