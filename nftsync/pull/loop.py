@@ -46,7 +46,7 @@ class Policy(ABC, Generic[_Open]):
         """Store everything that must be committed together with the reads."""
 
     def after_commit(self, applied: Sequence[Applied]) -> None:
-        """Note failures, and request repeats."""
+        """Note failures."""
 
 
 class _Request:
@@ -140,7 +140,8 @@ class ReadLoop(Generic[_Open]):
         if request is not None and request.in_flight:
             request.after, request.stale = None, 0
         elif request is not None:
-            del self._requests[subject], self._unsubmitted[subject]
+            del self._requests[subject]
+            self._unsubmitted.pop(subject, None)
 
     def withdraw(self) -> None:
         """Take back the reads that have not started, until the next step."""
@@ -185,7 +186,8 @@ class ReadLoop(Generic[_Open]):
 
     def step(self, timeout: float) -> list[Applied]:
         """Submit requested reads, and apply finished reads after at most `timeout` seconds."""
-        self._submit()
+        if not self._stopped:
+            self._submit()
         began = time.monotonic()
         reads = self._take(timeout)
         self.waited = time.monotonic() - began
@@ -228,11 +230,11 @@ class ReadLoop(Generic[_Open]):
     def stop(self) -> None:
         """Abandon unfinished reads, and apply the finished ones; nothing is repeated."""
         self._stopped = True
-        self._unsubmitted.clear()
         self._reader.stop()
         while not self._reader.idle:
             self.step(0.0)
         self._requests.clear()
+        self._unsubmitted.clear()
 
     def close(self) -> None:
         """Close the reader."""

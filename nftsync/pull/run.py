@@ -64,7 +64,12 @@ def sync_wallets(
         # From here on, a signal ends the run in order.
         signalled = stack.enter_context(interruptible())
         run = begin(mirror, request)
-        reader = open_reader(config, mirror.numbers, concurrency, access, tasks=len(run.plan))
+        try:
+            reader = open_reader(config, mirror.numbers, concurrency, access, tasks=len(run.plan))
+        except SettingsError as error:
+            with mirror.transaction() as transaction:
+                runs.finish_run(transaction.connection, run, "failed", str(error))
+            raise
         stack.enter_context(closing(reader))
         waiting = WaitingReads(None if request.allow_removals else request.limits)
         stack.enter_context(closing(waiting))

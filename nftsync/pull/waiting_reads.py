@@ -35,7 +35,7 @@ class WaitingReads:
         self._reads: dict[Subject, tuple[int, int, Removals]] = {}
         self._since = 0.0
         self._holdings = DayReport()
-        self._counted_at = -_COUNTED_FOR
+        self._counted_at, self._approved = -_COUNTED_FOR, -1
 
     def __len__(self) -> int:
         return len(self._reads)
@@ -90,9 +90,12 @@ class WaitingReads:
         self.decision = decide(self.limits, reports)
 
     def _counted(self, connection: sqlite3.Connection, at: str) -> DayReport:
-        if time.monotonic() - self._counted_at >= _COUNTED_FOR:
+        (approved,) = connection.execute(
+            "SELECT approved_balance_change FROM mirror_state"
+        ).fetchone()
+        if approved != self._approved or time.monotonic() - self._counted_at >= _COUNTED_FOR:
             self._holdings = day_holdings(connection, at)
-            self._counted_at = time.monotonic()
+            self._counted_at, self._approved = time.monotonic(), approved
         return self._holdings
 
     def forget(self) -> None:

@@ -81,7 +81,8 @@ class RequestedSync:
         else:
             if result.status not in {"ok", "partial"}:
                 self.error = result.error or f"the sync ended as {result.status}"
-        for job in self._running:
+        jobs, self._running = self._running, []
+        for job in jobs:
             if self.error is None:
                 self._lease.settle(job, "done")
             else:
