@@ -22,7 +22,7 @@ Columns: TypeAlias = "Mapping[str, Sequence[str]]"
 _LINE_END = re.compile("\r\n|\r|\n")
 
 
-class Row(NamedTuple):
+class Cells(NamedTuple):
     """A row: its first line, from 1, and its stripped, nonblank cells by column."""
 
     line: int
@@ -41,7 +41,7 @@ class ListFile(NamedTuple):
         """The lines, with any kind of line end."""
         return _LINE_END.split(self.text)
 
-    def table(self, columns: Columns, **rules: Any) -> Iterator[Row]:
+    def table(self, columns: Columns, **rules: Any) -> Iterator[Cells]:
         """Parse a table as `rows` does; refuse a first line without headings."""
         if (rows := self.rows(columns, **rules)) is None:
             raise InputError(
@@ -50,7 +50,7 @@ class ListFile(NamedTuple):
             )
         return rows
 
-    def rows(self, columns: Columns, **rules: Any) -> Iterator[Row] | None:
+    def rows(self, columns: Columns, **rules: Any) -> Iterator[Cells] | None:
         """Parse a table; return None if the first line names no column.
 
         The separator is a comma, semicolon or tab. Skips blank lines, empty columns, and lines that
@@ -74,7 +74,7 @@ class ListFile(NamedTuple):
 
     def _rows(
         self, records: Iterator[tuple[int, list[str]]], header: list[str], names: list[str]
-    ) -> Iterator[Row]:
+    ) -> Iterator[Cells]:
         first_line = 1
         try:
             for first_line, cells in records:
@@ -90,7 +90,7 @@ class ListFile(NamedTuple):
                     if cell and name:
                         filled[name] = cell
                 if filled:
-                    yield Row(first_line, filled)
+                    yield Cells(first_line, filled)
         except csv.Error as error:
             raise InputError(
                 f"the {self.kind} {self.name} is not CSV after line {first_line}: {error}"

@@ -29,7 +29,7 @@ from nftsync.provider.webhooks import Routes, merge_routes
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.webhooks import Sandbox, Sender, Task
+from nftsync.sandbox.webhooks import ClaimedWebhook, Sandbox, Sender
 from nftsync.serve.serve import ServeConfig, Service, run_service
 from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.database import connect_writer
@@ -232,7 +232,7 @@ class FaultyTasks(Sandbox):
     """Attempts fail that have begun: a URL that is no text."""
 
     def claim(self) -> Task | None:
-        return Task(1, 5, b"", "")  # type: ignore[arg-type]
+        return ClaimedWebhook(1, 5, b"", "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("faulty", [FaultySandbox, FaultyTasks])

@@ -163,7 +163,7 @@ def holdings_by_collection(
     top: SupportsIndex = 20,
     exclude: WalletIds = (),
     hidden: bool = False,
-    names: _style.Names = None,
+    names: _style.GroupLabels = None,
 ) -> go.Figure:
     """Draw the distinct NFTs of each collection, most NFTs first, with its number of holders.
 

@@ -34,7 +34,7 @@ def holders(
     measure: Literal["nfts", "amount"] = "nfts",
     exclude: WalletIds = (),
     hidden: bool = False,
-    names: _style.Names = None,
+    names: _style.GroupLabels = None,
 ) -> go.Figure:
     """Draw the largest holders, one bar each; the subtitle counts the others.
 
@@ -98,7 +98,7 @@ def concentration(
     top: SupportsIndex = 5,
     exclude: WalletIds = (),
     hidden: bool = False,
-    names: _style.Names = None,
+    names: _style.GroupLabels = None,
 ) -> go.Figure:
     """Draw Lorenz curves of the groups with the most holders, and the line of equality.
 
@@ -171,7 +171,7 @@ def overlap(
     top: SupportsIndex = 15,
     exclude: WalletIds = (),
     hidden: bool = False,
-    names: _style.Names = None,
+    names: _style.GroupLabels = None,
 ) -> go.Figure:
     """Draw a heatmap of the common holders of each pair of collections, most holders first.
 

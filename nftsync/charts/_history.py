@@ -102,7 +102,7 @@ def holdings_over_time(
     since: Moment | None = None,
     exclude: WalletIds = (),
     hidden: bool = False,
-    names: _style.Names = None,
+    names: _style.GroupLabels = None,
 ) -> go.Figure:
     """Draw the number of holdings over time, from the change feed.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 #: The caller's names for contracts, wallets or other groups.
-Names: TypeAlias = "Mapping[str, str] | None"
+GroupLabels: TypeAlias = "Mapping[str, str] | None"
 
 _LONGEST = 40
 #: Characters of a line of labels and of subtitles, for pages of 390 pixels.
@@ -96,7 +96,7 @@ def short_lines(text: str) -> str:
     )
 
 
-def checked_names(names: Names) -> dict[str, str]:
+def checked_names(names: GroupLabels) -> dict[str, str]:
     """Return the caller's names, by key."""
     if names is None:
         return {}

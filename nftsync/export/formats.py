@@ -20,14 +20,14 @@ from nftsync.store.catalog import ColumnKind
 from nftsync.version import __version__
 
 #: Rows of values: times as stored text, durations in seconds, None if missing.
-Rows: TypeAlias = Sequence[tuple[Any, ...]]
+Chunk: TypeAlias = Sequence[tuple[Any, ...]]
 
 #: Kinds that cannot be formulas.
 _PLAIN = {"time", "integer"}
 
 
 def write_csv(
-    file: BinaryIO, columns: Collection[tuple[str, ColumnKind]], chunks: Iterable[Rows]
+    file: BinaryIO, columns: Collection[tuple[str, ColumnKind]], chunks: Iterable[Chunk]
 ) -> None:
     """Write rows as CSV (UTF-8, RFC 4180).
 
@@ -118,7 +118,7 @@ _TYPES: dict[ColumnKind, pa.DataType] = {
 }
 
 
-def write_rows(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterable[Rows]) -> None:
+def write_rows(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterable[Chunk]) -> None:
     """Write rows to Parquet with declared types, one row group per chunk."""
     fields = [
         pa.field(name, _TYPES[kind], metadata=AMOUNT if kind == "amount" else None)
@@ -126,7 +126,7 @@ def write_rows(file: BinaryIO, columns: Mapping[str, ColumnKind], chunks: Iterab
     ]
     schema = pa.schema(fields, {b"pandas": _for_pandas(columns)})
 
-    def table(rows: Rows) -> pa.Table:
+    def table(rows: Chunk) -> pa.Table:
         values = zip(columns.values(), zip(*rows, strict=True), strict=True)
         return pa.Table.from_arrays([_array(*column) for column in values], schema=schema)
 

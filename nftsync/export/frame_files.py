@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from nftsync.columnar.amounts import Amounts, Exact, amount_columns
 from nftsync.columnar.columns import ROWS_STEP, text, values_of
 from nftsync.errors import InputError, StoreError
-from nftsync.export.formats import EXACT, INTEGER, Rows, write_csv, write_parquet
+from nftsync.export.formats import EXACT, INTEGER, Chunk, write_csv, write_parquet
 from nftsync.export.workbook import check_fits, sheet_name, workbook
 from nftsync.store.catalog import ColumnKind
 from nftsync.whole_files import whole_file
@@ -120,7 +120,7 @@ def _write_workbook(frame: pd.DataFrame, file: BinaryIO) -> None:
         book.write(book.add(name), kinds_of(frame), chunks_of(frame))
 
 
-def chunks_of(frame: pd.DataFrame) -> Iterator[Rows]:
+def chunks_of(frame: pd.DataFrame) -> Iterator[Chunk]:
     """Yield a frame's rows, in parts."""
     for start in range(0, len(frame), ROWS_STEP):
         part = frame.iloc[start : start + ROWS_STEP]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from nftsync.errors import InputError
-from nftsync.export.formats import Rows
+from nftsync.export.formats import Chunk
 from nftsync.store.catalog import ColumnKind
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Book:
         self,
         sheet: Worksheet,
         columns: Sequence[tuple[str, ColumnKind]],
-        chunks: Iterable[Rows],
+        chunks: Iterable[Chunk],
         *,
         above: Sequence[str] = (),
         total: bool = False,
@@ -232,7 +232,7 @@ def _moment(text: str) -> datetime | None:
     return moment if moment.tzinfo is None and moment >= _FIRST_DAY else None
 
 
-def _widen(widths: list[int], kinds: Sequence[ColumnKind], rows: Rows) -> None:
+def _widen(widths: list[int], kinds: Sequence[ColumnKind], rows: Chunk) -> None:
     """Widen columns for all numbers, and for the texts of the first rows."""
     for place, column in enumerate(zip(*rows, strict=True)):
         if kinds[place] in _NUMBERS:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from nftsync.errors import InputError, NftsyncWarning
 from nftsync.notebooks.gallery_cards import (
-    Column,
     GalleryRows,
+    Texts,
     clean,
     coded,
     configured_images,
@@ -89,7 +89,7 @@ class Gallery:
             rest=f"Showing the first {_ROWS} of {total:,}." if total > _ROWS else "",
         )
 
-    def _page(self, cards: dict[str, Column], notes: list[str], *, embedded: bool = False) -> str:
+    def _page(self, cards: dict[str, Texts], notes: list[str], *, embedded: bool = False) -> str:
         data = {
             "count": len(cards["token"]),
             "total": len(self._rows.frame),

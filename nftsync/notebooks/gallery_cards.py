@@ -34,7 +34,7 @@ def clean(value: Any, most: int) -> str | None:
 Made = TypeVar("Made")
 
 #: A text or None per NFT.
-Column: TypeAlias = list[str | None]
+Texts: TypeAlias = list[str | None]
 
 #: The page's text columns: the frame's column and the most characters.
 _TEXTS = {
@@ -119,10 +119,10 @@ def select_rows(
     return GalleryRows(frame, images, zeros, pictures_first)
 
 
-def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
+def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Texts]:
     """Return the cards of the first rows: equally long columns, without empty ones."""
     frame, images = rows.frame.iloc[:limit], rows.images
-    columns: dict[str, Column] = {
+    columns: dict[str, Texts] = {
         name: _map_column(partial(clean, most=most), frame, source)
         for name, (source, most) in _TEXTS.items()
     }
@@ -144,7 +144,7 @@ def make_cards(rows: GalleryRows, limit: int | None) -> dict[str, Column]:
     return {name: values for name, values in columns.items() if name == "token" or any(values)}
 
 
-def _names(cards: dict[str, Column], wallets: Column) -> dict[str, Column]:
+def _names(cards: dict[str, Texts], wallets: Texts) -> dict[str, Texts]:
     rows = partial(zip, strict=True)
     collections = [
         name or (contract and short_address(contract_key(contract)))
@@ -165,7 +165,7 @@ def _names(cards: dict[str, Column], wallets: Column) -> dict[str, Column]:
     }
 
 
-def first_cards(cards: dict[str, Column], most: int) -> list[dict[str, str | None]]:
+def first_cards(cards: dict[str, Texts], most: int) -> list[dict[str, str | None]]:
     """Return the texts of the first cards."""
     return [
         _with_edition(dict(zip(cards, texts, strict=True)))
@@ -179,7 +179,7 @@ def _with_edition(card: dict[str, str | None]) -> dict[str, str | None]:
     return {**card, "edition": shown}
 
 
-def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] | None:
+def make_traits(traits: pd.DataFrame | None, tokens: Texts) -> dict[str, Any] | None:
     """Return distinct traits, and for each token a set of them."""
     if traits is None:
         return None
@@ -197,7 +197,7 @@ def make_traits(traits: pd.DataFrame | None, tokens: Column) -> dict[str, Any] |
     return {"of": list(numbers), "sets": sets} if numbers else None
 
 
-def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, Column], list[str]]:
+def with_embedded(cards: dict[str, Texts], images: Images) -> tuple[dict[str, Texts], list[str]]:
     """Download images; return cards with data URLs, and a note on missing images."""
     from nftsync.provider.downloads import download_images  # loads httpx, which is slow
 
@@ -208,7 +208,7 @@ def with_embedded(cards: dict[str, Column], images: Images) -> tuple[dict[str, C
         proxy_source=configured.sources["proxy"],
         ca_file=None if configured.ca_file is None else str(configured.ca_file),
     )
-    nothing: Column = [None] * len(cards["token"])
+    nothing: Texts = [None] * len(cards["token"])
     urls, problems = cards.get("image", nothing), cards.get("problem", nothing)
     to_load = (url for url in urls if url and not url.startswith("data:"))
     embedded = download_images(to_load, images, config)
@@ -247,7 +247,7 @@ def _map_column(
     ]
 
 
-def _amounts(frame: pd.DataFrame) -> Column:
+def _amounts(frame: pd.DataFrame) -> Texts:
     name = "amount_text" if "amount_text" in frame.columns else "amount"
     return _map_column(_integer, frame, name)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from nftsync.errors import InputError
-from nftsync.list_files import ListFile, Row, read_list_file
+from nftsync.list_files import Cells, ListFile, read_list_file
 from nftsync.records import normalize_uuid
 from nftsync.store.contracts import contract_key
 from nftsync.store.hidden import Hidden
@@ -45,12 +45,12 @@ def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
     return list(wallets.values())
 
 
-def _plain(file: ListFile) -> Iterator[Row]:
+def _plain(file: ListFile) -> Iterator[Cells]:
     """Yield one id per line, without quotes and separators."""
     for number, line in enumerate(file.lines, start=1):
         wallet_id = line.partition("#")[0].strip(' \t\xa0",;')
         if wallet_id:
-            yield Row(number, {"wallet_id": wallet_id})
+            yield Cells(number, {"wallet_id": wallet_id})
 
 
 def _wallet_id(text: str, name: str, line: int) -> str:

@@ -21,7 +21,7 @@ from werkzeug.exceptions import BadRequest, HTTPException
 
 from nftsync.errors import InputError, NftsyncError, SettingsError
 from nftsync.provider.webhooks import HEADER, Unusable, read_webhook, verify
-from nftsync.receiver.committer import Committer, Outcome
+from nftsync.receiver.committer import Committer, Receipt
 from nftsync.store import STATES
 from nftsync.store.database import connect_reader
 from nftsync.store.inbox import Delivery
@@ -44,7 +44,7 @@ _ADVICE = (
     f" (nftsync webhook-config --send-secret), and that no proxy changes the body or {HEADER}"
 )
 
-_OUTCOMES: dict[Outcome, str] = {
+_OUTCOMES: dict[Receipt, str] = {
     "stored": "New webhooks stored.",
     "duplicate": "Repeated deliveries of stored webhooks.",
     "quarantined": "Webhooks quarantined.",

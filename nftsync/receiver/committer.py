@@ -25,7 +25,7 @@ from nftsync.times import now
 _log = logging.getLogger("nftsync.receiver")
 
 #: Outcome of a webhook; `not stored`: no space, no lock or no time.
-Outcome: TypeAlias = Stored | Literal["not stored"]
+Receipt: TypeAlias = Stored | Literal["not stored"]
 
 #: Longest wait of a request in seconds; the provider allows 3 s for the whole reply (provider's
 #: document, section Events).
@@ -61,7 +61,7 @@ class _Waiting:
 
     delivery: Delivery | None
     deadline: float
-    outcome: Outcome = "not stored"
+    outcome: Receipt = "not stored"
     #: Released with the outcome; an Event would cost a quarter of the commit.
     answered: threading.Lock = field(default_factory=lambda: threading.Lock())
 
@@ -126,7 +126,7 @@ class Committer:
         self._wake.set()
         self._thread.join()
 
-    def submit(self, delivery: Delivery | None) -> Outcome:
+    def submit(self, delivery: Delivery | None) -> Receipt:
         """Store a webhook and return the outcome in time; None: only test whether writing works."""
         if not self.alive:
             return "not stored"
@@ -205,7 +205,7 @@ class Committer:
             self._writer.checkpoint()
         self._busy_since = None
 
-    def _write(self, batch: list[_Waiting]) -> list[Outcome]:
+    def _write(self, batch: list[_Waiting]) -> list[Receipt]:
         if self._damage is not None:
             raise DamagedDatabase(self._damage)
         deliveries = [x.delivery for x in batch if x.delivery is not None]
@@ -223,7 +223,7 @@ class Committer:
         self._answer(batch, ["not stored"] * len(batch))
 
     def _answer(
-        self, batch: list[_Waiting], outcomes: list[Outcome], *, good: bool = False
+        self, batch: list[_Waiting], outcomes: list[Receipt], *, good: bool = False
     ) -> None:
         self._last_write = (time.monotonic(), good)
         for waiting, outcome in zip(batch, outcomes, strict=True):

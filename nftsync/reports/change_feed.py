@@ -47,7 +47,7 @@ _CHANGES = (
 _CAUSED = {"balance_changes": "wallet_id, token_id", "token_changes": "token_id"}
 
 #: Values by column name.
-Row: TypeAlias = dict[str, Any]
+FeedRow: TypeAlias = dict[str, Any]
 
 
 class _Log:
@@ -66,11 +66,11 @@ class _Log:
         with explained(self._name):
             return self._connection.execute(query, parameters).fetchall()
 
-    def _rows(self, query: str, *parameters: object) -> list[Row]:
+    def _rows(self, query: str, *parameters: object) -> list[FeedRow]:
         with explained(self._name):
             return named_rows(self._connection.execute(query, parameters))
 
-    def _page(self, query: str, keys: Sequence[int], *more: object) -> list[Row]:
+    def _page(self, query: str, keys: Sequence[int], *more: object) -> list[FeedRow]:
         return self._rows(query, as_json(list(keys)), *more)
 
 
@@ -83,7 +83,7 @@ class ChangeFeed(_Log):
     def _names(self) -> Names:
         return Names(self._connection)
 
-    def named(self, page: list[Row]) -> list[Row]:
+    def named(self, page: list[FeedRow]) -> list[FeedRow]:
         """Add the names `wallet` and `nft` to changes."""
         with explained(self._name):
             self._names.add_to(page)
@@ -116,18 +116,18 @@ class ChangeFeed(_Log):
         """Count the changes after `after`, up to `until`."""
         return int(self._select("count(*)", after, until)[0][0])
 
-    def read(self, after: int, until: int = _LAST) -> Iterator[list[Row]]:
+    def read(self, after: int, until: int = _LAST) -> Iterator[list[FeedRow]]:
         """Yield pages of these changes, oldest first."""
         while ids := self._ids(after, until, "change_id", _IDS):
             for start in range(0, len(ids), PAGE):
                 yield self._page(_CHANGES, ids[start : start + PAGE])
             after = ids[-1]
 
-    def newest_page(self, after: int, until: int, limit: int) -> list[Row]:
+    def newest_page(self, after: int, until: int, limit: int) -> list[FeedRow]:
         """Return the newest `limit` of these changes, oldest first."""
         return self._page(_CHANGES, self._ids(after, until, "change_id DESC", limit)[::-1])
 
-    def follow(self, after: int, wait: Callable[[], bool]) -> Generator[list[Row]]:
+    def follow(self, after: int, wait: Callable[[], bool]) -> Generator[list[FeedRow]]:
         """Yield pages of changes, then of new commits, until `wait` returns False."""
         last_version = None
         while True:
@@ -178,7 +178,9 @@ class QueueView(_Log):
         rows = self._values(query, *parameters, -1 if limit is None else limit)
         return array("q", (row[0] for row in rows))
 
-    def pages(self, numbers: Sequence[int], state: str | None, *more: str) -> Iterator[list[Row]]:
+    def pages(
+        self, numbers: Sequence[int], state: str | None, *more: str
+    ) -> Iterator[list[FeedRow]]:
         """Yield pages of rows by number, skipping the ones that left the state."""
         columns = ", ".join((*self._columns, *more))
         query = (
@@ -188,7 +190,7 @@ class QueueView(_Log):
         for start in range(0, len(numbers), PAGE):
             yield self._page(query, numbers[start : start + PAGE], state)
 
-    def find(self, key: str) -> tuple[Row, bytes | None]:
+    def find(self, key: str) -> tuple[FeedRow, bytes | None]:
         """Return a row by its id, and its body, None if pruned.
 
         A webhook also has its changes, and `look_again_at`: when its object is read once more.

@@ -18,7 +18,7 @@ from nftsync import frames
 from nftsync.columnar.balances import read_balance_frame
 from nftsync.columnar.columns import rows_of
 from nftsync.errors import InputError
-from nftsync.export.formats import Rows, write_csv, write_rows
+from nftsync.export.formats import Chunk, write_csv, write_rows
 from nftsync.export.frame_files import chunks_of, kinds_of
 from nftsync.export.workbook import Sheet, check_fits, workbook
 from nftsync.store.catalog import TABLES, Column, ColumnKind, columns_of
@@ -69,7 +69,7 @@ class _Table(NamedTuple):
     """Content of a file, or of a sheet below the lines `above`."""
 
     columns: Mapping[str, Column]
-    rows: Iterable[Rows]
+    rows: Iterable[Chunk]
     above: Sequence[str] = ()
 
     def kinds(self) -> dict[str, ColumnKind]:
@@ -114,7 +114,7 @@ def write_export(
         rows_of_table: Counter[str] = Counter()
         with progress_bar("Exporting", sum(counts.values()), unit="rows") as bar:
 
-            def followed(name: str, chunks: Iterable[Rows]) -> Iterator[Rows]:
+            def followed(name: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
                 for rows in chunks:
                     yield rows
                     rows_of_table[name] += len(rows)
@@ -179,7 +179,7 @@ def _until(name: str, as_of: str | None) -> tuple[str, ...]:
     return () if as_of is None or TABLES[name].since is None else (as_of,)
 
 
-def _chunks(connection: sqlite3.Connection, name: str, as_of: str | None) -> Iterator[Rows]:
+def _chunks(connection: sqlite3.Connection, name: str, as_of: str | None) -> Iterator[Chunk]:
     if as_of is not None and name in _AS_OF:
         frame = _AS_OF[name](connection, as_of=as_of)
         yield from rows_of(frame, list(columns_of(name, as_of=True)), step=CHUNK)

@@ -72,7 +72,7 @@ class _Patch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     webhook_types: list[WebhookType] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Task(NamedTuple):
+class ClaimedWebhook(NamedTuple):
     """An attempt to send a webhook."""
 
     place: int
@@ -192,7 +192,7 @@ class Sandbox:
                     self._reordered.append(place)
         return [webhook_id]
 
-    def claim(self) -> Task | None:
+    def claim(self) -> ClaimedWebhook | None:
         """Start a due attempt, if the configuration allows it."""
         config = self.config
         is_ready = config["enabled"] and config["url"] and config["sharedSecret"]
@@ -207,10 +207,10 @@ class Sandbox:
         body = delivery["body"].encode()
         secret = config["previousSecret" if fault == "old_secret" else "sharedSecret"]
         signature = sign(secret, body + b" " if fault == "corrupt" else body)
-        return Task(place, config["url"], body, signature)
+        return ClaimedWebhook(place, config["url"], body, signature)
 
     def acknowledge(
-        self, task: Task, at: str, status: int | None, error: str | None, ms: float
+        self, task: ClaimedWebhook, at: str, status: int | None, error: str | None, ms: float
     ) -> None:
         """Store an attempt's outcome, and schedule the next one if necessary."""
         with self._state.lock:
@@ -274,7 +274,7 @@ class Sender:
                     attempt.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
 
-    async def _attempt(self, client: httpx.AsyncClient, task: Task) -> None:
+    async def _attempt(self, client: httpx.AsyncClient, task: ClaimedWebhook) -> None:
         began, at, status, error = time.monotonic(), now(), None, None
         trace = secrets.token_hex(16)
         headers = {  # provider's document, section Webhook delivery

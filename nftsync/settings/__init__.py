@@ -28,7 +28,7 @@ from nftsync.provider.config import Paging
 from nftsync.provider.webhooks import Route, merge_routes
 from nftsync.records import normalize_uuid
 from nftsync.settings import alerts, values
-from nftsync.settings.values import InvalidValue, RawValue, Reader
+from nftsync.settings.values import InvalidValue, RawValue, ValueReader
 
 _FILE_NAME = "nftsync.toml"
 #: Names the file, like --config, for programs without flags, such as notebooks.
@@ -41,7 +41,7 @@ _ROUTE_PATH = re.compile(r"/(?!/)(?:[^\s\\#{}]|\{resourceId\})*")
 class Key(NamedTuple):
     """A setting; only shown ones are in messages."""
 
-    read: Reader
+    read: ValueReader
     default: Any = None
     has_flag: bool = False
     in_environment: bool = True
@@ -99,13 +99,13 @@ _NAMES = values.plain(list[Annotated[str, Meta(min_length=1)]], "a list of field
 
 
 def _key(
-    read: Reader, default: Any = None, *, secret: bool = False, shown: bool = True, **more: Any
+    read: ValueReader, default: Any = None, *, secret: bool = False, shown: bool = True, **more: Any
 ) -> Any:
     key = Key(read, default, secret=secret, shown=shown and not secret, **more)
     return field(repr=key.shown, metadata={"key": key})
 
 
-def _in_file(read: Reader, default: Any = None, **more: Any) -> Any:
+def _in_file(read: ValueReader, default: Any = None, **more: Any) -> Any:
     return _key(read, default, in_environment=False, **more)
 
 

@@ -52,10 +52,10 @@ class RawValue:
 
 
 #: Returns the checked value, or raises an InvalidValue or SettingsError.
-Reader: TypeAlias = Callable[[RawValue], Any]
+ValueReader: TypeAlias = Callable[[RawValue], Any]
 
 
-def checked(read: Reader, raw: RawValue) -> Any:
+def checked(read: ValueReader, raw: RawValue) -> Any:
     """Return a value, or raise a SettingsError."""
     try:
         return read(raw)
@@ -89,7 +89,7 @@ def require(entries: Mapping[str, object], needed: Iterable[str]) -> None:
 def table(
     raw: RawValue,
     kind: type[_T],
-    special: Mapping[str, Reader] = {},
+    special: Mapping[str, ValueReader] = {},
     check: Callable[[Mapping[str, Any]], None] = lambda _: None,
     own: Mapping[str, str] = {},
 ) -> _T:
@@ -114,7 +114,7 @@ def table(
     return msgspec.convert({**own, **entries}, kind)
 
 
-def tables(kind: type[msgspec.Struct], **options: Any) -> Reader:
+def tables(kind: type[msgspec.Struct], **options: Any) -> ValueReader:
     """Return a reader of tables such as `[watch.NAME]`, with options of `table`."""
     is_named = "name" in kind.__struct_fields__
 
@@ -131,7 +131,7 @@ def tables(kind: type[msgspec.Struct], **options: Any) -> Reader:
     return read
 
 
-def _reader_of(kind: Any) -> Reader:
+def _reader_of(kind: Any) -> ValueReader:
     if NoneType in get_args(kind):  # it is optional
         kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
@@ -140,7 +140,7 @@ def _reader_of(kind: Any) -> Reader:
     return _READERS.get(kind) or plain(kind, kind.__metadata__[0].description)
 
 
-def plain(kind: Any, must: str) -> Reader:
+def plain(kind: Any, must: str) -> ValueReader:
     """Return a reader of a type that msgspec checks."""
 
     def read(raw: RawValue) -> Any:
@@ -153,7 +153,7 @@ def plain(kind: Any, must: str) -> Reader:
     return read
 
 
-def parsed(parse: Callable[[str], Any], must: str) -> Reader:
+def parsed(parse: Callable[[str], Any], must: str) -> ValueReader:
     """Return a reader of a parsed text."""
 
     def read(raw: RawValue) -> Any:
@@ -253,7 +253,7 @@ def headers(raw: RawValue) -> dict[str, str]:
 
 
 #: Readers of types without a description.
-_READERS: dict[Any, Reader] = {
+_READERS: dict[Any, ValueReader] = {
     str: text,
     bool: plain(bool, "true or false"),
     timedelta: duration,

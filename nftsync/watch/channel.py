@@ -12,20 +12,20 @@ from nftsync.text import cut_line
 from nftsync.watch.texts import Outgoing
 
 #: `refused`: uses up an attempt. `down`: uses up none. `gone`: stops the destination.
-Result: TypeAlias = Literal["sent", "refused", "down", "gone"]
+AttemptResult: TypeAlias = Literal["sent", "refused", "down", "gone"]
 
 _LONGEST_ERROR = 300
 
 
-class Outcome(NamedTuple):
+class SendResult(NamedTuple):
     """The result of an attempt, and a safe line about its error."""
 
-    result: Result
+    result: AttemptResult
     error: str | None = None
     retry_after: float | None = None
 
 
-SENT = Outcome("sent")
+SENT = SendResult("sent")
 
 
 class Channel:
@@ -37,7 +37,7 @@ class Channel:
         self.timeout = config.timeout
         self.stopped = threading.Event()
 
-    def send(self, outgoing: Outgoing) -> Outcome:
+    def send(self, outgoing: Outgoing) -> SendResult:
         """Attempt a delivery."""
         raise NotImplementedError
 

@@ -19,7 +19,7 @@ from nftsync.provider.rate_limit import Auth
 from nftsync.provider.transport import Requests, Transports
 from nftsync.provider.waits import asked_wait
 from nftsync.text import http_url, toml_key
-from nftsync.watch.channel import SENT, Channel, Outcome, error_text
+from nftsync.watch.channel import SENT, Channel, SendResult, error_text
 from nftsync.watch.hosts import address_check
 from nftsync.watch.mail import MailChannel
 from nftsync.watch.signing import key_of, signature
@@ -70,7 +70,7 @@ class _Http(Channel):
         accepts_peer = None if network.proxy else accepts
         self._transports = Transports(network, config, self.stopped, accepts_peer)
 
-    def send(self, outgoing: Outgoing) -> Outcome:
+    def send(self, outgoing: Outgoing) -> SendResult:
         body, headers = outgoing.body, {}
         if self.destination.kind == "slack":
             body = _slack_json(outgoing.text)
@@ -84,14 +84,16 @@ class _Http(Channel):
         except UnusableResponse:  # a 2xx whose body is too large or not gzip
             return SENT
         except (ReadError, Stopped) as error:
-            return Outcome("down", error_text(str(error).replace("base_url", "url"), self._target))
+            return SendResult(
+                "down", error_text(str(error).replace("base_url", "url"), self._target)
+            )
         status = response.status
         if 200 <= status < 300:
             return SENT
         answer = f"HTTP {status} {response.body[:200].decode(errors='replace')}"
         wait = asked_wait(status, response.headers)
         is_down = status in _DOWN or (status == 403 and wait is not None)
-        return Outcome(
+        return SendResult(
             "gone" if status == 410 else "down" if is_down else "refused",
             error_text(answer, self._target),
             None if wait is None else min(wait, _LONGEST_PAUSE),
@@ -124,9 +126,9 @@ def _slack_json(text: str) -> bytes:
 
 
 class _Command(Channel):
-    def send(self, outgoing: Outgoing) -> Outcome:
+    def send(self, outgoing: Outgoing) -> SendResult:
         if self.stopped.is_set():
-            return Outcome("down", "stopped")
+            return SendResult("down", "stopped")
         try:
             code, _ = run_program(
                 self.destination.command,
@@ -137,10 +139,10 @@ class _Command(Channel):
             )
         except subprocess.TimeoutExpired:
             late = f"the command took more than {self.timeout:g} s"
-            return Outcome("down", "stopped" if self.stopped.is_set() else late)
+            return SendResult("down", "stopped" if self.stopped.is_set() else late)
         except (OSError, ValueError) as error:
-            return Outcome("down", error_text(f"the command cannot be run: {error}", ""))
-        return Outcome("refused", f"the command failed with exit code {code}") if code else SENT
+            return SendResult("down", error_text(f"the command cannot be run: {error}", ""))
+        return SendResult("refused", f"the command failed with exit code {code}") if code else SENT
 
 
 _CHANNELS: dict[str, type[Channel]] = {

@@ -25,7 +25,7 @@ from nftsync.provider.config import ClientConfig
 from nftsync.provider.network import network_of
 from nftsync.text import cut_line
 from nftsync.threads import start_thread
-from nftsync.watch.channel import Channel, Outcome, error_text
+from nftsync.watch.channel import Channel, SendResult, error_text
 from nftsync.watch.hosts import address_check
 from nftsync.watch.texts import Outgoing
 
@@ -65,15 +65,15 @@ class MailChannel(Channel):
         self._place = f"{host}:{destination.port}"
         self._tls = network_of(config).tls
 
-    def send(self, outgoing: Outgoing) -> Outcome:
+    def send(self, outgoing: Outgoing) -> SendResult:
         """Send an email."""
         try:
             refusals = self._deliver(self._message(outgoing))
         except (OSError, ValueError, Stopped) as error:
             return self._failed(error)
-        return Outcome("sent", self._reply(*min(refusals.values())) if refusals else None)
+        return SendResult("sent", self._reply(*min(refusals.values())) if refusals else None)
 
-    def _failed(self, error: Exception) -> Outcome:
+    def _failed(self, error: Exception) -> SendResult:
         reply: bytes | str
         match error:
             case SMTPRecipientsRefused():
@@ -84,9 +84,9 @@ class MailChannel(Channel):
                 code, reply = error.smtp_code, error.smtp_error
             case _:
                 problem = getattr(error, "strerror", None) or error
-                return Outcome("down", error_text(f"{self._place}: {problem}", self._password))
+                return SendResult("down", error_text(f"{self._place}: {problem}", self._password))
         is_down = code < 0 or 400 <= code < 500
-        return Outcome("down" if is_down else "refused", self._reply(code, reply))
+        return SendResult("down" if is_down else "refused", self._reply(code, reply))
 
     def _reply(self, code: int, reply: bytes | str) -> str:
         text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply

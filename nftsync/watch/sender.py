@@ -29,7 +29,7 @@ from nftsync.store.outbox import (
     store_outage,
 )
 from nftsync.times import age_seconds, now, shifted
-from nftsync.watch.channel import Channel, Outcome
+from nftsync.watch.channel import Channel, SendResult
 from nftsync.watch.texts import outgoing
 
 _log = logging.getLogger("nftsync.watch")
@@ -74,7 +74,7 @@ class MessageSender:
         self._others = others
         self._headers = headers
         self._pool = ThreadPoolExecutor(_AT_ONCE, f"nftsync-send-{destination}")
-        self._running: dict[Future[Outcome], Attempt] = {}
+        self._running: dict[Future[SendResult], Attempt] = {}
         self._lease: int | None = None
         self._renew_at = self._succeeded_at = 0.0
         self._reported_on = ""  # the day of the last report of an outage
@@ -124,7 +124,7 @@ class MessageSender:
             sent = self._pool.submit(self._send, message)
             self._running[sent] = Attempt(message, time.monotonic(), self._lease)
 
-    def _send(self, message: ClaimedMessage) -> Outcome:
+    def _send(self, message: ClaimedMessage) -> SendResult:
         extra = self._headers(message.rule, message.body)
         return self._delivery.send(outgoing(message.message_id, message.body, extra))
 
@@ -151,7 +151,7 @@ class MessageSender:
 
     # Settling --------------------------------------------------------------------------------
 
-    def _settle(self, done: list[Future[Outcome]]) -> None:
+    def _settle(self, done: list[Future[SendResult]]) -> None:
         ended = [(self._running.pop(future), future) for future in done]
         outcomes = [
             (attempt, future.result()) for attempt, future in ended if attempt.lease == self._lease
@@ -197,7 +197,7 @@ class MessageSender:
         with self._mirror.transaction() as transaction:
             return add(transaction.connection, self._others("down", reason), at) > 0
 
-    def _settled(self, attempt: Attempt, outcome: Outcome, at: str) -> Settled:
+    def _settled(self, attempt: Attempt, outcome: SendResult, at: str) -> Settled:
         message, result, error = attempt.message, outcome.result, outcome.error
         failing_since = self._failing.pop(message.number, attempt.began)
         if result == "sent":
@@ -212,7 +212,7 @@ class MessageSender:
             return Settled(message, "down", error, self._pause(outcome, at))
         return Settled(message, "refused", error)
 
-    def _pause(self, outcome: Outcome, at: str) -> str:
+    def _pause(self, outcome: SendResult, at: str) -> str:
         pause = self._backoff.pause(outcome.retry_after or 0.0)
         self.down = outcome.error or "no answer"
         # Later than the pause's end, so that another message tests the destination.

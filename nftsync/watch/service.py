@@ -28,7 +28,7 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import Message, database_id, restart_destination, stopped_destinations
 from nftsync.store.writer import keep_running
 from nftsync.times import now
-from nftsync.watch.channel import Outcome
+from nftsync.watch.channel import SendResult
 from nftsync.watch.delivery import open_delivery
 from nftsync.watch.events import Body, Events, message_id, messages_of
 from nftsync.watch.planner import Planner, newest, position_at, start_cursors
@@ -205,7 +205,7 @@ def watch_once(
     return counts, unreachable, problems
 
 
-def send_test(database: Path, config: WatchConfig, name: str) -> Outcome:
+def send_test(database: Path, config: WatchConfig, name: str) -> SendResult:
     """Send a test message; on success, restart a stopped destination."""
     body: Body = {"type": "test", "timestamp": now(), "data": {"destination": name}}
     identity = message_id("", "test", name, body["timestamp"])

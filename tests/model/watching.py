@@ -18,7 +18,7 @@ from nftsync.provider.config import ClientConfig
 from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import restart_destination
 from nftsync.watch import events, planner, rules, sender, service
-from nftsync.watch.delivery import Outcome, Outgoing
+from nftsync.watch.delivery import Outgoing, SendResult
 from nftsync.watch.service import WatchConfig
 from tests.kit.reported import (
     Change,
@@ -59,17 +59,17 @@ class Destinations:
         self.received: dict[str, list[tuple[str, bytes]]] = {"steady": [], "failing": []}
         self.trouble = {"steady": 0.02, "failing": 0.3}
 
-    def attempt(self, name: str, outgoing: Outgoing) -> Outcome:
+    def attempt(self, name: str, outgoing: Outgoing) -> SendResult:
         luck = self.rng.random() / (self.trouble[name] or 1e-9)
         if luck < 0.4:
-            return Outcome("down", "no connection", self.rng.choice([None, 2.0]))
+            return SendResult("down", "no connection", self.rng.choice([None, 2.0]))
         if luck < 0.6:
-            return Outcome("refused", "HTTP 500")
+            return SendResult("refused", "HTTP 500")
         if luck < 0.605:
-            return Outcome("gone", "HTTP 410")
+            return SendResult("gone", "HTTP 410")
         self.received[name].append((outgoing.message_id, outgoing.body))
         # The answer is lost on its way.
-        return Outcome("down", "no answer") if luck < 1.0 else Outcome("sent")
+        return SendResult("down", "no answer") if luck < 1.0 else SendResult("sent")
 
 
 class Delivery:
@@ -81,13 +81,13 @@ class Delivery:
         self._name = destination.name
         self._stopped = Event()
 
-    def send(self, outgoing: Outgoing) -> Outcome:
+    def send(self, outgoing: Outgoing) -> SendResult:
         rng = self.destinations.rng
         if self._stopped.wait(rng.choice([0.01, 0.1, 15.0]) * rng.random()):
-            return Outcome("down", "stopped")
+            return SendResult("down", "stopped")
         outcome = self.destinations.attempt(self._name, outgoing)
         if self._stopped.wait(0.05 * rng.random()):
-            return Outcome("down", "stopped")
+            return SendResult("down", "stopped")
         return outcome
 
     def abort(self) -> None:

@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nftsync.errors import InputError, NftsyncWarning
-from nftsync.list_files import ListFile, Row, read_list_file
+from nftsync.list_files import Cells, ListFile, read_list_file
 from nftsync.pull.list_files import read_wallets_file
 from nftsync.store.wallets import WalletLine
 
@@ -41,7 +41,7 @@ CELL = st.text(
 )
 
 
-def rows_of(text: str) -> list[Row]:
+def rows_of(text: str) -> list[Cells]:
     rows = ListFile("wallets file", "w.csv", text).rows(COLUMNS)
     assert rows is not None
     return list(rows)
@@ -89,7 +89,7 @@ def test_what_a_spreadsheet_wrote_is_read_whatever_its_form(
 @given(CELL)
 def test_any_text_is_a_table_or_none_or_refused_in_one_line(text: str) -> None:
     for content in (text, f"wallet_id,label\n{text}", f"sep=;\nlabel;wallet_id\n{text}"):
-        rows: list[Row] = []
+        rows: list[Cells] = []
         problem = ""
         try:
             rows += ListFile("wallets file", "w.csv", content).rows(COLUMNS) or ()
@@ -104,11 +104,11 @@ def test_any_text_is_a_table_or_none_or_refused_in_one_line(text: str) -> None:
 def test_rows_know_their_line_and_comments_end_where_quotes_begin() -> None:
     text = '# ours\nwallet_id;label;;\n\n1;"two\n# lines\n\nmore";;\n;;;\n2;x;;\n#3;y\n'
     assert rows_of(text) == [
-        Row(4, {"wallet_id": "1", "label": "two\n# lines\n\nmore"}),
-        Row(9, {"wallet_id": "2", "label": "x"}),
+        Cells(4, {"wallet_id": "1", "label": "two\n# lines\n\nmore"}),
+        Cells(9, {"wallet_id": "2", "label": "x"}),
     ]
     assert rows_of("sep=;\r\nWallet ID;Label\r\n1;a,b\r\n") == [
-        Row(3, {"wallet_id": "1", "label": "a,b"})
+        Cells(3, {"wallet_id": "1", "label": "a,b"})
     ]
     assert ListFile("wallets file", "w.csv", "1;2\n").rows(COLUMNS) is None
 

@@ -24,7 +24,7 @@ from nftsync.alerts import Destination
 from nftsync.errors import SettingsError
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.images import Images
-from nftsync.watch.delivery import Channel, Outcome, Outgoing, open_delivery
+from nftsync.watch.delivery import Channel, Outgoing, SendResult, open_delivery
 from nftsync.watch.hosts import may_reach
 from tests.kit.provider import Provider, Sender, endless, head, raw, reply, silence
 from tests.kit.serve_process import free_port
@@ -61,12 +61,12 @@ def as_fields(config: ClientConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in config.__struct_fields__}
 
 
-def deliver_in_thread(delivery: Channel) -> Callable[[], Outcome]:
-    outcomes: list[Outcome] = []
+def deliver_in_thread(delivery: Channel) -> Callable[[], SendResult]:
+    outcomes: list[SendResult] = []
     thread = threading.Thread(target=lambda: outcomes.append(delivery.send(MESSAGE)), daemon=True)
     thread.start()
 
-    def outcome() -> Outcome:
+    def outcome() -> SendResult:
         thread.join(PATIENCE)
         return outcomes[0]
 
@@ -80,7 +80,7 @@ def test_a_webhook_is_signed_and_carries_no_credentials_of_nftsync(lying, opened
     lying.always(reply(b"thanks"))
     delivery = opened(url=f"{lying.url}/hook?a=1%2F2&b=é".replace("é", "%C3%A9"), secrets=(SECRET,))
     signed = MESSAGE._replace(headers={"x-service-webhook-hmac": "theirs", "webhook-id": "no"})
-    assert [delivery.send(signed) for _ in range(2)] == [Outcome("sent")] * 2
+    assert [delivery.send(signed) for _ in range(2)] == [SendResult("sent")] * 2
     first, _ = lying.requests()
     assert (first.method, first.path, first.query) == ("POST", "/hook", "a=1%2F2&b=%C3%A9")
     assert first.body == BODY
@@ -140,15 +140,15 @@ def test_without_a_listener_or_a_name_the_destination_is_down(opened):
 )
 def test_the_wait_that_a_receiver_asks_for_is_returned(lying, opened, headers, wait):
     lying.always(reply(status=429, **headers))
-    assert opened(url=lying.url).send(MESSAGE) == Outcome("down", "HTTP 429", wait)
+    assert opened(url=lying.url).send(MESSAGE) == SendResult("down", "HTTP 429", wait)
 
 
 def test_a_403_that_asks_to_wait_is_no_refusal(lying, opened):
     used_up = {"x_ratelimit_remaining": "0", "x_ratelimit_reset": "9"}
     for headers, outcome in (
-        ({"retry_after": "2"}, Outcome("down", "HTTP 403", 2.0)),
-        (used_up, Outcome("down", "HTTP 403", 9.0)),
-        ({}, Outcome("refused", "HTTP 403")),
+        ({"retry_after": "2"}, SendResult("down", "HTTP 403", 2.0)),
+        (used_up, SendResult("down", "HTTP 403", 9.0)),
+        ({}, SendResult("refused", "HTTP 403")),
     ):
         lying.always(reply(status=403, **headers))
         assert opened(url=lying.url).send(MESSAGE) == outcome
@@ -156,7 +156,7 @@ def test_a_403_that_asks_to_wait_is_no_refusal(lying, opened):
 
 def test_a_redirect_is_refused_and_not_followed(lying, opened):
     lying.always(reply(status=307, location=f"{lying.url}/elsewhere"))
-    assert opened(url=f"{lying.url}/hook").send(MESSAGE) == Outcome("refused", "HTTP 307")
+    assert opened(url=f"{lying.url}/hook").send(MESSAGE) == SendResult("refused", "HTTP 307")
     assert len(lying.requests()) == 1
 
 
@@ -171,7 +171,7 @@ def test_a_redirect_is_refused_and_not_followed(lying, opened):
 def test_an_attempt_ends_in_time_however_slowly_the_peer_sends(lying, opened, answer):
     lying.always(answer)
     outcome = opened(url=lying.url, timeout=0.3).send(MESSAGE)
-    assert outcome == Outcome("down", "no complete response within 0.3 s")
+    assert outcome == SendResult("down", "no complete response within 0.3 s")
 
 
 def test_an_abort_ends_the_attempts_in_flight(lying, opened):
@@ -180,7 +180,7 @@ def test_an_abort_ends_the_attempts_in_flight(lying, opened):
     outcome = deliver_in_thread(delivery)
     lying.wait_for(1)
     delivery.abort()
-    assert outcome() == delivery.send(MESSAGE) == Outcome("down", "stopped")
+    assert outcome() == delivery.send(MESSAGE) == SendResult("down", "stopped")
     assert len(lying.requests()) == 1
 
 
@@ -271,7 +271,7 @@ def test_a_private_host_is_refused_as_a_setting(opened, url):
 def test_a_name_of_a_loopback_address_is_refused_before_a_byte_is_sent(lying, opened):
     url = lying.url.replace("127.0.0.1", "127.1")  # a name, as it is no valid address
     outcome = opened(url=url, allow_http=True).send(MESSAGE)
-    assert outcome == Outcome("down", "the host has a private network address")
+    assert outcome == SendResult("down", "the host has a private network address")
     wait_until(lambda: lying.connections == 1)
     assert lying.requests() == []
     lying.always(reply())
@@ -436,10 +436,10 @@ def test_a_mail_is_sent_over_verified_tls_with_a_login(certificates, opened, sec
     with mail_server(box, certificates.server, security) as port:
         fields = mail_to("127.0.0.1", port, security=security, recipients=two)
         delivery = opened("email", ca=certificates.ca, **fields)
-        assert delivery.send(MESSAGE) == Outcome("sent")
+        assert delivery.send(MESSAGE) == SendResult("sent")
 
         wrong = opened("email", ca=certificates.ca, **(fields | {"password": "wrong-C4n4ry"}))
-        assert wrong.send(MESSAGE) == Outcome(
+        assert wrong.send(MESSAGE) == SendResult(
             "refused", f"127.0.0.1:{port}: 535 no access; check username and password"
         )
         untrusted = opened("email", **fields).send(MESSAGE)
@@ -470,7 +470,9 @@ def test_an_encoded_word_in_a_token_name_hides_no_header(plain, opened):
     box, port = plain
     hidden = base64.b64encode(b"x\r\nBcc: victim@example.net")
     word = f"=?utf-8?b?{hidden.decode()}?="
-    assert opened("email", **to_plain(port)).send(MESSAGE._replace(subject=word)) == Outcome("sent")
+    assert opened("email", **to_plain(port)).send(MESSAGE._replace(subject=word)) == SendResult(
+        "sent"
+    )
     mail = box.mails.pop()
     assert (mail["Bcc"], mail["X-To"]) == (None, "ops@example.org")
     assert mail["Subject"] == word.replace("=?", "= ?")
@@ -481,7 +483,7 @@ def test_a_token_name_adds_no_header_to_a_mail(plain, opened):
     delivery = opened("email", **to_plain(port))
     name = "Ape\r\nBcc: victim@example.net\r\n\r\n<b>\u202e\x00 =?utf-8?q?x?= é" + "😀" * 300
     text = "Line\n.\n..\n=?utf-8?q?x?= é \u05d0\n" + "long " * 400
-    assert delivery.send(MESSAGE._replace(subject=name, text=text)) == Outcome("sent")
+    assert delivery.send(MESSAGE._replace(subject=name, text=text)) == SendResult("sent")
     mail = box.mails.pop()
     assert mail["Bcc"] is None
     assert mail["X-To"] == "ops@example.org"
@@ -568,7 +570,7 @@ def test_an_abort_ends_a_mail_in_flight(mail_liar, opened):
     outcome = deliver_in_thread(delivery)
     wait_until(lambda: server.connections == 1)
     delivery.abort()
-    assert outcome() == Outcome("down", f"127.0.0.1:{server.port}: stopped")
+    assert outcome() == SendResult("down", f"127.0.0.1:{server.port}: stopped")
 
 
 # Commands ---------------------------------------------------------------------------------------
@@ -587,16 +589,19 @@ def test_a_command_gets_the_message_as_its_input_and_no_secret(opened, tmp_path:
     arguments = str(tmp_path / "in put;x"), str(tmp_path / "environment")
     body = BODY + b" " * 300_000
     delivery = opened("command", command=(*script(code), *arguments))
-    assert delivery.send(MESSAGE._replace(body=body)) == Outcome("sent")
+    assert delivery.send(MESSAGE._replace(body=body)) == SendResult("sent")
     assert Path(arguments[0]).read_bytes() == body
     assert "NFTSYNC_" not in Path(arguments[1]).read_text()
 
 
 def test_the_end_of_a_command_decides_on_the_result(opened):
     for command, outcome in (
-        (("true",), Outcome("sent")),
-        (("false",), Outcome("refused", "the command failed with exit code 1")),
-        (("sh", "-c", "kill -9 $$"), Outcome("refused", "the command failed with exit code -9")),
+        (("true",), SendResult("sent")),
+        (("false",), SendResult("refused", "the command failed with exit code 1")),
+        (
+            ("sh", "-c", "kill -9 $$"),
+            SendResult("refused", "the command failed with exit code -9"),
+        ),
     ):
         large = MESSAGE._replace(body=bytes(300_000))  # more than a pipe holds
         assert opened("command", command=command).send(large) == outcome
@@ -607,7 +612,7 @@ def test_the_end_of_a_command_decides_on_the_result(opened):
 
 def test_a_command_that_takes_too_long_is_ended(opened):
     delivery = opened("command", command=("sleep", "600"), timeout=0.3)
-    assert delivery.send(MESSAGE) == Outcome("down", "the command took more than 0.3 s")
+    assert delivery.send(MESSAGE) == SendResult("down", "the command took more than 0.3 s")
 
 
 def has_open(file: Path) -> bool:
@@ -626,10 +631,10 @@ def test_an_abort_kills_a_command_in_flight_with_its_children(opened, tmp_path: 
     outcome = deliver_in_thread(delivery)
     wait_until(lambda: has_open(output))
     delivery.abort()
-    assert outcome() == Outcome("down", "stopped")
+    assert outcome() == SendResult("down", "stopped")
     wait_until(lambda: not has_open(output))
     output.unlink()
-    assert delivery.send(MESSAGE) == Outcome("down", "stopped")
+    assert delivery.send(MESSAGE) == SendResult("down", "stopped")
     assert not output.exists()
 
 
@@ -646,7 +651,7 @@ def test_a_background_child_of_a_command_has_time_to_end(opened, tmp_path: Path)
     file = tmp_path / "output"
     script = '(while [ ! -e "$0.ended" ]; do sleep 0.05; done; touch "$0") & touch "$0.ended"'
     delivery = opened("command", command=("sh", "-c", script, str(file)))
-    assert delivery.send(MESSAGE) == Outcome("sent")
+    assert delivery.send(MESSAGE) == SendResult("sent")
     assert file.exists()
 
 
@@ -657,5 +662,5 @@ def test_an_abort_kills_a_background_child(opened, tmp_path: Path):
     outcome = deliver_in_thread(delivery)
     wait_until(lambda: has_ended(output.with_suffix(".pid")) and has_open(output))
     delivery.abort()
-    assert outcome() == Outcome("sent")
+    assert outcome() == SendResult("sent")
     wait_until(lambda: not has_open(output))

@@ -15,7 +15,7 @@ from nftsync.store import outbox
 from nftsync.store.mirror import Mirror
 from nftsync.times import format_time, now, shifted
 from nftsync.watch import planner as planning
-from nftsync.watch.delivery import Outcome
+from nftsync.watch.delivery import SendResult
 from nftsync.watch.sender import MessageSender
 from nftsync.watch.texts import Outgoing
 from tests.kit.database import token_id, wallet_id
@@ -30,12 +30,12 @@ HOUR = timedelta(hours=1)
 class Answering:
     """A channel whose destination gives one answer."""
 
-    def __init__(self, answer: Callable[[], Outcome]) -> None:
+    def __init__(self, answer: Callable[[], SendResult]) -> None:
         self.answer = answer
         self.aborted = threading.Event()
         self.is_closed = False
 
-    def send(self, _: Outgoing) -> Outcome:
+    def send(self, _: Outgoing) -> SendResult:
         return self.answer()
 
     def abort(self) -> None:
@@ -45,7 +45,7 @@ class Answering:
         self.is_closed = True
 
 
-def send_all(database: Path, answer: Callable[[], Outcome]) -> None:
+def send_all(database: Path, answer: Callable[[], SendResult]) -> None:
     """Make one attempt for each due message."""
     with Mirror(database) as mirror:
         sender = MessageSender(mirror, "ops", Answering(answer), lambda _kind, _reason: [])
@@ -59,7 +59,7 @@ def send_all(database: Path, answer: Callable[[], Outcome]) -> None:
 def test_a_message_that_some_recipients_refused_keeps_their_reason(tmp_path: Path) -> None:
     database = tmp_path / "nftsync.db"
     store(database, ("ops", "msg_0", "wallet 1"))
-    send_all(database, lambda: Outcome("sent", "mail: 550 no such user"))
+    send_all(database, lambda: SendResult("sent", "mail: 550 no such user"))
     row = row_of(database, "msg_0")
     assert (row["state"], row["last_error"]) == ("done", "mail: 550 no such user")
 
@@ -67,7 +67,7 @@ def test_a_message_that_some_recipients_refused_keeps_their_reason(tmp_path: Pat
 def test_a_day_that_a_destination_asks_to_wait_is_waited_after_a_restart(tmp_path: Path) -> None:
     database = tmp_path / "nftsync.db"
     store(database, ("ops", "msg_0", "wallet 1"))
-    send_all(database, lambda: Outcome("down", "HTTP 429", 86_400.0))
+    send_all(database, lambda: SendResult("down", "HTTP 429", 86_400.0))
     later = shifted(now(), timedelta(hours=20))
     with Mirror(database) as mirror:
         assert outbox.due_messages(mirror.connection, "ops", later, 8) == []
@@ -84,7 +84,7 @@ def test_messages_are_sent_after_the_clock_was_set_back(
     database = tmp_path / "nftsync.db"
     store(database, ("ops", "msg_0", "wallet 1"), ("ops", "msg_1", "wallet 1"))
     if result != "new":
-        send_all(database, lambda: Outcome("down" if result == "down" else "refused", "no"))
+        send_all(database, lambda: SendResult("down" if result == "down" else "refused", "no"))
     moment = shifted(now(), -hours * HOUR)
     with Mirror(database) as mirror:
         due = outbox.due_messages(mirror.connection, "ops", moment, 8)
@@ -126,7 +126,7 @@ def test_an_outage_is_reported_by_each_later_run_and_during_a_long_retry_after(
     store(database, ("ops", "msg_0", "wallet 1"))
     reports: list[str] = []
 
-    def run(answer: Callable[[], Outcome]) -> None:
+    def run(answer: Callable[[], SendResult]) -> None:
         """Send once, like a run of `nftsync watch`."""
 
         def others(kind: str, reason: str) -> list[outbox.Message]:
@@ -141,7 +141,7 @@ def test_an_outage_is_reported_by_each_later_run_and_during_a_long_retry_after(
             finally:
                 sender.close()
 
-    run(lambda: Outcome("down", "HTTP 429", 86_400.0))
+    run(lambda: SendResult("down", "HTTP 429", 86_400.0))
     assert reports == []
     query(database, "UPDATE outages SET since = ?", shifted(now(), -2 * HOUR))
     for _ in range(2):
@@ -152,7 +152,7 @@ def test_an_outage_is_reported_by_each_later_run_and_during_a_long_retry_after(
         ("other", "pending"),
     ]
     query(database, "UPDATE messages SET next_attempt_at = created_at")
-    run(lambda: Outcome("sent"))
+    run(lambda: SendResult("sent"))
     assert query(database, "SELECT * FROM outages") == []
 
 
@@ -161,9 +161,9 @@ def test_a_sender_whose_attempts_break_releases_its_messages(tmp_path: Path) -> 
     database = tmp_path / "nftsync.db"
     store(database, *(("ops", f"msg_{n}", f"wallet {n}") for n in range(2)))
     is_first = threading.Lock()
-    channel = Answering(lambda: Outcome("sent"))
+    channel = Answering(lambda: SendResult("sent"))
 
-    def breaks() -> Outcome:
+    def breaks() -> SendResult:
         if not is_first.acquire(blocking=False):
             channel.aborted.wait(PATIENCE)
         raise LookupError("a defect")
