@@ -224,14 +224,14 @@ def test_without_the_watch_over_deadlines_no_attempt_goes_on_and_none_begins() -
 
 
 class FaultySandbox(Sandbox):
-    def claim(self) -> Task | None:
+    def claim(self) -> ClaimedWebhook | None:
         return failing()
 
 
 class FaultyTasks(Sandbox):
     """Attempts fail that have begun: a URL that is no text."""
 
-    def claim(self) -> Task | None:
+    def claim(self) -> ClaimedWebhook | None:
         return ClaimedWebhook(1, 5, b"", "")  # type: ignore[arg-type]
 
 
