@@ -27,17 +27,17 @@ ROOT = Path(__file__).parents[1]
 
 #: Upper bounds. Lines are code lines: without blank lines, comments and docstrings.
 BOUNDS = {
-    "lines of the package": 28_400,
+    "lines of the package": 28_425,
     "lines of pull, replay and receiver": 2_660,
-    "words in docstrings": 33_300,
+    "words in docstrings": 33_250,
     "physical lines of benchmarks": 2_900,
     "modules on a wallet's path in a sync": 38,
     "modules on a webhook's path to a row": 40,
     "import cycles": 0,
     "imports of another package's underscore names": 0,
     "modules outside store/ that write to tables": 0,
-    "functions over 60 lines": 2,
-    "classes over 200 lines": 1,
+    "functions over 60 lines": 0,
+    "classes over 200 lines": 0,
     "modules over 400 lines": 0,
     "record types of the removal guard": 4,
     "places that construct FilesInUse": 1,
