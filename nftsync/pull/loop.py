@@ -98,11 +98,6 @@ class ReadLoop(Generic[_Open]):
         return self._reader.idle and not self._unsubmitted
 
     @property
-    def reason(self) -> str | None:
-        """The reason to stop reading altogether, or None."""
-        return self._reader.reason
-
-    @property
     def unfinished(self) -> int:
         """The number of requested reads without a result, except those that wait."""
         return len(self._requests.keys() - set(self.waiting.subjects))

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -79,29 +80,24 @@ def sync_wallets(
         return result
 
 
+@dataclass(eq=False)
 class Sync(Policy[Transaction]):
     """A run that reads the wallets of its plan, and counts the results."""
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        reader: Reader,
-        run: runs.Run,
-        waiting: WaitingReads,
-        interruptions: Sequence[threading.Event],
-        progress: bool | None,
-    ) -> None:
-        self._mirror = mirror
-        self._run = run
-        self._waiting = waiting
-        self._interruptions = interruptions
-        self._progress = progress
-        self._loop = ReadLoop(reader, self, waiting, mirror)
-        self._error: str | None = None
-        self._succeeded = 0
-        self._to_repeat: list[Subject] = []
-        self._failures: dict[Subject, Failure] = {}
-        self._started = time.monotonic() - run.counts.seconds
+    _mirror: Mirror
+    _reader: Reader
+    _run: runs.Run
+    _waiting: WaitingReads
+    _interruptions: Sequence[threading.Event]
+    _progress: bool | None
+    _error: str | None = None
+    _succeeded: int = 0
+    _to_repeat: list[Subject] = field(default_factory=list)
+    _failures: dict[Subject, Failure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._started = time.monotonic() - self._run.counts.seconds
+        self._loop = ReadLoop(self._reader, self, self._waiting, self._mirror)
 
     def run(self) -> SyncResult:
         """Read everything, and end the run; errors as in `sync_wallets`."""
@@ -125,7 +121,7 @@ class Sync(Policy[Transaction]):
 
     def _is_over(self) -> bool:
         """Return whether to stop before all tasks are read."""
-        self._error = self._error or self._loop.reason
+        self._error = self._error or self._reader.reason
         return self._error is not None or self._is_interrupted()
 
     # Tasks -----------------------------------------------------------------------------------
