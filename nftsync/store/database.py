@@ -210,6 +210,8 @@ def damage(
     """
     # In mode=ro, SQLite's check ignores broken constraints.
     with closing(connect_existing(path, "rw", busy_seconds)) as connection:
+        # The report may name a damaged column.
+        connection.text_factory = lambda text: text.decode(errors="replace")
         try:
             (report,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
         except sqlite3.OperationalError:

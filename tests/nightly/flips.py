@@ -89,6 +89,7 @@ def meet(folder: Path, url: str) -> tuple[Counter[str], str | None]:
     """Run each command on `nftsync.db` in a folder: what it came to, and what is wrong."""
     database = folder / "nftsync.db"
     with closing(sqlite3.connect(database)) as connection:
+        connection.text_factory = lambda text: text.decode(errors="replace")
         try:
             report = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         except sqlite3.Error as error:
