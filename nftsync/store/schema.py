@@ -90,8 +90,8 @@ def check_schema(connection: sqlite3.Connection, path: Path | str) -> int:
         raise StoreError(f"{path} is not an nftsync database; name another with --database")
     if applied and _FIRST not in applied:
         raise StoreError(
-            f"{path} is from before nftsync 0.5; upgrade it with nftsync 0.5 first, with `nftsync"
-            " migrate`, or name another --database"
+            f"{path} is from before nftsync 0.5; upgrade it first with nftsync 0.5 (`nftsync"
+            " migrate`), or name another --database"
         )
     since = applied[applied.index(_FIRST) :] if applied else []
     if not set(since).issubset(_MIGRATIONS):

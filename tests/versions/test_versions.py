@@ -412,7 +412,7 @@ def test_a_database_from_before_the_first_version_for_users_is_refused(tmp_path,
     ):
         done = command(*words.split(), "-d", path)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), words
-        assert "upgrade it with nftsync 0.5 first" in done.err
+        assert "upgrade it first with nftsync 0.5" in done.err
     assert "FAILED" in command("check", "-d", path).says("nftsync 0.5 first", code=1).out
     with pytest.raises(StoreError, match=r"nftsync 0\.5 first"):
         frames.holdings(path)
