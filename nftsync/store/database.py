@@ -210,13 +210,13 @@ def damage(
     """
     # In mode=ro, SQLite's check ignores broken constraints.
     with closing(connect_existing(path, "rw", busy_seconds)) as connection:
-        # The report may name a damaged column.
+        # The report may name a damaged column, in text that is not Unicode; an error, too.
         connection.text_factory = lambda text: text.decode(errors="replace")
         try:
             (report,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
         except sqlite3.OperationalError:
             raise
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             return str(error)
     return None if report == "ok" else str(report)
 

@@ -92,7 +92,7 @@ def meet(folder: Path, url: str) -> tuple[Counter[str], str | None]:
         connection.text_factory = lambda text: text.decode(errors="replace")
         try:
             report = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             report = str(error)
     figures = Counter(damaged=report != "ok")
     for words in COMMANDS:
