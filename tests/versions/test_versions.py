@@ -413,8 +413,8 @@ def test_a_database_from_before_the_first_version_for_users_is_refused(tmp_path,
         done = command(*words.split(), "-d", path)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), words
         assert "upgrade it first with nftsync 0.5" in done.err
-    assert "FAILED" in command("check", "-d", path).says("nftsync 0.5 first", code=1).out
-    with pytest.raises(StoreError, match=r"nftsync 0\.5 first"):
+    assert "FAILED" in command("check", "-d", path).says("first with nftsync 0.5", code=1).out
+    with pytest.raises(StoreError, match=r"first with nftsync 0\.5"):
         frames.holdings(path)
     assert {name: files(path)[name] for name in before} == before
     assert {"nftsync.db", "nftsync.db.sync-lock"} >= {each.name for each in path.parent.iterdir()}
