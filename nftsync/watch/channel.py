@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple, TypeAlias
 
 from nftsync.alerts import Destination
@@ -28,7 +29,7 @@ class SendResult(NamedTuple):
 SENT = SendResult("sent")
 
 
-class Channel:
+class Channel(ABC):
     """Connection to a destination, for any number of threads."""
 
     def __init__(self, destination: Destination, config: ClientConfig) -> None:
@@ -37,9 +38,9 @@ class Channel:
         self.timeout = config.timeout
         self.stopped = threading.Event()
 
+    @abstractmethod
     def send(self, outgoing: Outgoing) -> SendResult:
         """Attempt a delivery."""
-        raise NotImplementedError
 
     def abort(self) -> None:
         """End current attempts, and refuse new ones."""

@@ -186,7 +186,8 @@ def test_a_read_that_began_before_a_webhook_came_is_not_enough_for_it(
 ) -> None:
     """The wallet is being read as the holder of a token when its own webhook comes."""
     gate = Gate(reply(balances(entry(token(1)))))
-    provider.on(path_of(1), gate, reply(balances(entry(token(1), "2"))))
+    later = Gate(reply(balances(entry(token(1), "2"))))
+    provider.on(path_of(1), gate, later)
     provider.on(f"/v1/tokens/{token(1)}", reply(b'{"id": "%s"}' % token(1).encode()))
     known.receive("Token", token(1))
     with known.following({"Token": Route(holders=True)}, timing=Timing(poll=0.01)) as following:
@@ -194,6 +195,9 @@ def test_a_read_that_began_before_a_webhook_came_is_not_enough_for_it(
         known.receive("Wallet", wallet(1))
         following.until_states(running=2)
         gate.go_on.set()
+        assert later.arrived.wait(PATIENCE)
+        assert known.states() == {"done": 1, "running": 1}
+        later.go_on.set()
         following.until_states(done=2)
     assert known.run("SELECT amount FROM balances WHERE wallet_id = ?", wallet(1)) == [("2",)]
 
