@@ -13,8 +13,9 @@ import msgspec
 from nftsync.errors import InputError
 from nftsync.times import now
 
-#: A whole number that SQLite can store.
-Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+#: The whole numbers that SQLite can store.
+INTEGERS = range(-(2**63), 2**63)
+Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=INTEGERS[0], le=INTEGERS[-1])]
 
 
 class TokenMetadata(

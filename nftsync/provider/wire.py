@@ -25,6 +25,7 @@ from nftsync.errors import UnusableResponse
 from nftsync.records import (
     FIELD_PATHS,
     INTEGER_COLUMNS,
+    INTEGERS,
     Content,
     Entry,
     TokenMetadata,
@@ -448,7 +449,7 @@ def _whole(digits: bytes) -> int | None:
     with suppress(ArithmeticError):
         number = Decimal(digits.decode())
         is_whole = number.adjusted() < 19 and number == number.to_integral_value()
-        if is_whole and -(2**63) <= number < 2**63:
+        if is_whole and int(number) in INTEGERS:
             return int(number)
     return None
 
