@@ -126,7 +126,7 @@ def _number(amount: str | None) -> int:
 
 
 def _listing(amount: str | None) -> int:
-    """Return 1 for an amount that is no number."""
+    """Return 1 for an amount that is not a number."""
     return int(amount is not None and exact(amount) is None)
 
 
@@ -189,7 +189,7 @@ def _changed_balances(
 ) -> tuple[dict[_Key, Change], dict[_Key, str | None], dict[_Size, Counter[_Key]]]:
     """Return each balance's first change of the day, its latest amount, and its net transfers.
 
-    Of the losses in waiting reads, only those of tokens with a gain or an earlier change.
+    Of the losses in waiting reads, only losses of tokens with a gain or an earlier change.
     """
     first: dict[_Key, Change] = {}
     after: dict[_Key, str | None] = {}

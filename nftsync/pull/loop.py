@@ -26,7 +26,7 @@ _Open = TypeVar("_Open")
 
 
 class Policy(ABC, Generic[_Open]):
-    """What a sync, a replay and a verification do differently.
+    """Differences between a sync, a replay and a verification.
 
     The loop opens `transaction`, calls `apply` and `in_transaction` in it, and then `after_commit`.
     A kill between the last two loses nothing that the database needs.
