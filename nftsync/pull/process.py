@@ -249,9 +249,11 @@ def child_main(task_pipe: int, read_pipe: int) -> None:
     for descriptor in (task_pipe, read_pipe):  # not for a token command
         os.set_inheritable(descriptor, False)
     status = 1
+    # Open to the end: the parent kills this process once the second pipe is closed.
+    tasks, reads = Connection(task_pipe, writable=False), Connection(read_pipe, readable=False)
     try:
         with suppress(EOFError, BrokenPipeError):  # the parent has ended
-            _serve(Connection(task_pipe, writable=False), Connection(read_pipe, readable=False))
+            _serve(tasks, reads)
         status = 0
     except Exception:  # noqa: BLE001 - the parent replaces this process
         traceback.print_exc()
