@@ -99,8 +99,10 @@ powercuts: $(READY_DEV)  ## simulate power cuts of a loaded serve and of a lake 
 	$(BIN)/python -m tests.nightly.powercuts --seeds $(or $(SEEDS),20)
 	$(BIN)/python -m tests.nightly.lake_powercuts --seeds $(or $(LAKESEEDS),3)
 
-lakekills: $(READY_DEV)  ## kill a lake's workers and drivers at random times; KILLS=20 SEEDS=1
-	$(BIN)/python -m tests.nightly.chaos --kills $(or $(KILLS),20) --seeds $(or $(SEEDS),1)
+lakekills: $(READY_DEV)  ## kill a lake's workers and drivers at random times and between their steps; KILLS=20 SEEDS=1
+	for at in any stored published listed; do \
+		$(BIN)/python -m tests.nightly.chaos --at $$at --kills $(or $(KILLS),20) --seeds $(or $(SEEDS),1) || exit 1; \
+	done
 
 lakerounds: $(READY_DEV)  ## compare a lake with a database after rounds of random changes; ROUNDS=26 SEEDS=3
 	$(BIN)/python -m tests.nightly.lake_rounds --rounds $(or $(ROUNDS),26) --seeds $(or $(SEEDS),3)

@@ -1,12 +1,12 @@
-"""Costs of a lake, in comparison with a database.
+"""Costs of a lake, in comparison with a database; the sandbox is the provider.
 
-    python -m benchmarks.lake_costs compare --wallets 52895 --nfts 3
-    python -m benchmarks.lake_costs compare --workers 1 2 --latency-ms 20
-    python -m benchmarks.lake_costs requests --buckets 64 256
+    python -m benchmarks.lake_costs compare --world ../shared/data/wallets.jsonl.gz --rounds 3
+    python -m benchmarks.lake_costs compare --wallets 52895 --nfts 4 --latency-ms 20
+    python -m benchmarks.lake_costs requests --wallets 2000 --buckets 64 256
 
-Seconds are of whole commands. CPU seconds are of all processes of a command, including Dask's
-workers. With `--package DIR`, the command of another checkout (DIR/.venv/bin/nftsync) runs in turn
-with the command of this environment.
+All other options go to the sandbox. Seconds are of whole commands, CPU seconds of all processes of
+a command, including Dask's workers. With `--package DIR`, the command of another checkout
+(DIR/.venv/bin/nftsync) runs in turn with the command of this environment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request, urlopen
 
-from benchmarks.provider import static_provider, write_world
+from benchmarks.commands import running
 
 S3_SERVER = Path(__file__).parents[1] / "tests/lake/s3_server.py"
 RUNS = ("first", "unchanged")
@@ -77,17 +77,12 @@ def sync(setup: Setup, package: str, run: str, *words: str | Path | int) -> Cost
     return cost
 
 
-def warm_up(setup: Setup) -> None:
-    """Let each package compile its modules."""
-    one = ("--wallets-file", setup.folder / "one.txt")
-    for number, package in enumerate(setup.programs):
-        sync(setup, package, "first", "sync", "-d", setup.folder / f"warm-{number}.db", *one)
-        sync(setup, package, "first", "lake", "sync", setup.folder / f"warm-{number}", *one)
-
-
 def compare(setup: Setup) -> None:
     """Compare lakes with databases, both on the local disk."""
-    warm_up(setup)
+    one = ("--wallets-file", setup.folder / "one.txt")
+    for number, package in enumerate(setup.programs):  # compiles its modules
+        sync(setup, package, "first", "sync", "-d", setup.folder / f"warm-{number}.db", *one)
+        sync(setup, package, "first", "lake", "sync", setup.folder / f"warm-{number}", *one)
     costs: defaultdict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     for _ in range(setup.options.rounds):
         with tempfile.TemporaryDirectory(dir=setup.folder) as name:
@@ -103,9 +98,7 @@ def compare(setup: Setup) -> None:
         line = f"{package}, {run}, {target}: {medians(rounds)}"
         if target != "database":
             pairs = zip(rounds, costs[package, run, "database"], strict=True)
-            ratios = [
-                Cost(one.seconds / other.seconds, one.cpu / other.cpu) for one, other in pairs
-            ]
+            ratios = [Cost(one[0] / other[0], one[1] / other[1]) for one, other in pairs]
             line += f"; lake/database: {medians(ratios, ' times')}"
         print(line)
 
@@ -116,26 +109,24 @@ def medians(costs: list[Cost], unit: str = " s") -> str:
 
 
 def requests(setup: Setup) -> None:
-    """Count the requests of a lake on S3."""
-    totals: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    log, sizes = setup.folder / "requests.log", setup.options.buckets
+    """Count the requests of a lake on S3 by method and by folder, without heartbeats."""
+    log = setup.folder / "requests.log"
     with object_store(log) as variables:
         setup.environment.update(variables)
-        for buckets in sizes:
+        for buckets in setup.options.buckets:
             for number, package in enumerate(setup.programs):
-                words = ("lake", "sync", f"s3://lakes/{number}-{buckets}", "--buckets", buckets)
+                lake = f"s3://lakes/{number}-{buckets}"
+                # Such a timeout leaves no time for a heartbeat.
+                words = ("--buckets", buckets, "--workers", 2, "--takeover-after", "1d")
                 for run in RUNS:
                     log.write_text("")
-                    sync(setup, package, run, *words, "--workers", setup.options.workers)
-                    methods = Counter(line.split()[0] for line in log.read_text().splitlines())
-                    parts = ", ".join(f"{name} {methods[name]:,}" for name in sorted(methods))
-                    totals[package, run].append(methods.total())
-                    line = f"{package}, {buckets} buckets, {run}: {methods.total():,} ({parts})"
-                    print(line, flush=True)
-    for (package, run), counts in totals.items():
-        for buckets, count in list(zip(sizes, counts, strict=True))[1:]:
-            growth = f"{count / counts[0]:.2f} times from {sizes[0]} to {buckets} buckets"
-            print(f"{package}, {run}: {growth}")
+                    sync(setup, package, run, "lake", "sync", lake, *words)
+                    lines = [line.split() for line in log.read_text().splitlines()]
+                    methods = Counter(method for method, *_ in lines)
+                    # /lakes/LAKE/FOLDER/...; a list names its folder in the query.
+                    folders = Counter("/".join(path.split("/")[3:4]) for _, path, *_ in lines)
+                    line = f"{package}, {buckets} buckets, {run}: {methods.total():,}"
+                    print(line, dict(methods), dict(folders), flush=True)
 
 
 @contextmanager
@@ -160,42 +151,29 @@ def object_store(log: Path, faults: float = 0.0) -> Iterator[dict[str, str]]:
             server.kill()
 
 
-def parsed() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(required=True)
-    for measure in (compare, requests):
-        command = commands.add_parser(measure.__name__, description=measure.__doc__)
-        command.add_argument("--package", action="append", default=[], metavar="DIR")
-        command.add_argument("--wallets", type=int, default=3_000)
-        command.add_argument("--nfts", type=int, default=3, help="of each wallet")
-        command.add_argument("--latency-ms", type=float, default=0.0, help="of the provider")
-        if measure is requests:
-            command.add_argument("--buckets", type=int, nargs="+", default=[64])
-            command.add_argument("--workers", type=int, default=2)
-        else:
-            command.add_argument("--rounds", type=int, default=1)
-            command.add_argument("--workers", type=int, nargs="+", default=[2])
-        command.set_defaults(measure=measure)
-    return parser.parse_args()
-
-
-def main() -> None:
-    options = parsed()
+    parser.add_argument("measure", choices=("compare", "requests"))
+    parser.add_argument("--package", action="append", default=[], metavar="DIR")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--workers", type=int, nargs="+", default=[2], help="of `compare`")
+    parser.add_argument("--buckets", type=int, nargs="+", default=[64], help="of `requests`")
+    options, sandbox = parser.parse_known_args()
     programs = {"this": Path(sys.executable).with_name("nftsync")}
     programs |= {name: Path(name).resolve() / ".venv/bin/nftsync" for name in options.package}
     environment = {name: text for name, text in os.environ.items() if not FOREIGN.match(name)}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        wallets = write_world(folder, options.wallets, options.nfts)
-        (ids := folder / "wallets.txt").write_text("\n".join(wallets))
-        (folder / "one.txt").write_text(wallets[0])
-        with static_provider(folder, delay=options.latency_ms / 1000) as provider:
-            source = {"NFTSYNC_BASE_URL": provider.url, "NFTSYNC_WALLETS_FILE": str(ids)}
-            options.measure(Setup(options, programs, environment | source, folder))
-            cpu = children_cpu()
-        print(f"provider ({provider.server}): {children_cpu() - cpu:.2f} CPU seconds in all")
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running("sandbox", *sandbox, path="/sandbox/wallets") as (url, _),
+    ):
+        folder, ids = Path(name), json.load(urlopen(f"{url}/sandbox/wallets"))
+        (file := folder / "wallets.txt").write_text("\n".join(ids))
+        (folder / "one.txt").write_text(ids[0])
+        source = {"NFTSYNC_BASE_URL": url, "NFTSYNC_WALLETS_FILE": str(file)}
+        measure = {"compare": compare, "requests": requests}[options.measure]
+        measure(Setup(options, programs, environment | source, folder))
 
 
 if __name__ == "__main__":

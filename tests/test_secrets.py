@@ -196,6 +196,7 @@ def test_no_command_shows_or_stores_a_secret(
             "lake sync": (lake, "--wallets-file", wallets, "--buckets", "2", *on_cluster),
             "lake import": (database, canaries / "imported", "--buckets", 2),
             "lake export": (lake, canaries / "exported.db"),
+            "lake fetch": (lake, 0, canaries / "bucket.db"),
         }
         every = leaves(commands) - ELSEWHERE
         assert given.keys() <= every

@@ -27,9 +27,9 @@ ROOT = Path(__file__).parents[1]
 
 #: Upper bounds. Lines are code lines: without blank lines, comments and docstrings.
 BOUNDS = {
-    "lines of the package": 28_425,
+    "lines of the package": 28_175,
     "lines of pull, replay and receiver": 2_660,
-    "words in docstrings": 33_250,
+    "words in docstrings": 33_450,
     "physical lines of benchmarks": 2_900,
     "modules on a wallet's path in a sync": 38,
     "modules on a webhook's path to a row": 40,
@@ -49,8 +49,6 @@ BOUNDS = {
 LONGEST_FUNCTION, LONGEST_CLASS, LONGEST_MODULE = 60, 200, 400
 #: Limits of classes and modules apply to these packages.
 CORE = ("store", "pull", "replay", "receiver")
-#: Modules whose import cycles do not count, and the reason.
-CYCLES_LEFT_OUT = {"nftsync.lake": "rows and storage import each other's types"}
 #: Modules outside store/ that may write to tables, and the reason.
 WRITERS = {
     "nftsync.lake": "temporary databases of buckets",
@@ -183,7 +181,7 @@ def import_cycles() -> list[str]:
     cycles = {
         ", ".join(sorted(other for other in reach[module] if module in reach[other]))
         for module in reach
-        if module in reach[module] and not _is_in(module, CYCLES_LEFT_OUT)
+        if module in reach[module]
     }
     return sorted(cycles)
 

@@ -52,7 +52,7 @@ _COMMANDS = {
     "migrate": ("export", "Upgrade a database from an earlier version, and keep a copy."),
     "snapshot": ("export", "Copy the database while it is in use."),
     "backup": ("export", "Write a dated copy of the database, and prune old copies."),
-    "lake": ("lake", "Sync on a Dask cluster into Delta Lake."),
+    "lake": ("lake", "Sync on a Dask cluster into a lake."),
     "check": ("check", "Show the settings that you have set, and test the setup."),
     "notebook": ("demo", "Open the notebooks in JupyterLab."),
 }

@@ -58,8 +58,8 @@ _buckets_option = click.option(
     "--buckets",
     type=click.IntRange(1, 65_536),
     metavar="N",
-    help="Number of buckets (partitions by wallet) of a new lake. You can't change it later. "
-    "Default: one per 1,000 wallets, at least 4 and at most 64",
+    help="Number of buckets (databases, split by wallet) of a new lake. To change it later, export "
+    "the lake and import it again. Default: one per 1,000 wallets, at least 4 and at most 64",
 )
 _cluster_options = options.combined(
     options.text("--scheduler", "ADDRESS", "Address of a Dask scheduler: tcp://HOST:PORT."),
@@ -80,10 +80,12 @@ _takeover_option = options.duration(
 
 @click.group()
 def lake() -> None:
-    """Sync on a Dask cluster into Delta Lake.
+    """Sync on a Dask cluster into a lake.
 
-    LAKE is a folder, or an address in an object store (s3://bucket/folder). The commands need the
-    extra `scale`; without it, they say how to install it.
+    A lake is a set of nftsync databases in compressed files, its buckets. Delta tables are
+    published from them for other programs. LAKE is a folder, or an address in an object store
+    (s3://bucket/folder). The commands need the extra `scale`; without it, they say how to install
+    it.
     """
 
 
@@ -93,6 +95,7 @@ def lake() -> None:
 @_cluster_options
 @_buckets_option
 @_takeover_option
+@click.option("--publish/--no-publish", default=True, help="Publish Delta tables. Default: yes")
 @options.run
 def sync(
     settings: Settings,
@@ -102,6 +105,7 @@ def sync(
     workers: int | None,
     buckets: int | None,
     takeover_after: timedelta,
+    publish: bool,
     as_json: bool,
     **options: bool,
 ) -> int:
@@ -123,7 +127,8 @@ def sync(
     """
     from nftsync.lake.run import ClusterOptions, sync_lake
 
-    where = ClusterOptions(scheduler, workers, buckets, takeover_after.total_seconds())
+    seconds = takeover_after.total_seconds()
+    where = ClusterOptions(scheduler, workers, buckets, seconds, publish)
     result = sync_lake(settings, url, where, progress=False if as_json else None, **options)
     print_result(result, as_json=as_json)
     say_failures(result, {}, review_command(url))
@@ -161,7 +166,7 @@ def runs(url: str, *, as_json: bool) -> None:
 @click.argument("url", metavar="LAKE")
 @options.json("Print the status as JSON.")
 def status(url: str, *, as_json: bool) -> int:
-    """Show the freshness of a lake, and the size of its tables.
+    """Show the freshness of a lake, and the size of its buckets and published tables.
 
     The status is from the last finished run. lake status exits with 1 if the lake's list of runs
     (its ledger) is damaged.
@@ -180,14 +185,20 @@ def status(url: str, *, as_json: bool) -> int:
     if as_json:
         print_json(report)
         return code
-    buckets = counted(report.buckets, "bucket")
-    click.echo(f"{one_line(report.lake)}: {buckets}, run {report.run:,}\n")
+    buckets = f"{counted(report.buckets, 'bucket')}, {decimal(report.bytes)}"
+    click.echo(f"{one_line(report.lake)}: {buckets}, run {report.run:,}")
+    rows = (counted(report.rows[f"{name}s"], name) for name in ("wallet", "balance", "token"))
+    click.echo(", ".join(rows) + "\n")
     print_table([report.freshness], _FRESH)
     if report.removals_held.since is not None:
         click.echo(f"{report.removals_held} held for review: {review_command(url)}")
-    click.echo()
-    tables = [{**msgspec.structs.asdict(x), "size": decimal(x.bytes)} for x in report.tables]
-    print_table([tables], _TABLE)
+    tables = [
+        {**msgspec.structs.asdict(table), "name": name, "size": decimal(table.bytes)}
+        for name, table in report.tables.items()
+    ]
+    if tables:
+        click.echo()
+        print_table([tables], _TABLE)
     return code
 
 
@@ -219,8 +230,9 @@ def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bo
         print_json(done)
         return
     click.echo(
-        f"Compacted {counted(done.tables, 'table')}: {counted(done.files_before, 'file')} became"
-        f" {done.files_after:,}, {decimal(done.bytes_freed)} freed;"
+        f"Compacted {counted(done.buckets, 'bucket')} and {counted(done.tables, 'table')}:"
+        f" {counted(done.files_before, 'file')} became {done.files_after:,},"
+        f" {decimal(done.bytes_freed)} freed;"
         f" {counted(len(done.runs_kept), 'run')} kept (`nftsync lake runs`)"
     )
 
@@ -231,7 +243,7 @@ def compact(url: str, *, keep: timedelta, takeover_after: timedelta, as_json: bo
 @_buckets_option
 @_takeover_option
 def import_(database: Path, url: str, *, buckets: int | None, takeover_after: timedelta) -> None:
-    """Copy a database, with its history, into a new lake."""
+    """Split a database, with its history, into the buckets of a new lake."""
     from nftsync.lake.copies import import_database
 
     seconds = takeover_after.total_seconds()
@@ -245,11 +257,27 @@ def import_(database: Path, url: str, *, buckets: int | None, takeover_after: ti
 @click.argument("database", metavar="DB", type=click.Path(path_type=Path))
 @click.option("--run", "run_id", type=int, metavar="N", help="Run to export. Default: the last run")
 def export(url: str, database: Path, *, run_id: int | None) -> None:
-    """Copy a run of a lake, with its history, into a new database."""
+    """Join the buckets of a lake, with their history, into a new database."""
     from nftsync.lake.copies import export_lake
 
     run = export_lake(url, database, run_id=run_id)
     say(f"Exported run {run.run_id} of {url} to {database}.")
+
+
+@lake.command("fetch")
+@click.argument("url", metavar="LAKE")
+@click.argument("bucket", metavar="BUCKET", type=click.IntRange(min=0))
+@click.argument("database", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--run", "run_id", type=int, metavar="N", help="Run to fetch. Default: the last run")
+def fetch(url: str, bucket: int, database: Path, *, run_id: int | None) -> None:
+    """Copy one bucket of a lake into a new database, which all commands can read.
+
+    Buckets have numbers from 0. A wallet and its history are always in the same bucket.
+    """
+    from nftsync.lake.copies import fetch_bucket
+
+    run = fetch_bucket(url, bucket, database, run=run_id)
+    say(f"Fetched bucket {bucket} of run {run.run_id} of {url} to {database}.")
 
 
 class _ListByDefault(click.Group):

@@ -24,7 +24,7 @@ from nftsync.columnar.columns import (
     times,
 )
 from nftsync.columnar.filters import Moment, filters_of, state_time
-from nftsync.columnar.freshness import freshness_frame, wallet_groups
+from nftsync.columnar.freshness import freshness_frame
 from nftsync.columnar.hidden import hidden_rows, marked
 from nftsync.columnar.holders import sort_groups
 from nftsync.columnar.holdings import explain_empty, read_holdings
@@ -39,6 +39,7 @@ from nftsync.columnar.tokens import (
     wallet_columns,
 )
 from nftsync.errors import InputError, NftsyncWarning
+from nftsync.store.freshness import wallet_groups
 from nftsync.store.history import from_history
 from nftsync.store.names import Names
 from nftsync.store.wallets import GroupNames, WalletIds
@@ -347,4 +348,4 @@ def freshness(
     """
     with reading(db) as source:
         filters = filters_of(source, wallet=wallet, group=group)
-        return freshness_frame(source, wallet_groups(source, filters))
+        return freshness_frame(source, wallet_groups(source.cursor, filters))

@@ -1,7 +1,8 @@
 """Sync on Dask into Delta Lake, for more data than fits one machine.
 
-A driver sends each step of a run to Dask workers, bucket by bucket, and at the end pins the
-version of every table in the ledger. Readers and later runs see only pinned versions.
+A lake is a set of nftsync databases, its buckets. A driver sends each step of a run to Dask
+workers, bucket by bucket, and at the end pins all files in the ledger. Readers and later runs see
+only pinned files.
 
 Shared parameters:
 
@@ -18,7 +19,6 @@ Shared errors:
 - `StoreError`: the lake does not exist, or cannot be read or written.
 - `InputError`: an invalid time, no finished run, or an unknown or expired one.
 - `SyncRunning`: another driver is at work, or has taken over the run.
-- `WriteConflict`: other writers keep changing a table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,16 @@ from nftsync.extras import require
 require("scale", "lakes", "cryptography", "dask", "deltalake", "distributed")
 
 if TYPE_CHECKING:
-    from nftsync.lake.frames import changes, holdings, tokens, versions
+    from nftsync.lake.frames import (
+        changes,
+        holding_ages,
+        holdings,
+        quality,
+        tokens,
+        transfers,
+        versions,
+        wallet_states,
+    )
     from nftsync.lake.measures import collections, concentration, overlap
     from nftsync.lake.status import freshness
 
@@ -40,14 +49,19 @@ __all__ = [
     "collections",
     "concentration",
     "freshness",
+    "holding_ages",
     "holdings",
     "overlap",
+    "quality",
     "tokens",
+    "transfers",
     "versions",
+    "wallet_states",
 ]
 
 _HOME = {
-    **dict.fromkeys(("changes", "holdings", "tokens", "versions"), "frames"),
+    **dict.fromkeys(("changes", "holding_ages", "holdings", "quality", "tokens"), "frames"),
+    **dict.fromkeys(("transfers", "versions", "wallet_states"), "frames"),
     **dict.fromkeys(("collections", "concentration", "overlap"), "measures"),
     "freshness": "status",
 }

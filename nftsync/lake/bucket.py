@@ -1,236 +1,213 @@
-"""A bucket's mirror in a run.
+"""Bucket files: each is a complete nftsync database, compressed.
 
-At first, the mirror lacks balances. Before reads that may change a wallet are applied, it gets
-the wallet's balances, and all balances of the tokens that they list.
+`open_bucket` is the only way to open one. It adds what the manifest and the ledger know.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import msgspec
 
-from nftsync.lake.rows import TABLES, chosen, from_mirror, rows_of, schema_of, to_mirror
-from nftsync.lake.tally import Tally
-from nftsync.pull.guard import RemovalLimits
-from nftsync.pull.reads import Reader
-from nftsync.pull.run import Sync
-from nftsync.pull.waiting_reads import WaitingReads
-from nftsync.records import Applied, OnRemovals, Read, Removals, WalletRead
-from nftsync.store.database import over_keys
-from nftsync.store.day_report import DAY
-from nftsync.store.runs import Run
-from nftsync.times import now, shifted
+from nftsync.lake.ledger_table import LakeRun
+from nftsync.lake.manifest import BucketEntry, BucketRows
+from nftsync.lake.storage import Lake, StoredFile
+from nftsync.store.database import explained, named_rows
+from nftsync.store.day_report import DayReport, day_counts
+from nftsync.store.freshness import wallet_groups
+from nftsync.store.history import first_row, last_observed
+from nftsync.store.removals import held, held_rows
+from nftsync.store.runs import Counts
+from nftsync.store.schema import empty_store, open_store
 
-if TYPE_CHECKING:
-    from nftsync.lake.run_spec import RunSpec
-    from nftsync.lake.storage import DataFile
-    from nftsync.store.mirror import Mirror, Transaction
+#: The folder of bucket files.
+BUCKETS = "buckets"
+#: A table of reads that wait for a decision, in files of unfinished runs only.
+WAITING = "waiting_reads"
+#: The kinds of runs that a database knows.
+_KINDS = ("sync", "replay")
+_RUN = ("run_id", "kind", "status", "started_at", "finished_at", "wallets_total", "error")
+RUN_COLUMNS = (*_RUN, *Counts.__struct_fields__)
 
-_MISSING = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT token_id FROM tokens)"
-#: Of a read whose removals are not known yet.
-_UNKNOWN = Removals("", None, {}, {}, [], {})
-#: Columns with the time of a change.
-_TIMES = {"held_since", "first_seen_at", "updated_at", "observed_at"}
-
-
-class Bucket:
-    """Rows of a bucket in a mirror, and the data files that a run writes from it."""
-
-    def __init__(self, spec: RunSpec, number: int, owners: Iterable[str] = ()) -> None:
-        self.spec = spec
-        self.number = number
-        self._tokens: set[str] = set()
-        self.owners = set(owners)
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the lake has no balances so far."""
-        return not self.spec.start.get("balances")
-
-    def fill(self, connection: sqlite3.Connection) -> None:
-        """Load the rows that every run needs."""
-        spec = self.spec
-        for name in ("wallets", "present_states"):
-            to_mirror(connection, name, self._rows(name))
-        removals = list(self._rows("removals"))
-        self._load_tokens(connection, _ids(removals))
-        to_mirror(connection, "removals", removals)
-        # Rows of no wallet: new numbers and times then follow all earlier ones.
-        connection.execute(
-            "INSERT INTO balance_change_rows"
-            " (change_id, wallet_no, token_no, observed_at, baseline) VALUES (?, 0, 0, ?, 0)",
-            (spec.greatest_change + 1, spec.not_before),
-        )
-        connection.execute(
-            "INSERT INTO wallet_state_rows VALUES (?, 0, '', '', 0, '', NULL, ?)",
-            (spec.greatest_state + 1, spec.not_before),
-        )
-        connection.execute(
-            "UPDATE mirror_state SET greatest_sequence = ?", (spec.greatest_sequence,)
-        )
-
-    def load(self, mirror: Mirror, wallets: set[str], tokens: set[str]) -> None:
-        """Load balances of wallets and tokens, and the wallets' changes of the last day."""
-        wallets, tokens = wallets - self.owners, tokens - self._tokens
-        if not self.is_new and (wallets or tokens):
-            earlier = pa.array(self.owners, pa.string()), pa.array(self._tokens, pa.string())
-            own, listed = pa.array(wallets, pa.string()), pa.array(tokens, pa.string())
-            balances = []
-            for batch in self._rows("balances"):
-                wanted, loaded = (
-                    pc.or_(
-                        pc.is_in(batch.column("wallet_id"), value_set=of_wallets),
-                        pc.is_in(batch.column("token_id"), value_set=of_tokens),
-                    )
-                    for of_wallets, of_tokens in ((own, listed), earlier)
-                )
-                balances.append(batch.filter(pc.and_not(wanted, loaded)))
-            since = max(shifted(now(), -DAY), self.spec.approved_at)
-            recent = self._rows("balance_changes", f"observed_at > '{since}' AND baseline = 0")
-            changes = [chosen(batch, "wallet_id", own) for batch in recent]
-            with mirror.transaction() as transaction:
-                connection = transaction.connection
-                self._load_tokens(connection, tokens | _ids(balances) | _ids(changes))
-                to_mirror(connection, "balances", balances)
-                to_mirror(connection, "balance_changes", changes)
-        self.owners |= wallets
-        self._tokens |= tokens
-
-    def _load_tokens(self, connection: sqlite3.Connection, ids: set[str]) -> None:
-        if missing := [row[0] for row in over_keys(connection, _MISSING, ids)]:
-            some = pa.array(missing, pa.string())
-            rows = (chosen(batch, "token_id", some) for batch in self._rows("known_tokens"))
-            to_mirror(connection, "known_tokens", rows)
-
-    def _rows(self, name: str, where: str = "true") -> Iterator[pa.RecordBatch]:
-        return self.spec.lake.stored(name, self.spec.start, where, buckets=[self.number])
-
-    def removals_changed(self, connection: sqlite3.Connection) -> bool:
-        """Tell whether the mirror has other removals than the lake."""
-        names = schema_of("removals").names[1:]
-        before = {row for batch in self._rows("removals") for row in rows_of(batch, names)}
-        return before != set(connection.execute(TABLES["removals"].select))
-
-    # Writes --------------------------------------------------------------------------------------
-
-    def write(self, connection: sqlite3.Connection, names: Sequence[str]) -> list[DataFile]:
-        """Write tables into data files."""
-        write, number = self.spec.lake.write_file, self.number
-        return [write(name, number, self._new_rows(connection, name)) for name in names]
-
-    def _new_rows(self, connection: sqlite3.Connection, name: str) -> Iterator[pa.RecordBatch]:
-        """Yield a table's rows after the run; of a log, only the new rows."""
-        rows = self.settled(from_mirror(connection, name, self.number))
-        if name == "balances":
-            owners = pa.array(self.owners, pa.string())
-            others = (chosen(x, "wallet_id", owners, others=True) for x in self._rows(name))
-            return chain(others, (chosen(batch, "wallet_id", owners) for batch in rows))
-        if name == "known_tokens":
-            ids = [row[0] for row in connection.execute("SELECT token_id FROM tokens")]
-            some = pa.array(ids, pa.string())
-            return chain((chosen(x, "token_id", some, others=True) for x in self._rows(name)), rows)
-        if name == "balance_changes":
-            first = self.spec.first_change[self.number]
-            return (
-                batch.filter(pc.greater_equal(batch.column("change_id"), first)) for batch in rows
-            )
-        return rows
-
-    def settled(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give changes the run's time, and this bucket's numbers."""
-        spec = self.spec
-        numbers = {
-            "change_id": (spec.greatest_change + 1, spec.first_change[self.number]),
-            "state_id": (spec.greatest_state + 1, spec.first_state[self.number]),
-        }
-        at = spec.provisional_at
-        for batch in batches:
-            columns = []
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                if name in _TIMES:
-                    column = pc.if_else(pc.equal(column, at), spec.applied_at, column)
-                elif name in numbers:
-                    last, first = numbers[name]
-                    own = pc.add(column, first - 1 - last)
-                    column = pc.if_else(pc.greater(column, last), own, column)
-                columns.append(column)
-            yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+_CONFIRM_WALLETS = (
+    "UPDATE wallets SET synced_at = max(synced_at, :at), sequence = max(sequence, :sequence)"
+    " WHERE tracked"
+)
+_CONFIRM_STATES = (
+    "UPDATE wallet_state_rows SET last_read_at = max(last_read_at, :at), reads = reads + :runs"
+    " WHERE state_id IN (SELECT state_id FROM wallets WHERE tracked)"
+)
+#: Tables with ids that are distinct in the lake, their id, and the entry's name of the greatest.
+_NUMBERED = (
+    ("balance_change_rows", "change_id", "change"),
+    ("wallet_state_rows", "state_id", "state"),
+    ("token_change_rows", "change_id", "token_change"),
+)
+_ROWS = """
+    SELECT (SELECT count(*) FROM wallets) AS wallets,
+        (SELECT count(*) FROM wallets WHERE tracked) AS tracked,
+        (SELECT count(*) FROM balance_rows) AS balances,
+        (SELECT count(*) FROM balance_rows WHERE held_since IS NOT NULL) AS held,
+        (SELECT count(*) FROM tokens) AS tokens,
+        (SELECT count(*) FROM balance_change_rows) AS changes
+"""
+_HOLDINGS = (
+    "SELECT wallet_group, sum(number) FROM (SELECT wallet_no, count(*) AS number FROM balance_rows"
+    " WHERE held_since IS NOT NULL GROUP BY wallet_no) JOIN wallets USING (wallet_no)"
+    " WHERE tracked GROUP BY 1"
+)
 
 
-def _ids(batches: Iterable[pa.RecordBatch]) -> set[str]:
-    return {token for batch in batches for token in batch.column("token_id").to_pylist()}
+_FREE = ("freelist_count", "page_size")
 
 
-class _LoadingReads(WaitingReads):
-    """Reads that wait until the mirror has the rows that they may change."""
+class LakeState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lake knows beside its bucket files, for one open bucket.
 
-    def __init__(self, bucket: Bucket, mirror: Mirror) -> None:
-        super().__init__(RemovalLimits())
-        self._bucket = bucket
-        self._mirror = mirror
-        self._wallets: set[str] = set()
-        self._listed: set[str] = set()
-
-    def add(self, read: Read, removals: Removals) -> None:
-        """See `WaitingReads`."""
-        super().add(read, removals)
-        if isinstance(read, WalletRead):
-            self._wallets.add(read.wallet_id)
-            self._listed.update(entry[0] for entry in read.entries)
-
-    def decide(self, connection: sqlite3.Connection) -> None:
-        """Load the rows that the waiting reads may change."""
-        del connection
-        self._bucket.load(self._mirror, self._wallets, self._listed)
-        self._wallets, self._listed = set(), set()
-
-
-class BucketSync(Sync):
-    """Policy of a bucket's sync: changing reads wait until the mirror has the rows that they need.
-
-    Then only reads with removals wait, for the driver.
-
-    Attributes:
-        removing: the reads with removals.
+    `sequence` is the greatest sequence number of the lake.
     """
 
-    def __init__(
-        self, bucket: Bucket, mirror: Mirror, reader: Reader, run: Run, stopped: threading.Event
-    ) -> None:
-        super().__init__(mirror, reader, run, _LoadingReads(bucket, mirror), [stopped], False)
-        self.tally = Tally()
-        self.removing = WaitingReads(bucket.spec.limits)
-        self._bucket = bucket
+    runs: Sequence[LakeRun] = ()
+    sequence: int = 0
+    approved_at: str = ""
 
-    def apply(
-        self, transaction: Transaction, reads: Sequence[Read], removals: OnRemovals
-    ) -> list[Applied]:
-        """See `Policy`."""
-        ready, changing = [], []
-        for read in reads:
-            if removals == "apply" or read.outcome in {"unchanged", "failed"}:
-                ready.append(read)
-            elif self._bucket.is_new and isinstance(read, WalletRead):
-                self._bucket.owners.add(read.wallet_id)
-                ready.append(read)
-            else:
-                changing.append(Applied(read, "staged", removals=_UNKNOWN))
-        applied = super().apply(
-            transaction, ready, "apply" if self.removing.limits is None else "stage"
+
+def bucket_of(key: str, buckets: int) -> int:
+    """Return the bucket of a wallet's id, which never changes."""
+    return zlib.crc32(key.encode()) % buckets
+
+
+def open_bucket(lake: Lake, entry: BucketEntry, state: LakeState, path: Path) -> None:
+    """Write a bucket's database to a new path, complete with what the lake knows of it."""
+    if entry.file is None:
+        path.write_bytes(empty_store())
+    else:
+        lake.fetch(entry.file, path)
+    with explained(path), closing(open_store(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")  # a copy
+        with connection:
+            connection.execute("BEGIN")
+            if entry.confirmations:
+                at, sequence = entry.confirmed_at, entry.confirmed_sequence
+                connection.execute(_CONFIRM_WALLETS, {"at": at, "sequence": sequence})
+                connection.execute(_CONFIRM_STATES, {"at": at, "runs": entry.confirmations})
+            _approve(connection, state.approved_at)
+            # Each process takes its own offset: monotonic clocks of machines differ.
+            connection.execute(
+                "UPDATE mirror_state SET sequence_offset = 0, greatest_sequence = ?",
+                (state.sequence,),
+            )
+            put_runs(connection, state.runs)
+        connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+
+
+def _approve(connection: sqlite3.Connection, approved_at: str) -> None:
+    for feed in ("balance_change", "token_change") if approved_at else ():
+        last = first_row(connection, f"{feed}_rows", approved_at, later=True) - 1
+        connection.execute(
+            f"UPDATE mirror_state SET approved_{feed} = max(approved_{feed}, ?)", (last,)
         )
-        self.tally.add(applied)
-        for one in applied:
-            if one.removals is not None and one.result == "staged":
-                self.removing.add(one.read, one.removals)
-        return [*(one._replace(removals=None) for one in applied), *changing]
 
-    def close(self) -> None:
-        """Drop all reads that wait."""
-        self._waiting.close()
-        self.removing.close()
+
+def put_runs(connection: sqlite3.Connection, runs: Sequence[LakeRun]) -> None:
+    """Replace a database's runs by those of the ledger, and add the times of partial states.
+
+    Approvals are no runs of a database: their times have negative numbers.
+    """
+    own = [run for run in runs if run.kind in _KINDS and run.status != "running"]
+    rows = [{**msgspec.structs.asdict(x), **msgspec.structs.asdict(x.counts)} for x in own]
+    connection.execute("DELETE FROM sync_runs")
+    connection.executemany(
+        f"INSERT INTO sync_runs ({', '.join(RUN_COLUMNS)})"
+        f" VALUES ({', '.join('?' * len(RUN_COLUMNS))})",
+        [[row[name] for name in RUN_COLUMNS] for row in rows],
+    )
+    connection.executemany(
+        "INSERT INTO partial_spans (run_id, began_at, ended_at) VALUES (?, ?, ?)",
+        [
+            (x.run_id if x.kind in _KINDS else -x.run_id, x.changed_from, x.changed_until)
+            for x in runs
+            if x.changed_from and x.status != "running"
+        ],
+    )
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def temporary_path() -> Iterator[Path]:
+    """Yield the path of a new temporary database for a block."""
+    with TemporaryDirectory(prefix="nftsync-", dir=scratch_folder()) as folder:
+        yield Path(folder, "bucket.db")
+
+
+def scratch_folder() -> str | None:
+    """Return the folder that Dask cleans up after a killed worker, or None."""
+    from distributed import get_worker  # takes a second
+
+    try:
+        return get_worker().local_directory
+    except ValueError:
+        return None
+
+
+def store_database(lake: Lake, bucket: int, path: Path) -> StoredFile:
+    """Store a closed database under a new name; StoreError if it is damaged."""
+    with explained(path), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        if (result := connection.execute("PRAGMA quick_check").fetchone()) != ("ok",):
+            raise lake.damaged(f"the database of bucket {bucket} ({result[0]})")
+    return lake.write_compressed(f"{BUCKETS}/{bucket}-{uuid4().hex}.db.zst", path)
+
+
+def settle(
+    connection: sqlite3.Connection, before: BucketEntry, first: Sequence[int], step: int
+) -> None:
+    """Give the rows after `before` ids that are distinct in the lake.
+
+    `first` has the bucket's first id for changes, states and token changes; further ids follow at
+    distances of `step`.
+    """
+    for (table, key, greatest), start in zip(_NUMBERED, first, strict=True):
+        numbers = start, step, getattr(before, greatest) + 1
+        new = f"?1 + ?2 * ({key} - ?3)"
+        # First to negative numbers, so that no id is used twice.
+        connection.execute(f"UPDATE {table} SET {key} = -({new}) WHERE {key} >= ?3", numbers)
+        connection.execute(f"UPDATE {table} SET {key} = -{key} WHERE {key} < 0")
+        if table == "wallet_state_rows":
+            connection.execute(f"UPDATE wallets SET {key} = {new} WHERE {key} >= ?3", numbers)
+
+
+def forget_runs(connection: sqlite3.Connection, runs: Sequence[LakeRun], run_id: int) -> None:
+    """Remove what `open_bucket` and a run have added of runs."""
+    ids = [run_id, *(run.run_id for run in runs if run.changed_from)]
+    connection.executemany("DELETE FROM partial_spans WHERE abs(run_id) = ?", [(x,) for x in ids])
+    connection.execute("DELETE FROM sync_runs")
+    connection.execute("UPDATE mirror_state SET sequence_offset = 0")
+
+
+def facts_of(connection: sqlite3.Connection) -> BucketEntry:
+    """Return the facts of a database for the manifest."""
+    entry = BucketEntry(changed_at=last_observed(connection) or "")
+    (rows,) = named_rows(connection.execute(_ROWS))
+    entry.rows = BucketRows(**rows)
+    for table, key, last in _NUMBERED:
+        (greatest,) = connection.execute(f"SELECT max({key}) FROM {table}").fetchone()
+        setattr(entry, last, greatest or 0)
+    entry.holdings = connection.execute(_HOLDINGS).fetchall()
+    if entry.changed_at:
+        day: DayReport = day_counts(connection, entry.changed_at, [])
+        entry.losses, entry.losing = day.rows, day.wallets
+    entry.freshness = wallet_groups(connection)
+    entry.held = held(connection)
+    entry.removals = held_rows(connection) if entry.held.since else []
+    (pages,), (size,) = (connection.execute(f"PRAGMA {x}").fetchone() for x in _FREE)
+    entry.free = pages * size
+    return entry

@@ -1,59 +1,58 @@
-"""Driver of a run.
+"""Driver of a run: bucket by bucket on workers, then one decision, one manifest, one pin.
 
-Nothing that a step writes is visible before the run is pinned, so a run can stop at any point.
+Nothing that a step stores is visible before the run is pinned, so a run can stop at any point.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
 from distributed import Client
 
 from nftsync.errors import InputError, RunInterrupted, SyncRunning
+from nftsync.lake.bucket import LakeState, bucket_of
 from nftsync.lake.cluster import each_bucket, rate_limit_of_worker, shared_part, shared_rate_limit
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
-from nftsync.lake.merging import (
-    ALL_BUCKETS,
-    Corrections,
-    MergeReport,
-    Shown,
-    correct_bucket,
-    merge_tokens,
-    name_contracts,
-)
-from nftsync.lake.past import LakeDay
-from nftsync.lake.publishing import PublishReport, publish_bucket
+from nftsync.lake.manifest import Manifest, add_tokens, distinct, write_manifest
+from nftsync.lake.names import name_contracts
 from nftsync.lake.reasons import explained
-from nftsync.lake.rows import BUCKET, TABLES, bucket_of
-from nftsync.lake.run_spec import RunSpec
-from nftsync.lake.staged import STEPS
-from nftsync.lake.storage import DataFile, Lake, Versions
-from nftsync.lake.syncing import SyncReport, plan_name, stage_held, staged_reports, sync_bucket
+from nftsync.lake.steps import (
+    STEPS,
+    BucketReport,
+    Question,
+    RunSpec,
+    SyncTask,
+    answer,
+    apply_held,
+    apply_waiting,
+    publish_bucket,
+    stored_reports,
+    sync_bucket,
+)
+from nftsync.lake.storage import Lake
+from nftsync.lake.tables import check_tables, commit_files
 from nftsync.provider.config import ClientConfig
-from nftsync.pull.guard import Decision, decide
+from nftsync.pull.guard import Decision, RemovalLimits, decide, lost_tokens, needs_metadata
 from nftsync.pull.plan import SyncRequest
-from nftsync.pull.result import Failure, Resumed, SyncResult
-from nftsync.store.removals import HELD_BACK
+from nftsync.pull.result import Resumed, SyncResult
+from nftsync.store.day_report import DAY, DayReport
+from nftsync.store.runs import Counts
 from nftsync.store.wallets import WalletLine
 from nftsync.terminal import progress_bar
 from nftsync.threads import Failures
-from nftsync.times import now
+from nftsync.times import now, shifted
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
-#: Tokens that one task merges, if there are enough buckets.
-_TOKENS_PER_TASK = 25_000
-_FEWEST_PARTS = 4
 
 
 class _Interrupted(Exception):
@@ -70,36 +69,37 @@ def _run_task(
         return function(spec, bucket, argument)
 
 
-def _sync(spec: RunSpec, bucket: int, _: None) -> SyncReport:
+def _sync(spec: RunSpec, bucket: int, task: SyncTask) -> BucketReport:
     limit = rate_limit_of_worker(spec.driver)
     with limit.worker_named():
-        return sync_bucket(spec, bucket, limit.access(), limit.stopped, limit.rule)
+        return sync_bucket(spec, bucket, task, limit.access(), limit.stopped, limit.rule)
 
 
 @dataclass
 class Driver:
-    """Driver of one run."""
+    """Driver of one run, which starts from the manifest `_base`."""
 
     _lake: Lake
     _ledger: Ledger
     _run: LakeRun
+    _base: Manifest
     _client: Client
     _request: SyncRequest
+    _publishes: bool
     _lost: threading.Event
     _failures: Failures
     _interrupted: threading.Event
     _progress: bool | None
     _began: float = field(default_factory=time.monotonic)
-    _greatest: dict[str, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._resumed = self._run.attempt > 0
+    @property
+    def _resumed(self) -> bool:
+        return self._run.attempt > 0
 
     def run(self, config: ClientConfig, concurrency: int) -> SyncResult:
         """Read the wallets and apply the reads."""
         request = self._request
         spec = self._run_spec(
-            planned=request.wallets is not None,
             config=shared_part(config),
             concurrency=concurrency,
             limits=None if request.allow_removals else request.limits,
@@ -111,7 +111,6 @@ class Driver:
             return self._end_after(self._sync, spec)
 
     def _sync(self, spec: RunSpec) -> SyncResult:
-        self._stage_plan(spec)
         reports = self._sync_all(spec)
         reasons = [report.reason for report in reports.values() if report.reason is not None]
         if reasons:
@@ -119,36 +118,41 @@ class Driver:
         if not sum(report.wallets for report in reports.values()):
             self._end(reports.values(), error="no wallets to read")
             raise InputError("no wallets to read: set --wallets-file")
-        return self._publish(spec, reports)
+        spec = msgspec.structs.replace(spec, config=None)
+        if waiting := {x: report for x, report in reports.items() if report.waiting is not None}:
+            decision = self._decide(spec, reports) if spec.limits else Decision()
+            arguments = {bucket: (report, decision) for bucket, report in waiting.items()}
+            reports |= self._each(apply_waiting, spec, arguments, "removals")
+        return self._pin(spec, reports)
 
     def approve(self, wallets: list[str] | None) -> SyncResult:
         """Apply some wallets' removals held for review; None: all."""
+        entries = {
+            bucket: (entry, wallets)
+            for bucket, entry in enumerate(self._base.buckets)
+            if any(wallets is None or row["wallet_id"] in wallets for row in entry.removals)
+        }
 
-        def apply_held(spec: RunSpec) -> SyncResult:
-            buckets = dict.fromkeys(self._buckets_held(), wallets)
-            return self._publish(spec, self._each(stage_held, spec, buckets, "removals"))
+        def apply_all(spec: RunSpec) -> SyncResult:
+            return self._pin(spec, self._each(apply_held, spec, entries, "removals"))
 
-        return self._end_after(apply_held, self._run_spec(limits=None))
-
-    def _buckets_held(self) -> set[int]:
-        rows = self._lake.rows("removals", self._run.start, "held <> 0", (BUCKET,))
-        return {bucket for (bucket,) in rows}
+        return self._end_after(apply_all, self._run_spec(limits=None))
 
     def _run_spec(self, **own: Any) -> RunSpec:
-        run = self._run
+        run, base = self._run, self._base
+        runs = [row for row in self._ledger.runs() if row.run_id < run.run_id]
         return RunSpec(
             url=self._lake.root,  # workers may be in another folder
             driver=run.driver or "",
             run_id=run.run_id,
             folder=run.folder,
             buckets=run.buckets,
-            start=run.start or dict.fromkeys(TABLES, 0),
-            greatest_sequence=run.greatest_sequence,
-            greatest_change=run.greatest_change,
-            greatest_state=run.greatest_state,
-            started_at=run.started_at,
-            not_before=run.not_before,
-            approved_at=run.approved_at,
+            lake_state=LakeState(runs=runs, sequence=base.sequence, approved_at=base.approved_at),
+            change=base.change,
+            state=base.state,
+            token_change=base.token_change,
+            changed_at=base.changed_at,
+            publishes=self._publishes,
             **own,
         )
 
@@ -162,121 +166,174 @@ class Driver:
             remedy = resume if self._run.kind == "sync" else "Run the command again"
             raise RunInterrupted(f"lost the connection to the Dask scheduler. {remedy}") from error
 
-    def _stage_plan(self, spec: RunSpec) -> None:
-        """Stage the wallets to read; a driver before may have been cut off while it did so."""
-        by_bucket: dict[int, list[WalletLine]] = {}
-        for line in self._request.wallets or ():
-            by_bucket.setdefault(bucket_of(line.wallet_id, spec.buckets), []).append(line)
-        for bucket, lines in by_bucket.items():
-            spec.staged.write(plan_name(bucket), msgspec.msgpack.encode(lines))
+    # Reads ---------------------------------------------------------------------------------------
 
-    def _sync_all(self, spec: RunSpec) -> dict[int, SyncReport]:
-        planned = len(self._request.wallets or ()) or self._lake.count("wallets", spec.start)
-        reports = {}
+    def _tasks(self) -> dict[int, SyncTask]:
+        wallets, entries = self._request.wallets, self._base.buckets
+        if wallets is None:
+            tracked = {x: entry for x, entry in enumerate(entries) if entry.rows.tracked}
+            return {bucket: SyncTask(entry, None) for bucket, entry in tracked.items()}
+        plans: dict[int, list[WalletLine]] = {}
+        for line in wallets:
+            plans.setdefault(bucket_of(line.wallet_id, len(entries)), []).append(line)
+        return {bucket: SyncTask(entries[bucket], plan) for bucket, plan in sorted(plans.items())}
+
+    def _sync_all(self, spec: RunSpec) -> dict[int, BucketReport]:
+        tasks, reports = self._tasks(), {}
+        planned = sum(len(x.plan or ()) or x.entry.rows.tracked for x in tasks.values())
         if self._resumed:
-            reports = staged_reports(self._lake, spec.staged, spec.run_id)
+            reports = stored_reports(self._lake, spec.folder, spec.run_id)
         with progress_bar("wallets", planned, unit="wallets", shown=self._progress) as bar:
             bar.update(sum(report.wallets for report in reports.values()))
-            left = dict.fromkeys(x for x in range(spec.buckets) if x not in reports)
-            return reports | self._each(
+            left = {bucket: task for bucket, task in tasks.items() if bucket not in reports}
+            reports |= self._each(
                 _sync, spec, left, on_result=lambda report: bar.update(report.wallets)
             )
+        return reports
 
-    def _publish(self, spec: RunSpec, reports: dict[int, SyncReport]) -> SyncResult:
-        spec = self._settled(spec, reports)
-        mirrors = {bucket: report.file for bucket, report in reports.items() if report.file}
-        published = self._each(publish_bucket, spec, mirrors, "balances")
-        merged = self._each(merge_tokens, spec, self._shown(published), "tokens")
-        files = [file for report in published.values() for file in report.files]
-        files += [file for report in merged.values() for file in report.files]
-        targets = {target for report in merged.values() for target in report.targets}
-        if ALL_BUCKETS in targets:
-            targets = set(range(spec.buckets))
-        staged = [report.corrections for report in merged.values() if report.corrections]
-        corrections = {bucket: Corrections(staged) for bucket in targets}
-        for file in files:
-            if file.bucket in corrections and file.table in {"wallets", "known_tokens", "balances"}:
-                corrections[file.bucket].written[file.table] = file
-        for corrected in self._each(correct_bucket, spec, corrections).values():
-            files += corrected
-        contracts = {address for report in merged.values() for address in report.contracts}
-        versions = self._commit_all(spec, files, contracts)
-        return self._pin(versions, reports, published.values(), merged.values())
+    # The removal guard ---------------------------------------------------------------------------
 
-    def _settled(self, spec: RunSpec, reports: dict[int, SyncReport]) -> RunSpec:
-        run = self._run
-        decision = self._decide(spec, reports)
-        run.applied_at = max(now(), run.not_before)
-        self._ledger.save(run)  # raises if another driver has taken over
-        changes = {bucket: report.changes for bucket, report in reports.items()}
-        first_change, self._greatest["greatest_change"] = _numbered(run.greatest_change, changes)
-        states = {bucket: report.states for bucket, report in reports.items()}
-        first_state, self._greatest["greatest_state"] = _numbered(run.greatest_state, states)
-        entries = sum(report.entries for report in reports.values())
-        return msgspec.structs.replace(
-            spec,
-            config=None,
-            decision=decision,
-            applied_at=run.applied_at,
-            first_change=first_change,
-            first_state=first_state,
-            parts=min(spec.buckets, max(_FEWEST_PARTS, entries // _TOKENS_PER_TASK)),
+    def _decide(self, spec: RunSpec, reports: Mapping[int, BucketReport]) -> Decision:
+        """Decide on the removals that wait, over all buckets, also those that were not read."""
+        limits, at = spec.limits or RemovalLimits(), now()
+        since = max(shifted(at, -DAY), self._base.approved_at)
+        waiting = {x: report.day for x, report in reports.items() if report.waiting is not None}
+        entries = dict(enumerate(self._base.buckets))
+        entries |= {
+            bucket: report.waiting or report.entry or entries[bucket]
+            for bucket, report in reports.items()
+        }
+        recent = {x for x, entry in entries.items() if x in waiting or entry.changed_at > since}
+
+        def ask(buckets: Collection[int], lost: set[str] | None) -> list[DayReport]:
+            questions = {
+                x: Question(entries[x], waiting[x].waiting if x in waiting else [], at, lost)
+                for x in buckets
+            }
+            return list(self._each(answer, spec, questions).values())
+
+        counts = [msgspec.structs.replace(day, at=at) for day in waiting.values()]
+        losing = {x for x in recent - waiting.keys() if entries[x].losses}
+        guesses = [
+            DayReport(at=at, rows=entries[x].losses, wallets=entries[x].losing) for x in losing
+        ]
+        if losing and lost_tokens(limits, [*counts, *guesses]):
+            counts += ask(losing, None)
+        lost = lost_tokens(limits, counts)
+        if lost or needs_metadata(counts):
+            counts += ask(recent, lost)
+            for bucket in entries.keys() - recent:
+                entry = entries[bucket]
+                holdings = {(group, False): number for group, number in entry.holdings}
+                counts.append(DayReport(holdings=holdings, tokens=entry.rows.tokens))
+        return decide(limits, counts)
+
+    # The end -------------------------------------------------------------------------------------
+
+    def _pin(self, spec: RunSpec, reports: dict[int, BucketReport]) -> SyncResult:
+        run, base = self._run, self._base
+        manifest = msgspec.structs.replace(base, buckets=list(base.buckets))
+        for bucket, report in reports.items():
+            if report.entry is not None:
+                manifest.buckets[bucket] = report.entry
+        counts = run.counts
+        counts.tokens_changed = len(distinct(x.changed_tokens for x in reports.values()))
+        if any(report.new_tokens for report in reports.values()):
+            new = [report.new_tokens for report in reports.values()]
+            counts.tokens_added = add_tokens(self._lake, manifest, new)
+        name_contracts(
+            self._lake,
+            manifest,
+            [report.samples for report in reports.values()],
+            self._request.collections,
         )
-
-    def _decide(self, spec: RunSpec, reports: dict[int, SyncReport]) -> Decision:
-        if spec.limits is None:
-            return Decision()
-        buckets = [report.day for report in reports.values()]
-        if not any(bucket.waiting for bucket in buckets):
-            return Decision()
-        runs = {run.run_id: run.started_at for run in self._ledger.runs()}
-        groups = {x.wallet_id: x.group for x in self._request.wallets or () if x.group}
-        day = LakeDay(self._lake, self._run, buckets, runs, groups)
-        return decide(spec.limits, day.reports(spec.limits))
-
-    def _shown(self, published: dict[int, PublishReport]) -> dict[int, Shown]:
-        rows: dict[int, int] = {}
-        shown: dict[int, Shown] = {}
-        for bucket, report in published.items():
-            for part, place in report.shown.items():
-                shown.setdefault(part, Shown(0, {})).parts[bucket] = place
-                # A row may change a token twice.
-                rows[part] = rows.get(part, 0) + 2 * report.rows[part]
-        first, greatest = _numbered(self._run.greatest_token_change, rows)
-        self._greatest["greatest_token_change"] = greatest
-        for part, number in first.items():
-            shown[part].first_change = number
-        return shown
-
-    def _commit_all(
-        self, spec: RunSpec, files: Iterable[DataFile], contracts: set[str]
-    ) -> Versions:
-        by_table: dict[str, dict[tuple[int, str], DataFile]] = {}
-        for file in files:
-            # A later file of a bucket replaces an earlier one, except in a log.
-            key = file.bucket, file.path if TABLES[file.table].log else ""
-            if file.path or not TABLES[file.table].log:
-                by_table.setdefault(file.table, {})[key] = file
-        versions = {name: spec.start.get(name, 0) for name in TABLES}
-
-        def commit(name: str) -> None:
-            some = list(by_table[name].values())
-            versions[name] = self._committed(name, versions[name], some)
-
-        with ThreadPoolExecutor(len(TABLES)) as threads:
-            list(threads.map(commit, by_table))
-        names = self._request.collections
-        if contracts or names is not None:
-            named = name_contracts(self._lake, versions, contracts, names)
-            if named is not None:
-                versions["contracts"] = self._committed("contracts", versions["contracts"], [named])
-        return versions
-
-    def _committed(self, name: str, start: int, files: list[DataFile]) -> int:
+        for name in ("change", "state", "token_change", "changed_at"):
+            of_buckets = (getattr(entry, name) for entry in manifest.buckets)
+            setattr(manifest, name, max(getattr(base, name), *of_buckets))
+        manifest.sequence = max([base.sequence, *(report.sequence for report in reports.values())])
+        if self._request.allow_removals:
+            manifest.approved_at = manifest.changed_at
+        if self._publishes:
+            self._publish(spec, reports.values(), manifest)
         self._check()
-        replace = not TABLES[name].log
-        commit = partial(self._lake.commit, name, start, files, replace=replace)
-        return self._ledger.committed(self._run, name, commit)
+        # From here on, the ledger's row is a finished run.
+        run.manifest = write_manifest(self._lake, manifest, run.run_id)
+        run.changed_from = min(
+            (x.changed_from for x in reports.values() if x.changed_from), default=""
+        )
+        run.changed_until = max((x.changed_until for x in reports.values()), default="")
+        return self._end(reports.values())
+
+    def _publish(
+        self, spec: RunSpec, reports: Collection[BucketReport], manifest: Manifest
+    ) -> None:
+        entries, known = manifest.buckets, self._base.tables
+        if self._lake.folder is None:
+            stale = (x for x in entries if x.file and x.file.name != x.published_file)
+            if known and not any(stale):
+                return
+            if not check_tables(self._lake, known):
+                known = {}  # the tables are new
+        # What was written of a bucket is complete if it was never published before.
+        files = {
+            x.bucket: x.files
+            for x in reports
+            if x.files is not None and (known or not x.before.published_change)
+        }
+        behind = {
+            bucket: entry
+            for bucket, entry in enumerate(entries)
+            if entry.file is not None
+            and (not known or entry.file.name != entry.published_file)
+            and bucket not in files
+        }
+        for entry in () if known else behind.values():
+            entry.published_change = 0
+        files |= self._each(publish_bucket, spec, behind)
+        for bucket in files:
+            entry = entries[bucket]
+            entry.published_file = entry.file.name if entry.file is not None else ""
+            entry.published_change = entry.change
+        all_files = [file for some in files.values() for file in some]
+        manifest.tables = commit_files(self._lake, known, all_files, self._check)
+
+    def _end(
+        self,
+        reports: Collection[BucketReport],
+        *,
+        error: str | None = None,
+        interrupted: bool = False,
+    ) -> SyncResult:
+        run, tokens = self._run, self._run.counts
+        failures = {x.wallet_id: x for report in reports for x in report.failures}
+        counts = run.counts = _summed(report.counts for report in reports)
+        counts.tokens_added, counts.tokens_changed = tokens.tokens_added, tokens.tokens_changed
+        counts.seconds = round(time.monotonic() - self._began, 3)
+        result = SyncResult.of(
+            run.run_id,
+            counts,
+            list(failures.values()),
+            error,
+            interrupted=interrupted,
+            resumed=self._taken_over(reports) if self._resumed and reports else None,
+        )
+        run.status, run.error, run.finished_at = result.status, error, now()
+        run.wallets_total = sum(report.wallets for report in reports)
+        self._ledger.save(run)
+        if not interrupted:
+            self._lake.drop(STEPS)
+        return result
+
+    def _taken_over(self, reports: Collection[BucketReport]) -> Resumed:
+        before = [x for x in reports if x.wallets and x.driver != self._run.driver]
+        wallets = sum(report.wallets - len(report.failures) for report in before)
+        if not before:
+            return Resumed(0, None, None)
+        oldest = min(report.read_at for report in before)
+        age = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
+        return Resumed(wallets, oldest, max(0.0, round(age, 3)))
+
+    # Tasks ---------------------------------------------------------------------------------------
 
     def _each(
         self,
@@ -287,7 +344,7 @@ class Driver:
         on_result: Callable[[_T], object] | None = None,
     ) -> dict[int, _T]:
         with progress_bar(
-            label or "", len(arguments), unit="tasks", shown=self._progress if label else False
+            label or "", len(arguments), unit="buckets", shown=self._progress if label else False
         ) as bar:
             results = {}
             for bucket, result in each_bucket(
@@ -306,84 +363,10 @@ class Driver:
         if self._interrupted.is_set():
             raise _Interrupted
 
-    # The end -------------------------------------------------------------------------------------
 
-    def _pin(
-        self,
-        versions: Versions,
-        reports: dict[int, SyncReport],
-        published: Collection[PublishReport],
-        merged: Collection[MergeReport],
-    ) -> SyncResult:
-        run = self._run
-        self._lake.sync_to_disk(run.start, versions)
-        # From here on, the ledger's row is a finished run.
-        run.versions = versions
-        sequences = (report.greatest_sequence for report in reports.values())
-        self._greatest["greatest_sequence"] = max(run.greatest_sequence, *sequences, 0)
-        for name, number in self._greatest.items():
-            setattr(run, name, number)
-        if self._request.allow_removals:
-            run.approved_at = run.applied_at or ""
-        counts = run.counts
-        counts.tokens_added = sum(report.added for report in merged)
-        counts.tokens_changed = sum(report.changed for report in merged)
-        for report in published:
-            counts.balances_added += report.counts.balances_added
-            counts.balances_changed += report.counts.balances_changed
-            counts.balances_removed += report.counts.balances_removed
-        held_wallets = (wallet for report in published for wallet in report.held_wallets)
-        failures = [Failure(wallet, HELD_BACK, status="incomplete") for wallet in held_wallets]
-        first = set().union(*(report.shown_by for report in merged))
-        changed = sum(x.changed + len(first.intersection(x.showed)) for x in published)
-        return self._end(reports.values(), held_failures=failures, changed=changed)
-
-    def _end(
-        self,
-        reports: Collection[SyncReport],
-        *,
-        error: str | None = None,
-        interrupted: bool = False,
-        held_failures: Sequence[Failure] = (),
-        changed: int | None = None,
-    ) -> SyncResult:
-        run, counts = self._run, self._run.counts
-        failures = {x.wallet_id: x for report in reports for x in report.failures}
-        failures |= {failure.wallet_id: failure for failure in held_failures}
-        total = sum(report.wallets for report in reports)
-        counts.requests = sum(report.requests for report in reports)
-        counts.retries = sum(report.retries for report in reports)
-        counts.wallets_failed = len(failures)
-        counts.wallets_ok = total - len(failures)
-        counts.wallets_unchanged = 0 if changed is None else max(0, counts.wallets_ok - changed)
-        counts.seconds = round(time.monotonic() - self._began, 3)
-        resumed = self._taken_over(reports) if self._resumed and reports else None
-        result = SyncResult.of(
-            run.run_id,
-            counts,
-            list(failures.values()),
-            error,
-            interrupted=interrupted,
-            resumed=resumed,
-        )
-        run.status, run.error, run.finished_at = result.status, error, now()
-        run.wallets_total = total
-        self._ledger.save(run)
-        if not interrupted:
-            self._lake.drop(STEPS)
-        return result
-
-    def _taken_over(self, reports: Collection[SyncReport]) -> Resumed:
-        before = [x for x in reports if x.wallets and x.driver != self._run.driver]
-        wallets = sum(report.wallets - len(report.failures) for report in before)
-        if not before:
-            return Resumed(0, None, None)
-        oldest = min(report.read_at for report in before)
-        age = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
-        return Resumed(wallets, oldest, max(0.0, round(age, 3)))
-
-
-def _numbered(greatest: int, counts: Mapping[int, int]) -> tuple[dict[int, int], int]:
-    """Return the first number of each key, and the greatest of all, for upper bounds by key."""
-    *first, after = accumulate(counts.values(), initial=greatest + 1)
-    return dict(zip(counts, first, strict=True)), after - 1
+def _summed(counts: Iterable[Counts]) -> Counts:
+    sums = Counts()
+    for some in counts:
+        for name in Counts.__struct_fields__:
+            setattr(sums, name, getattr(sums, name) + getattr(some, name))
+    return sums

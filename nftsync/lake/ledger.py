@@ -1,4 +1,4 @@
-"""Ledger of a lake: its runs, their drivers, and the versions that they pinned.
+"""Ledger of a lake: its runs, their drivers, and the manifests that they pinned.
 
 Of two simultaneous changes, Delta refuses one, which its driver repeats. Another driver takes over
 if it sees a run's heartbeats unchanged for the takeover timeout, so machines never compare clocks.
@@ -17,10 +17,9 @@ from uuid import uuid4
 from deltalake.exceptions import CommitFailedError
 
 from nftsync.errors import InputError, StoreError, SyncRunning
-from nftsync.lake.ledger_table import GREATEST, LakeRun, LedgerTable
+from nftsync.lake.ledger_table import LakeRun, LedgerTable
 from nftsync.lake.reasons import STORE_ERRORS
-from nftsync.lake.rows import default_buckets
-from nftsync.lake.storage import Lake, Versions, WriteConflict
+from nftsync.lake.storage import Lake, StoredFile
 from nftsync.text import counted
 from nftsync.threads import start_thread
 from nftsync.times import now
@@ -32,24 +31,13 @@ _COMPACT = "compact"
 #: An import cannot be resumed.
 _IMPORT = "import"
 
-#: Attempts at a commit in case of write conflicts.
-_MOST_ATTEMPTS = 5
 #: Heartbeats within the takeover timeout: one alone could be late by chance.
 _BEATS = 4
 
 
-def _newest(runs: list[LakeRun]) -> LakeRun | None:
-    return max(runs, key=lambda run: run.run_id, default=None)
-
-
-def _start(run: LakeRun, runs: list[LakeRun]) -> None:
-    if (last := _newest(runs)) is not None and last.status == "running":
-        last.status = "interrupted"
-    if (before := _newest([run for run in runs if run.versions is not None])) is not None:
-        run.start, run.not_before = before.versions or {}, before.applied_at or ""
-        for name in ("approved_at", *GREATEST):
-            setattr(run, name, getattr(before, name))
-    runs.append(run)
+def default_buckets(wallets: int) -> int:
+    """Return the number of buckets of a new lake, with room to grow."""
+    return min(64, max(4, wallets // 1_000))
 
 
 class Ledger:
@@ -58,11 +46,18 @@ class Ledger:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._table = LedgerTable(lake)
+        # A heartbeat must not move the table on between another thread's read and write.
+        self._lock = threading.Lock()
         self._driver = uuid4().hex
 
     def runs(self) -> list[LakeRun]:
         """Return all runs, oldest first."""
-        return self._table.read()
+        with self._lock:
+            return self._table.read()
+
+    def _newest_runs(self) -> list[LakeRun]:
+        with self._lock:
+            return self._table.open()[1]
 
     @property
     def problem(self) -> str | None:
@@ -78,37 +73,33 @@ class Ledger:
                 self.problem,
             )
 
-    def finished(self, run_id: int | None = None) -> LakeRun:
-        """Return a finished run, by default the last."""
-        runs = self.runs()
+    def finished(self, run_id: int | None = None, runs: list[LakeRun] | None = None) -> LakeRun:
+        """Return a finished run, by default the last; `runs` saves a read."""
+        runs = self.runs() if runs is None else runs
         self.warn()
-        pinned = [run for run in runs if run.versions is not None]
-        matches = [run for run in pinned if run_id in {None, run.run_id}]
-        if not matches:
-            missing = "finished run" if run_id is None else f"finished run {run_id}"
-            numbers = ", ".join(str(run.run_id) for run in pinned[-10:])
-            if any(run.run_id == run_id and run.expired for run in runs):
-                raise InputError(
-                    f"`nftsync lake compact` has expired run {run_id} of {self._lake.url}."
-                    f" Available runs: {numbers}"
-                )
-            raise InputError(
-                f"{self._lake.url} has no {missing}. "
-                + (f"Available runs: {numbers}" if numbers else "Start one: `nftsync lake sync`")
-            )
-        return matches[-1]
+        pinned = [run for run in runs if run.manifest is not None]
+        for run in reversed(pinned):
+            if run_id in {None, run.run_id}:
+                return run
+        problem = f"{self._lake.url} has no finished run" + (f" {run_id}" if run_id else "")
+        if any(run.run_id == run_id and run.expired for run in runs):
+            problem = f"`nftsync lake compact` has expired run {run_id} of {self._lake.url}"
+        numbers = ", ".join(str(run.run_id) for run in pinned[-10:])
+        remedy = f"Available runs: {numbers}" if numbers else "Start one: `nftsync lake sync`"
+        raise InputError(f"{problem}. {remedy}")
 
     def _change(self, change: Callable[[list[LakeRun]], _T]) -> _T:
-        table, runs = self._table.open()
-        while True:
-            result = change(runs)
-            with suppress(CommitFailedError):  # another driver changed them first
-                self._table.write(table, runs)
-                return result
-            changed = sorted(runs, key=lambda run: run.run_id)
+        with self._lock:
             table, runs = self._table.open()
-            if runs == changed:  # the store made the commit, but did not confirm it
-                return result
+            while True:
+                result = change(runs)
+                with suppress(CommitFailedError):  # another driver changed them first
+                    self._table.write(table, runs)
+                    return result
+                changed = runs
+                table, runs = self._table.open()
+                if runs == changed:  # the store made the commit, but did not confirm it
+                    return result
 
     def begin(
         self,
@@ -121,18 +112,26 @@ class Ledger:
         provider: str = "",
         resume: bool = False,
         interrupted: threading.Event | None = None,
+        history: Sequence[LakeRun] = (),
     ) -> LakeRun:
         """Start or resume a run.
 
-        `plan` is the digest of the request. The `attempt` of a resumed run is above 0.
+        `plan` is the digest of the request. The `attempt` of a resumed run is above 0. `history`
+        has the runs of an imported database.
         """
         dead = self._find_dead_driver(timeout, interrupted)
 
         def change(runs: list[LakeRun]) -> LakeRun:
-            last = _newest(runs)
-            self._refuse_running(runs, dead)
-            runs[:] = [run for run in runs if run.kind != _COMPACT]
-            last = _newest(runs)
+            if kind == _IMPORT:
+                runs[:] = [row for row in runs if row.driver is not None]
+                if any(row.kind != _IMPORT or row.manifest is not None for row in runs):
+                    raise InputError(f"{self._lake.url} already has runs; import into a new lake")
+            if any(row.status == "running" and (row.driver, row.beat) != dead for row in runs):
+                raise SyncRunning(
+                    f"another driver has just started work on {self._lake.url}; wait for it to end"
+                )
+            runs[:] = history if kind == _IMPORT else [x for x in runs if x.kind != _COMPACT]
+            last = runs[-1] if runs else None
             if last is not None and buckets not in {None, last.buckets}:
                 raise InputError(
                     f"{self._lake.url} always has {last.buckets} buckets; omit --buckets"
@@ -144,6 +143,8 @@ class Ledger:
             if kind == "sync" and (last, buckets, wallets) == (None, None, None):
                 # A failed run would fix the number of buckets.
                 raise InputError("no wallets to read: set --wallets-file")
+            if last is not None and last.status == "running":
+                last.status = "interrupted"
             run = LakeRun(
                 run_id=1 if last is None else last.run_id + 1,
                 kind=kind,
@@ -154,58 +155,39 @@ class Ledger:
                 plan=plan,
                 provider=provider,
             )
-            _start(run, runs)
+            runs.append(run)
             return run
 
         run = self._change(change)
         if buckets is None and wallets is not None and (run.run_id, run.attempt) == (1, 0):
             _log.warning(
-                "New lake with %s. You can't change this later; --buckets sets another number.",
+                "New lake with %s; --buckets sets another number. To change it later, export the"
+                " lake, and import it again.",
                 counted(run.buckets, "bucket"),
             )
         return run
 
     def begin_import(self, history: Sequence[LakeRun], buckets: int, timeout: float) -> LakeRun:
         """Start the import of a database with the runs `history`."""
-        dead = self._find_dead_driver(timeout)
-        run = LakeRun(
-            run_id=max((run.run_id for run in history), default=0) + 1,
-            kind=_IMPORT,
-            plan=_IMPORT,
-            started_at=now(),
-            driver=self._driver,
-            buckets=buckets,
-        )
-
-        def change(runs: list[LakeRun]) -> None:
-            own = [row for row in runs if row.driver is not None]
-            if any(row.kind != _IMPORT or row.versions is not None for row in own):
-                raise InputError(f"{self._lake.url} already has runs; import into a new lake")
-            self._refuse_running(own, dead)
-            runs[:] = [*history, run]
-
-        self._change(change)
-        return run
+        return self.begin(_IMPORT, buckets, timeout, _IMPORT, history=history)
 
     def begin_compacting(self, timeout: float) -> LakeRun:
         """Start a compaction, which keeps other drivers out."""
         return self.begin(_COMPACT, None, timeout, _COMPACT)
 
-    def repin(self, run: LakeRun, last: int, versions: Versions, keep: Collection[int]) -> None:
-        """Pin other versions with the same rows for the last finished run; expire old runs.
+    def repin(self, run: LakeRun, last: int, manifest: StoredFile, keep: Collection[int]) -> None:
+        """Pin another manifest of the same rows for the last finished run; expire old runs.
 
-        Later runs then start from `versions`, and runs in `keep` keep their versions.
+        Runs in `keep` keep their manifests.
         """
 
         def change(runs: list[LakeRun]) -> None:
             self._own_run(runs, run.run_id)
             for row in runs:
-                if row.run_id > last:
-                    row.start = versions
-                elif row.run_id == last:
-                    row.versions = versions
+                if row.run_id == last:
+                    row.manifest = manifest
                 elif row.run_id not in keep:
-                    row.versions = None
+                    row.manifest = None
 
         self._change(change)
 
@@ -233,11 +215,7 @@ class Ledger:
                 "Run %d has other wallets or another --allow-removals: starting a new run.",
                 last.run_id,
             )
-        elif not last.folder:
-            _log.warning(
-                "Run %d was started by an earlier version: starting a new run.", last.run_id
-            )
-        return last.plan == plan and bool(last.folder)
+        return last.plan == plan
 
     def _find_dead_driver(
         self, timeout: float, interrupted: threading.Event | None = None
@@ -246,30 +224,23 @@ class Ledger:
 
         Returns its driver and last heartbeat if there was no new one; None without an active run.
         """
-        last_beat: tuple[str | None, int] | None = None
-        until = time.monotonic() + timeout
+        beats, until = set(), time.monotonic() + timeout
         while True:
-            _, runs = self._table.open()
-            last = _newest(runs)
+            runs = self._newest_runs()
+            last = runs[-1] if runs else None
             if last is None or last.status != "running":
                 return None
             beat = last.driver, last.beat
-            if last_beat is not None and beat != last_beat:
+            beats.add(beat)
+            if len(beats) > 1:
                 raise SyncRunning(
                     f"another driver is at work on {self._lake.url} (run {last.run_id}); wait for"
                     " it to end"
                 )
-            last_beat = beat
             if time.monotonic() >= until:
                 return beat
             if (interrupted or threading.Event()).wait(min(1.0, timeout / 10)):
                 raise KeyboardInterrupt
-
-    def _refuse_running(self, runs: list[LakeRun], dead: tuple[str | None, int] | None) -> None:
-        if any(run.status == "running" and (run.driver, run.beat) != dead for run in runs):
-            raise SyncRunning(
-                f"another driver has just started work on {self._lake.url}; wait for it to end"
-            )
 
     def save(self, run: LakeRun) -> None:
         """Store a run of this driver."""
@@ -283,15 +254,7 @@ class Ledger:
 
     def check(self, run: LakeRun) -> None:
         """Raise `SyncRunning` if another driver has taken over a run."""
-        self._own_run(self._table.open()[1], run.run_id)
-
-    def committed(self, run: LakeRun, table: str, commit: Callable[[], _T]) -> _T:
-        """Commit to a table, also if late drivers keep changing it; return the result."""
-        for _ in range(_MOST_ATTEMPTS):
-            self.check(run)
-            with suppress(WriteConflict):
-                return commit()
-        raise WriteConflict(f"other writers keep changing {table}. Run the command again")
+        self._own_run(self._newest_runs(), run.run_id)
 
     def _own_run(self, runs: list[LakeRun], run_id: int) -> LakeRun:
         for run in runs:

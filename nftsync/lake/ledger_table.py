@@ -6,26 +6,32 @@ Each version contains all rows, and a digest that reveals damage.
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
-from typing import Any
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+from pyarrow.fs import PyFileSystem
 
 from nftsync.errors import StoreError
-from nftsync.lake.folder import TableLog, is_folder, sync_table
+from nftsync.lake.delta import create_table, first_entries, open_table, sync_table
 from nftsync.lake.reasons import STORE_ERRORS
-from nftsync.lake.rows import STORED_NAMES
-from nftsync.lake.storage import Lake, Versions
+from nftsync.lake.storage import Lake, StoredFile
 from nftsync.store.runs import Counts
 
-#: Properties of a ledger in another format: its number, and the first version that reads it. A
-#: ledger of format 1 has none. A ledger with other columns needs another format.
+#: Properties of a later ledger: the number of its format, and the first version that reads it. Such
+#: a ledger must have other columns, or another key for its digest.
 _FORMAT, _NEEDED = "nftsync.format", "nftsync.needed"
 #: The digest's key in a commit's metadata.
 _DIGEST = "nftsync_rows"
-_DAMAGED = "the newest ledger entry is damaged, probably by a power cut"
+_ENTRY = "the newest ledger entry"
+_DAMAGED = f"{_ENTRY} is damaged, probably by a power cut"
+
+Rows: TypeAlias = list[dict[str, Any]]
 
 
 class LakeRun(msgspec.Struct, kw_only=True):
@@ -33,10 +39,9 @@ class LakeRun(msgspec.Struct, kw_only=True):
 
     Attributes:
         plan: the SHA-256 of the request; empty: all tracked wallets.
-        start: the version of each table at the start.
         attempt: the number of takeovers.
-        not_before: the time of the previous run's changes.
-        versions: pinned, by table; None: not finished, or expired.
+        changed_from, changed_until: the first and last time of its changes; empty: none.
+        manifest: pinned; None: not finished, or expired.
     """
 
     run_id: int
@@ -53,47 +58,37 @@ class LakeRun(msgspec.Struct, kw_only=True):
     buckets: int
     plan: str = ""
     provider: str = ""
-    start: Versions = {}
     attempt: int = 0
-    applied_at: str | None = None
-    not_before: str = ""
-    approved_at: str = ""
-    greatest_sequence: int = 0
-    greatest_change: int = 0
-    greatest_state: int = 0
-    greatest_token_change: int = 0
-    versions: Versions | None = None
+    changed_from: str = ""
+    changed_until: str = ""
+    manifest: StoredFile | None = None
 
     @property
     def expired(self) -> bool:
         """Whether the run finished, but can no longer be read."""
         finished = self.driver is not None and self.status in {"ok", "partial"}
-        return finished and self.versions is None
+        return finished and self.manifest is None
 
 
 _SUMS = Counts.__struct_fields__
-_JSON = ("start", "versions")
-_NAMES = {stored: name for name, stored in STORED_NAMES.items()}
-GREATEST = ("greatest_sequence", "greatest_change", "greatest_state", "greatest_token_change")
-_SCHEMA = pa.schema(
-    {
-        "run_id": pa.int64(),
-        **dict.fromkeys(("kind", "status", "started_at", "finished_at"), pa.string()),
-        "wallets_total": pa.int64(),
-        **{name: pa.float64() if name == "seconds" else pa.int64() for name in _SUMS},
-        **dict.fromkeys(("error", "driver"), pa.string()),
-        **dict.fromkeys(("beat", "buckets"), pa.int64()),
-        **dict.fromkeys(
-            ("plan", "provider", "folder", *_JSON, "applied_at", "not_before", "approved_at"),
-            pa.string(),
-        ),
-        **dict.fromkeys(("attempt", *(STORED_NAMES.get(x, x) for x in GREATEST)), pa.int64()),
-    }
-)
+_FIELDS = [x for y in (LakeRun, Counts) for x in msgspec.structs.fields(y) if x.name != "counts"]
+_TYPES = {int: pa.int64(), float: pa.float64()}
+_SCHEMA = pa.schema({x.name: _TYPES.get(x.type, pa.string()) for x in _FIELDS})
 
 
-class _DamagedError(StoreError):
-    """Damaged ledger."""
+class _Added(msgspec.Struct):
+    path: str
+
+
+class _Action(msgspec.Struct, rename="camel"):
+    """A line of an entry in Delta's log."""
+
+    commit_info: dict[str, Any] | None = None
+    add: _Added | None = None
+    remove: _Added | None = None
+
+
+_decode = msgspec.json.Decoder(_Action).decode
 
 
 class LedgerTable:
@@ -101,105 +96,128 @@ class LedgerTable:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        self._table: DeltaTable | None = None
+        self._known: tuple[int, Rows] = -1, []
         self.problem: str | None = None
 
     def read(self) -> list[LakeRun]:
         """Return all runs, oldest first, from the newest intact version."""
-        lake = self._lake
-        try:
-            return _runs_of(self._whole(lake.open_first("runs")))
-        except (*STORE_ERRORS, _DamagedError):
-            whole = self.newest_whole()
-            if whole is None:
-                raise
-            self.refuse_gap(whole[0])
-            self.problem = _DAMAGED
-            return _runs_of(whole[1])
+        if self._table is not None:
+            return self.open()[1]
+        return _runs_of(self.newest()[1])
+
+    def newest(self) -> tuple[int, Rows]:
+        """Return the newest intact version and its rows; `problem` tells if others follow.
+
+        Each entry names the file of all its rows, so that no reader needs the entries before it:
+        Delta would read dozens.
+        """
+        files, names = first_entries(self._lake, "runs")
+        if not names:
+            raise TableNotFoundError
+        for name in reversed(names):
+            version = int(PurePosixPath(name).stem)
+            try:
+                rows = self._rows(files, version)
+            except (StoreError, OSError):
+                self._refuse_other_format()
+                if self._lake.folder is None:  # an object store never keeps part of an entry
+                    raise
+                continue
+            if version or len(names) < 3:  # else, all entries with runs are damaged
+                self.problem = None if name == names[-1] else _DAMAGED
+                return version, rows
+        raise self._lake.damaged("the ledger")
 
     def open(self) -> tuple[DeltaTable, list[LakeRun]]:
-        """Open the newest version for a change; create a missing table."""
-        table = self._lake.create("runs", _SCHEMA)
-        return table, _runs_of(self._whole(table))
+        """Open the newest version for a change; create a missing table.
+
+        Only what is new since the last call is read.
+        """
+        if self._table is None:
+            # Without retries: of two creations, the later one would add an entry.
+            properties = CommitProperties(
+                max_commit_retries=0, custom_metadata={_DIGEST: _digest_of([])}
+            )
+            self._table = create_table(self._lake, "runs", _SCHEMA, properties=properties)
+        else:
+            self._table.update_incremental()
+        if (version := self._table.version()) != self._known[0]:
+            self._known = version, self._rows(self._lake.files, version)
+        return self._table, _runs_of(self._known[1])
 
     def write(self, table: DeltaTable, runs: list[LakeRun]) -> None:
         """Write the runs as a new version, and wait until it is on disk."""
         before, rows = table.version(), pa.Table.from_pylist([_row_of(x) for x in runs], _SCHEMA)
-        same = pa.schema(table.schema()).names == _SCHEMA.names
         # Without retries: on a table without rows, Delta would otherwise accept two changes.
         write_deltalake(
             table,
             rows,
             mode="overwrite",
-            schema_mode=None if same else "overwrite",
             commit_properties=CommitProperties(
                 max_commit_retries=0, custom_metadata={_DIGEST: _digest_of(rows.to_pylist())}
             ),
         )
-        if is_folder(self._lake.root):
-            # A driver may not have synced the previous version, nor a vacuum its two versions.
-            sync_table(Path(self._lake.root, "runs"), max(-1, before - 2), table.version())
+        if table.version() == before + 1:
+            self._known = table.version(), rows.to_pylist()
+        # A driver may not have synced the previous version.
+        sync_table(self._lake, "runs", before - 1, table.file_uris())
 
-    def newest_whole(self) -> tuple[int, list[dict[str, Any]]] | None:
-        """Return the newest intact version and its rows."""
-        if not is_folder(self._lake.root):
-            return None
-        versions = TableLog(Path(self._lake.root, "runs")).versions()
-        for version in reversed(versions):
-            if version == 0 and len(versions) > 2:
-                return None  # all entries with runs are damaged
-            try:
-                return version, self._whole(self._lake.open("runs", version))
-            except (*STORE_ERRORS, _DamagedError):
-                continue
-        return None
-
-    def refuse_gap(self, whole: int) -> None:
-        """Raise if an intact entry follows damage after version `whole`, unlike in a power cut."""
-        log = TableLog(Path(self._lake.root, "runs"))
-        if any(log.actions(x) is not None for x in log.versions() if x > whole + 1):
-            raise StoreError(
-                f"{self._lake.url}: entry {whole + 1} of the ledger or a checkpoint is damaged, but"
-                " not the newest entry. `nftsync lake sync` repairs checkpoints; for an entry,"
-                " restore the folder `runs` from a backup"
-            )
-
-    def _whole(self, table: DeltaTable) -> list[dict[str, Any]]:
-        """Return the rows of a version; raise an error if they are damaged or newer."""
-        properties = table.metadata().configuration
-        if (number := properties.get(_FORMAT, "1")) != "1":
-            raise StoreError(
-                f"{self._lake.url}: a newer nftsync wrote this lake (format {number}). Install"
-                f" nftsync {properties.get(_NEEDED, 'of that version')} or later"
-            )
-        rows: list[dict[str, Any]] = pa.table(table.scan()).to_pylist()
-        if not is_folder(self._lake.root):
-            return rows  # an object store never keeps part of an entry
-        log = TableLog(Path(self._lake.root, "runs"))
-        if not log.confirms(table.version(), _DIGEST, _digest_of(rows)):
-            raise _DamagedError(
-                f"{self._lake.url}: the newest ledger entry is damaged. Repair it: `nftsync lake"
-                " sync`"
-            )
+    def _rows(self, files: PyFileSystem, version: int) -> Rows:
+        """Return the rows of a version; raise an error if they are damaged."""
+        with files.open_input_file(f"runs/_delta_log/{version:020}.json") as entry:
+            lines = bytes(entry.read()).splitlines()
+        try:
+            actions = [_decode(line) for line in lines]
+            table = _SCHEMA.empty_table()
+            for path in [action.add.path for action in actions if action.add]:
+                with files.open_input_file(f"runs/{path}") as file:
+                    table = pq.read_table(pa.BufferReader(file.read()))
+            rows: Rows = table.to_pylist()
+        except (ValueError, pa.ArrowException, msgspec.MsgspecError) as error:
+            raise self._lake.damaged(_ENTRY) from error
+        digests = [action.commit_info.get(_DIGEST) for action in actions if action.commit_info]
+        # The last line may be lost: each entry but the first two removes a file.
+        is_complete = version < 2 or any(action.remove for action in actions)
+        if table.schema != _SCHEMA or digests != [_digest_of(rows)] or not is_complete:
+            raise self._lake.damaged(_ENTRY)
         return rows
 
+    def _refuse_other_format(self) -> None:
+        """Raise an error if another version of nftsync wrote the ledger."""
+        with suppress(*STORE_ERRORS):
+            table = open_table(self._lake, "runs")
+            if "versions" in pa.schema(table.schema()).names:
+                raise StoreError(
+                    f"{self._lake.url} is a lake of nftsync 0.5. Export it with nftsync 0.5"
+                    " (`nftsync lake export`), and import the database into a new lake (`nftsync"
+                    " lake import`)"
+                )
+            properties = table.metadata().configuration
+            if (number := properties.get(_FORMAT)) is not None:
+                raise StoreError(
+                    f"{self._lake.url}: a newer nftsync wrote this lake (format {number}). Install"
+                    f" nftsync {properties.get(_NEEDED, 'of that version')} or later"
+                )
 
-def _digest_of(rows: list[dict[str, Any]]) -> str:
+
+def _digest_of(rows: Rows) -> str:
     in_order = sorted(rows, key=lambda row: int(row["run_id"]))
     return hashlib.sha256(msgspec.json.encode(in_order, order="sorted")).hexdigest()
 
 
-def _runs_of(rows: list[dict[str, Any]]) -> list[LakeRun]:
+def _runs_of(rows: Rows) -> list[LakeRun]:
     return sorted((_run_of(row) for row in rows), key=lambda run: run.run_id)
 
 
 def _row_of(run: LakeRun) -> dict[str, Any]:
     row = msgspec.structs.asdict(run)
     row |= msgspec.structs.asdict(row.pop("counts"))
-    row |= {name: msgspec.json.encode(row[name]).decode() for name in _JSON}
-    return {STORED_NAMES.get(name, name): value for name, value in row.items()}
+    return row | {"manifest": msgspec.json.encode(row["manifest"]).decode()}
 
 
 def _run_of(row: dict[str, Any]) -> LakeRun:
-    row = {_NAMES.get(name, name): value for name, value in row.items()}
+    row = dict(row)
     counts = Counts(**{name: row.pop(name) for name in _SUMS})
-    return LakeRun(counts=counts, **row | {name: msgspec.json.decode(row[name]) for name in _JSON})
+    manifest = msgspec.json.decode(row.pop("manifest"), type=StoredFile | None)
+    return LakeRun(counts=counts, manifest=manifest, **row)

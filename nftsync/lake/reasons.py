@@ -74,8 +74,6 @@ _REASONS = (
 )
 #: Rust's backtrace, which does not help users.
 _BACKTRACE = re.compile(r"\n\s*0: .*|\n(stack )?backtrace:.*", re.DOTALL | re.IGNORECASE)
-#: Error for a missing data file.
-_GONE = re.compile(r"Object at location \S+\.parquet not found")
 #: Characters of an error to show.
 _LONGEST = 500
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m|↳")
@@ -108,11 +106,6 @@ def explained(url: str) -> Iterator[None]:
     except TableNotFoundError as error:
         raise StoreError(f"{url} is not a lake. Create one: `nftsync lake sync`") from error
     except STORE_ERRORS as error:
-        if _GONE.search(str(error)):
-            raise StoreError(
-                f"{url}: data files of this run are missing. `nftsync lake compact` may have"
-                " expired it. Open the lake again"
-            ) from None
         # `from None`: the store's answer may contain parts of the credentials.
         raise StoreError(f"cannot use the lake {url}: {reason_of(error, url)}") from None
 

@@ -17,9 +17,11 @@ from nftsync.lake.driver import Driver
 from nftsync.lake.folder import private_files
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
+from nftsync.lake.manifest import BucketEntry, Manifest, read_manifest
 from nftsync.lake.reasons import STORE_ERRORS, explained
-from nftsync.lake.setup import create_tables
+from nftsync.lake.setup import create_lake
 from nftsync.lake.storage import Lake
+from nftsync.lake.tables import check_tables
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest
@@ -38,13 +40,15 @@ class ClusterOptions:
     """Options of the Dask cluster and the lake.
 
     Without the address of a `scheduler`, workers start on this machine: by default, one for few
-    wallets, or one per processor. The number of wallets decides the default of `buckets`.
+    wallets, or one per processor. The number of wallets decides the default of `buckets`. Without
+    `publish`, the run leaves the Delta tables as they are.
     """
 
     scheduler: str | None = None
     workers: int | None = None
     buckets: int | None = None
     takeover_after: float = 60.0
+    publish: bool = True
 
 
 def sync_lake(
@@ -114,19 +118,32 @@ def _driving(
         interruptible() as interrupted,
         ExitStack() as stack,
     ):
-        tables = Lake(lake)
-        ledger, workers = Ledger(tables), options.workers
+        files = Lake(lake)
+        ledger, workers = Ledger(files), options.workers
         if options.scheduler is None and workers is None:
             workers = 1 if _wallets_of(ledger, request) <= _FEW_WALLETS else None
         # Connect first: a wrong address must not start a run.
         client = stack.enter_context(connected(options.scheduler, workers, interrupted))
-        create_tables(tables)
+        create_lake(files)
         run = begin(ledger, timeout=options.takeover_after, interrupted=interrupted)
         failures = Failures()
         with ledger.heartbeat(run, options.takeover_after, failures.of("the heartbeat")) as lost:
-            yield Driver(
-                tables, ledger, run, client, request, lost, failures, interrupted, progress
-            )
+            base = base_manifest(files, ledger, run)
+            # Before workers write there, who may have another umask. In an object store, a check
+            # needs dozens of requests, so that only a run with changes does it.
+            local = options.publish and files.folder is not None
+            if local and not check_tables(files, base.tables):
+                base.tables = {}
+            events = lost, failures, interrupted, progress
+            yield Driver(files, ledger, run, base, client, request, options.publish, *events)
+
+
+def base_manifest(lake: Lake, ledger: Ledger, run: LakeRun) -> Manifest:
+    """Return the manifest that a run starts from."""
+    pinned = [row.manifest for row in ledger.runs() if row.manifest is not None]
+    if pinned:
+        return read_manifest(lake, pinned[-1])
+    return Manifest(buckets=[BucketEntry() for _ in range(run.buckets)])
 
 
 def _wallets_of(ledger: Ledger, request: SyncRequest) -> int:

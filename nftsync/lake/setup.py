@@ -7,81 +7,67 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from nftsync.errors import StoreError
-from nftsync.lake.folder import TableLog, is_folder, locked, make_folder
+from nftsync.lake.bucket import BUCKETS
+from nftsync.lake.delta import ONE_VERSION, create_table, first_entries, open_table
+from nftsync.lake.folder import locked, make_folder, set_aside
 from nftsync.lake.ledger_table import LedgerTable
-from nftsync.lake.rows import BUCKET, TABLES, schema_of
-from nftsync.lake.staged import STEPS
-from nftsync.lake.storage import ONE_VERSION, Lake, Versions
+from nftsync.lake.manifest import MANIFESTS
+from nftsync.lake.reasons import STORE_ERRORS
+from nftsync.lake.steps import STEPS
+from nftsync.lake.storage import Lake
+from nftsync.lake.tables import PUBLISHED
 
 _log = logging.getLogger(__name__)
 
 
 def repair_lake(lake: Lake) -> None:
-    """Set aside the damaged files of a local lake that no run has pinned."""
-    root = Path(lake.root)
-    if not is_folder(lake.root) or not root.is_dir():
+    """Set aside the newest entries of a local lake's ledger if a power cut damaged them."""
+    if lake.folder is not None and lake.folder.is_dir():
+        with locked(lake.folder), suppress(TableNotFoundError):
+            _repair_ledger(lake, lake.folder / "runs" / "_delta_log")
+
+
+def _repair_ledger(lake: Lake, log: Path) -> None:
+    table = LedgerTable(lake)
+    try:
+        version = table.newest()[0]
+    except StoreError:
+        if len([*log.glob("*.json")]) > 1:
+            raise
+        set_aside(log, -1)  # a power cut during creation
         return
-    with locked(root):
-        pinned = _repair_ledger(lake, TableLog(root / "runs"))
-        for name in TABLES:
-            log = TableLog(root / name)
-            log.mend(pinned[name] if name in pinned else log.newest_checkpoint())
-            if name in pinned:
-                lake.table(name, pinned[name])  # raises if it is damaged
-
-
-def _repair_ledger(lake: Lake, log: TableLog) -> Versions:
-    """Set aside damaged newest ledger entries; return the versions of the last finished run."""
-    table, versions = LedgerTable(lake), log.versions()
-    if not versions:
-        return {}
-    whole = table.newest_whole()
-    if whole is None or whole[0] < versions[-1]:
-        log.set_aside(versions[-1] + 1, -1)  # only a checkpoint may be damaged
-        whole = table.newest_whole()
-    if whole is None and versions == [0]:
-        log.set_aside(0, -1)  # a power cut during creation
-        return {}
-    if whole is None:
-        raise StoreError(
-            f"{lake.url}: the ledger is damaged. Restore the folder `runs` from a backup, or sync"
-            " into a new lake"
-        )
-    if whole[0] < versions[-1]:
-        table.refuse_gap(whole[0])
-        log.set_aside(whole[0] + 1, whole[0])
+    if table.problem is None:
+        with suppress(*STORE_ERRORS):
+            open_table(lake, "runs")
+            return
+    set_aside(log, version)
+    open_table(lake, "runs")  # fails if an earlier entry is damaged
+    if table.problem is not None:
         _log.warning(
             "%s: the newest ledger entry was damaged, probably by a power cut. It is set aside, and"
             " the entry before it is used.",
             lake.url,
         )
-    pinned = [run.versions for run in table.read() if run.versions is not None]
-    return pinned[-1] if pinned else {}
 
 
-def create_tables(lake: Lake) -> None:
-    """Create a lake's missing tables, and repair damage by a power cut."""
-    if is_folder(lake.root):
-        make_folder(Path(lake.root, STEPS))  # before workers, which may have another umask
+def create_lake(lake: Lake) -> None:
+    """Create a lake, or repair damage by a power cut."""
+    if lake.folder is not None:
+        # Before workers, which may have another umask.
+        for name in (BUCKETS, MANIFESTS, STEPS, *PUBLISHED):
+            make_folder(lake.folder / name)
         repair_lake(lake)
-    try:
-        lake.open_first("runs")
-        new = False
-    except TableNotFoundError:
-        new = True
-    with ThreadPoolExecutor(len(TABLES)) as threads:
-        list(threads.map(lambda name: lake.create(name, schema_of(name), [BUCKET]), TABLES))
-    if new:
+    if not first_entries(lake, "runs")[1]:
         _check_conditional_puts(lake)
 
 
-#: A table that syncs do not write.
-_CHECKED = "resources"
 #: Threads that commit at once in a new lake, and how often: on a busy machine, they may take turns.
 _RIVALS, _ROUNDS = 4, 3
 #: Seconds for all threads to start.
@@ -100,13 +86,15 @@ def _check_conditional_puts(lake: Lake) -> None:
             together.wait()
         with suppress(CommitFailedError):
             table.create_write_transaction(
-                [], "append", table.schema(), [BUCKET], commit_properties=ONE_VERSION
+                [], "append", table.schema(), commit_properties=ONE_VERSION
             )
             return True
         return False
 
+    tested = f"{STEPS}/{uuid4().hex}"  # a compaction deletes what an interruption leaves
+    create_table(lake, tested, pa.schema({"column": pa.int64()}))
     for _ in range(_ROUNDS):
-        rivals = [lake.open(_CHECKED) for _ in range(_RIVALS)]
+        rivals = [open_table(lake, tested) for _ in range(_RIVALS)]
         with ThreadPoolExecutor(_RIVALS) as threads:
             committed = sum(threads.map(commits, rivals))
         if committed > 1:
@@ -114,3 +102,4 @@ def _check_conditional_puts(lake: Lake) -> None:
                 f"{lake.url}: the store lets one writer overwrite another writer's commit. A lake"
                 " needs a store with conditional puts (If-None-Match)"
             )
+    lake.drop(tested)

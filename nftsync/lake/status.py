@@ -1,71 +1,78 @@
-"""Status of a lake."""
+"""Status of a lake, from the manifest of its last finished run."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from dask.base import compute
-from dask.delayed import delayed
 
 from nftsync.columnar.columns import records_of
-from nftsync.columnar.freshness import WalletGroup, freshness_frame, merge_groups, wallet_groups
+from nftsync.columnar.freshness import freshness_frame
 from nftsync.columnar.source import reading
-from nftsync.lake.copies import put_runs
-from nftsync.lake.frames import LakeAddress, Pinned, pinned
-from nftsync.lake.ledger import Ledger
-from nftsync.lake.reasons import explained
-from nftsync.lake.rows import BUCKET
-from nftsync.store.removals import Held, Review, held_rows
+from nftsync.errors import InputError
+from nftsync.lake.frames import bucket_database
+from nftsync.lake.manifest import BucketRows, PublishedTable
+from nftsync.lake.pinned import LakeAddress, Pinned, new_database, pinned
+from nftsync.store.contracts import contract_key
+from nftsync.store.freshness import merge_groups, wallet_groups
+from nftsync.store.removals import Held, Review
 from nftsync.store.wallets import ids_named
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-_TABLES = ("contracts", "wallets", "known_tokens", "removals")
-_COLUMNS = ("wallet_id", "token_id", "old_amount", "emptied", "observed_at", BUCKET)
-
-
 def find_held(lake: LakeAddress, names: Sequence[str] = ()) -> Review:
     """Return the removals held for review after the last finished run."""
     pin = pinned(lake)
-    with explained(pin.url):
-        wallets = ids_named(names, lambda: _labels(pin)) if names else None
-        raw_rows = list(_raw_rows(pin, wallets))
-        buckets = sorted({row[-1] for row in raw_rows})
-        tasks = [delayed(_rows_of)(pin, bucket, wallets) for bucket in buckets]
-        rows = [row for bucket_rows in compute(*tasks) for row in bucket_rows]
-        counts = _counts_of(raw_rows)
-        balances = pin.lake.count("balances", pin.versions)
-    rows.sort(key=lambda row: (row["observed_at"], row["wallet_id"] or "", row["token_id"]))
-    return Review(wallets, counts, rows, balances)
+    entries = pin.manifest.buckets
+    rows = [_named(pin, row) for entry in entries for row in entry.removals]
+    # Not by time, as each bucket stores at its own.
+    rows.sort(key=lambda row: (row["run_id"] or 0, row["wallet_id"] or "", row["token_id"]))
+    balances = sum(entry.rows.balances for entry in entries)
+    if not names:
+        return Review(None, _sum_of(entry.held for entry in entries), rows, balances)
+    labels = [(row["wallet_id"], row["wallet_label"]) for row in rows if row["wallet_label"]]
+    try:
+        wallets = ids_named(names, lambda: labels)
+    except InputError:  # perhaps a wallet without held removals
+        wallets = ids_named(names, lambda: _labels(pin))
+    rows = [row for row in rows if row["wallet_id"] in wallets]
+    return Review(wallets, _count(rows), rows, balances)
 
 
-def _counts_of(rows: list[tuple[Any, ...]]) -> Held:
+def _named(pin: Pinned, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the collection's name, which bucket files do not have."""
+    names = pin.manifest.names.get(contract_key(row["contract_address"] or ""))
+    name = names and (names.given or names.file or names.guessed)
+    if name is None:
+        return row
+    nft = row["nft"] if row["name"] else row["nft"].replace(row["collection"], name, 1)
+    return row | {"collection": name, "nft": nft}
+
+
+def _sum_of(parts: Iterable[Held]) -> Held:
+    wallets, balances, emptied, since = zip(*map(msgspec.structs.astuple, parts), strict=True)
+    first = min((at for at in since if at is not None), default=None)
+    return Held(sum(wallets), sum(balances), sum(emptied), first)
+
+
+def _count(rows: Sequence[dict[str, Any]]) -> Held:
     return Held(
-        wallets=len({wallet for wallet, *_ in rows} - {""}),
-        balances=sum(amount is not None for _, _, amount, *_ in rows),
-        emptied=len({token for _, token, amount, emptied, *_ in rows if emptied or amount is None}),
-        since=min((at for *_, at, _ in rows), default=None),
+        wallets=len({row["wallet_id"] for row in rows} - {None}),
+        balances=sum(row["old_amount"] is not None for row in rows),
+        emptied=len({x["token_id"] for x in rows if x["new_name"] or x["old_amount"] is None}),
+        since=min((row["observed_at"] for row in rows), default=None),
     )
 
 
 def _labels(pin: Pinned) -> Iterator[tuple[str, str]]:
-    columns = ("wallet_id", "label")
-    return pin.lake.rows("wallets", pin.versions, "label IS NOT NULL", columns)
-
-
-def _raw_rows(pin: Pinned, wallets: Collection[str] | None) -> Iterator[tuple[Any, ...]]:
-    some = None if wallets is None else set(wallets)
-    rows = pin.lake.rows("removals", pin.versions, "held <> 0", _COLUMNS)
-    return (row for row in rows if some is None or row[0] in some)
-
-
-def _rows_of(pin: Pinned, bucket: int, wallets: list[str] | None) -> list[dict[str, Any]]:
-    with pin.mirror(bucket, _TABLES) as mirror:
-        return list(held_rows(mirror.connection, wallets))
+    for bucket in range(pin.run.buckets):
+        with bucket_database(pin, bucket) as connection:
+            yield from connection.execute(
+                "SELECT wallet_id, label FROM wallets WHERE label IS NOT NULL"
+            )
 
 
 def freshness(lake: LakeAddress, run: int | None = None) -> pd.DataFrame:
@@ -73,62 +80,51 @@ def freshness(lake: LakeAddress, run: int | None = None) -> pd.DataFrame:
 
     Equals the result of `frames.freshness` on the same rows.
     """
-    return _freshness(pinned(lake, run), run)
+    return _freshness(pinned(lake, run))
 
 
-def _freshness(pin: Pinned, run: int | None = None) -> pd.DataFrame:
-    with explained(pin.url):
-        runs = [x for x in Ledger(pin.lake).runs() if run is None or x.run_id <= run]
-    groups = compute(*(delayed(_groups_of)(pin, bucket) for bucket in range(pin.run.buckets)))
-    with pin.mirror(0, ("webhooks",), {"webhooks": "state != 'done'"}) as mirror:
-        with mirror.transaction():
-            put_runs(mirror.connection, runs)
-        with reading(mirror.connection) as source:
-            return freshness_frame(source, merge_groups(groups))
-
-
-def _groups_of(pin: Pinned, bucket: int) -> list[WalletGroup]:
-    with (
-        pin.mirror(bucket, ("wallets",), {"wallets": "tracked != 0"}) as mirror,
-        reading(mirror.connection) as source,
-    ):
-        return wallet_groups(source)
-
-
-class TableSize(msgspec.Struct):
-    """Size of a table at its pinned version; `bytes` of the files."""
-
-    name: str
-    version: int
-    rows: int
-    files: int
-    bytes: int
+def _freshness(pin: Pinned) -> pd.DataFrame:
+    manifest = pin.manifest
+    with new_database(pin) as connection:
+        for row in manifest.webhooks:
+            columns, values = ", ".join(row), ", ".join("?" * len(row))
+            query = f"INSERT INTO webhooks ({columns}) VALUES ({values})"
+            connection.execute(query, list(row.values()))
+        known = [entry.freshness for entry in manifest.buckets if entry.freshness]
+        groups = merge_groups([wallet_groups(connection), *known])
+        with reading(connection) as source:
+            return freshness_frame(source, groups)
 
 
 class LakeStatus(msgspec.Struct):
-    """Status of a lake."""
+    """Status of a lake; `bytes` of all bucket files."""
 
     lake: str
     buckets: int
+    bytes: int
     run: int
     freshness: list[dict[str, Any]]
     removals_held: Held
-    tables: list[TableSize]
+    rows: dict[str, int]
+    tables: dict[str, PublishedTable]
     problem: str | None = None
 
 
 def status_of(lake: LakeAddress) -> LakeStatus:
     """Return the status of a lake after the last finished run."""
     pin = pinned(lake)
-    rows = records_of(_freshness(pin), ("what", "count", "at", "detail"))
-    with explained(pin.url):
-        sizes = list(_sizes(pin))
-        removals = _counts_of(list(_raw_rows(pin, None)))
-    return LakeStatus(pin.url, pin.run.buckets, pin.run.run_id, rows, removals, sizes, pin.problem)
-
-
-def _sizes(pin: Pinned) -> Iterator[TableSize]:
-    lake = pin.lake
-    for name, version in pin.versions.items():
-        rows, files = lake.count(name, pin.versions), lake.data_files(name, version)
-        yield TableSize(name, version, rows, len(files), sum(files.values()))
+    entries, manifest = pin.manifest.buckets, pin.manifest
+    rows = {
+        x: sum(getattr(entry.rows, x) for entry in entries) for x in BucketRows.__struct_fields__
+    }
+    return LakeStatus(
+        lake=pin.url,
+        buckets=len(entries),
+        bytes=sum(entry.file.size for entry in entries if entry.file),
+        run=pin.run.run_id,
+        freshness=records_of(_freshness(pin), ("what", "count", "at", "detail")),
+        removals_held=_sum_of(entry.held for entry in entries),
+        rows=rows | {"tokens": manifest.tokens},
+        tables=manifest.tables,
+        problem=pin.problem,
+    )

@@ -145,11 +145,15 @@ class Sync(Policy[Transaction]):
             # If most reads failed, the provider is down, and repeats would fail too.
             if len(self._to_repeat) <= self._succeeded + len(self._waiting):
                 self._feed([_TASKS[kind](object_id) for kind, object_id in self._to_repeat])
-            while not self._is_over() and self._loop.release():
+            while not self._is_over() and self._release():
                 self._feed()
         unread = self._loop.unfinished
         if unread and not self._is_over():
             raise RunInterrupted(f"{unread:,} {kind} were not read; run again with --resume")
+
+    def _release(self) -> bool:
+        """Decide on the reads that wait; return whether there were any."""
+        return self._loop.release()
 
     def _without_read_wallets(
         self, tasks: Iterator[Task], planned: int, advance: Callable[[int], object]

@@ -208,7 +208,10 @@ class Batch:
         if ok:
             self._state(read, wallet, listed, any(balances))
             wallet.digest = read.digest if agreed else None
-        else:  # the digest's response was complete, and this read is not
+        else:
+            # The wallet's row confirms only complete lists, so the tokens' rows do.
+            self._tokens.confirmed += [(read.sequence, token.no) for token in listed]
+            # The digest's response was complete, and this read is not.
             wallet.digest = None
             if not applied.changed_nothing:  # the current state ends, without a successor
                 wallet.state_id = None

@@ -76,7 +76,7 @@ def count(unit: str, meaning: str, how: str, *, always: bool = True) -> Column:
     return Column("integer", unit, meaning, MIRROR + how, always)
 
 
-LOGGED = "time at which nftsync stored the read; never decreases"
+LOGGED = "time at which nftsync stored the read; never decreases (in a lake: from run to run)"
 SENT = "the clock when nftsync sent the request"
 LEDGER = "the run's own count"
 HIDDEN = "`nftsync hide`, or the hidden file"

@@ -184,8 +184,9 @@ class Mirror:
                 yield Transaction(connection, at or self._at or now(), searchable=self._searchable)
             self._writer.checkpoint()
 
-    def accept_held(self, wallet_numbers: Sequence[int]) -> None:
+    def accept_held(self, wallet_numbers: Sequence[int]) -> list[Applied]:
         """Apply the held removals of wallets (0: of tokens read by id), in one transaction."""
+        applied: list[Applied] = []
         with self.transaction() as transaction:
             connection = transaction.connection
             by_run: dict[int | None, list[WalletRead | TokenRead]] = {}
@@ -193,9 +194,10 @@ class Mirror:
                 for run_id, read in reads_of_held(connection, self.numbers, number):
                     by_run.setdefault(run_id, []).append(read)
             for run_id, reads in by_run.items():
-                transaction.apply(reads, run_id=run_id)
+                applied += transaction.apply(reads, run_id=run_id)
                 wallets = [read.wallet_id for read in reads if isinstance(read, WalletRead)]
                 forget_answers(connection, wallets)  # no response has been compared with this state
+        return applied
 
     def index_tokens(self) -> None:
         """Add all new tokens to the full-text index, in short transactions."""

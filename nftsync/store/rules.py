@@ -173,9 +173,14 @@ _QUERIES = {
         for table, keys in _NAMED.items()
         for key in keys
     },
+    # The buckets of a lake store at their own times, within the run's partial span, which no state
+    # shows. Only the runs of a database have a first sequence number.
     "observed_at never decreases": {
         f"{table}: {key} {{1}}": (
-            f"SELECT {key}, observed_at < lag(observed_at) OVER (ORDER BY {key}) FROM {table}"
+            f"SELECT {key}, observed_at < before AND NOT EXISTS (SELECT 1 FROM partial_spans"
+            " WHERE run_id NOT IN (SELECT run_id FROM sync_runs WHERE first_sequence <> 0)"
+            " AND began_at <= observed_at AND before <= ended_at) FROM (SELECT"
+            f" {key}, observed_at, lag(observed_at) OVER (ORDER BY {key}) AS before FROM {table})"
         )
         for table, key in _LOGS.items()
     },

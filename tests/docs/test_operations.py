@@ -150,7 +150,7 @@ def test_commands_in_what_is_not_run_have_their_flags(block):
 
 
 def test_what_kubernetes_is_given_calls_what_there_is(tmp_path):
-    page = ROOT / "docs" / "operate" / "scale-out.md"
+    page = ROOT / "docs" / "operate" / "kubernetes.md"
     cluster, job = (yaml.safe_load(x.text) for x in blocks(page) if x.language == "yaml")
     template = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = template["containers"]

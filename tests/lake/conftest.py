@@ -58,9 +58,8 @@ def sync(cluster: Cluster, lake: Path, command: Callable[..., Outcome]) -> Sync:
         if wallets is not None:
             (to.parent / "wallets.txt").write_text("\n".join(wallets))
             more = (*more, "--wallets-file", to.parent / "wallets.txt")
-        if not to.exists():
-            more = (*more, "--buckets", BUCKETS)
+        new = () if to.exists() else ("--buckets", BUCKETS)
         where = ("--base-url", url, "--scheduler", cluster.address, "--retries", 1)
-        return command("lake", "sync", to, *where, "--json", *more)
+        return command("lake", "sync", to, *where, "--json", *new, *more)
 
     return run

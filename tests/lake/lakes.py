@@ -6,33 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-
-from nftsync.lake.copies import put_runs
-from nftsync.lake.ledger import Ledger
-from nftsync.lake.rows import TABLES, from_database, to_mirror
-from nftsync.lake.setup import create_tables
-from nftsync.lake.storage import Lake
-from nftsync.store.mirror import Mirror
-from nftsync.store.schema import reading
+from nftsync.lake.copies import export_lake, import_database
+from nftsync.store.rules import check_rules
+from nftsync.times import now
 from tests.kit.lake_cluster import environment
+from tests.nightly.lake_rounds import TABLES, rows_of
 
 
 def lake_of(database: Path, folder: Path, buckets: int = 2) -> str:
     """Make a lake of one run that has all that a database has."""
-    lake = Lake(str(folder))
-    create_tables(lake)
-    ledger = Ledger(lake)
-    run = ledger.begin("", buckets, 0.0)
-    run.versions = {}
-    with reading(database) as connection:
-        for name in TABLES:
-            run.versions[name] = lake.overwrite(name, from_database(connection, name, buckets))
-        (ended,) = connection.execute("SELECT max(finished_at) FROM sync_runs").fetchone()
-    run.status, run.finished_at = "ok", ended or run.started_at
-    run.started_at = run.finished_at
-    ledger.save(run)
-    return lake.url
+    import_database(database, str(folder), buckets=buckets)
+    return str(folder)
 
 
 #: Runs code on the lake `url`, and ends of a signal once so many files below some folder changed.
@@ -63,22 +47,18 @@ def stopped(code: str, url: str, number: int, changes: int, below: str = "") -> 
     ).returncode
 
 
-def write(lake: Lake, name: str, rows: pa.Table, bucket: int) -> int:
-    """Put rows into a bucket of a table; the new version."""
-    file = lake.write_file(name, bucket, rows.to_batches())
-    newest = lake.open(name).version()
-    return lake.commit(name, newest, [file], replace=not TABLES[name].log)
-
-
 def one_file(url: str, path: Path) -> Path:
-    """Put all buckets of a lake's last run into one database, one after the other."""
-    lake = Lake(url)
-    runs = Ledger(lake).runs()
-    versions = runs[-1].versions or {}
-    with Mirror(path) as mirror, mirror.transaction() as transaction:
-        for name in ["tokens", *(x for x in TABLES if "tokens" not in x)]:
-            for bucket in range(runs[-1].buckets):
-                rows = lake.stored(name, versions, buckets=[bucket])
-                to_mirror(transaction.connection, name, rows)
-        put_runs(transaction.connection, runs)
+    """Put all buckets of a lake's last run into one database."""
+    export_lake(url, path)
     return path
+
+
+def same_as_sqlite(lake: Path, database: Path) -> None:
+    """A lake and a database say the same, but for numbers and times; no rule is broken."""
+    copy = lake.parent / "copy.db"
+    copy.unlink(missing_ok=True)
+    export_lake(str(lake), copy)
+    assert [rule for rule in check_rules(copy, now()) if rule.broken] == []
+    for name, query in TABLES.items():
+        here, there = (rows_of(path, query, []) for path in (copy, database))
+        assert here == there, name

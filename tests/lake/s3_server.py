@@ -45,7 +45,7 @@ def main(log: Path, faults: float = 0.0) -> None:
                 unsure.add(path)
             if is_unsure or (path.count("/") > 1 and rng.random() < faults):
                 if is_unsure or rng.random() < 0.5:
-                    b"".join(moto(environment, lambda *_: None))
+                    b"".join(moto(environment, lambda *_: lambda _: None))
                 begin("503 Slow Down", [])
                 return [b""]
             return moto(environment, begin)

@@ -1,10 +1,9 @@
-"""Damaged files of a lake: one line says so, and the next sync repairs what counts for nothing."""
+"""Damaged files and full disks: one line says so, and the next sync repairs what can be."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -16,21 +15,20 @@ from deltalake import DeltaTable, write_deltalake
 
 from nftsync.errors import StoreError
 from nftsync.lake import holdings
-from nftsync.lake.ledger import Ledger
-from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import check_lake, held
+from tests.kit.lake_cluster import check_lake, cluster_of, files, held, published
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import Outcome, made_once
 from tests.lake.conftest import Sync, refused
 
 WALLETS = [wallet(number) for number in range(6)]
+HELD = {(each, token(number)): "1" for number, each in enumerate(WALLETS)}
 Damage = Callable[[Path], object]
 
 
 @pytest.fixture
 def provider(provider: Provider) -> Provider:
-    for number, each in enumerate(WALLETS):
-        provider.holds(each, entry(token(number), "1"))
+    for (each, nft), amount in HELD.items():
+        provider.holds(each, entry(nft, amount))
     return provider
 
 
@@ -60,10 +58,6 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def emptied(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def zeroed(path: Path) -> None:
     path.write_bytes(b"\0" * path.stat().st_size)
 
@@ -82,146 +76,34 @@ def less_a_line(path: Path) -> None:
 def without_rows(path: Path) -> None:
     """The file of rows that the entry names is gone."""
     actions = [json.loads(line) for line in path.read_text().splitlines()]
-    (name,) = (action["add"]["path"] for action in actions if "add" in action)
+    name = next(action["add"]["path"] for action in actions if "add" in action)
     (path.parents[1] / name).unlink()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [cut, emptied, zeroed, less_a_line, without_rows, Path.unlink],
-    ids=lambda x: x.__name__,
-)
+# The ledger ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", [cut, zeroed, less_a_line, without_rows])
 def test_a_damaged_newest_entry_of_the_ledger_is_reported_and_repaired(
     synced: Path,
-    lake: Path,
     sync: Sync,
     command: Callable[..., Outcome],
     damage: Damage,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    damage(newest(lake))
-    gone = damage is Path.unlink  # nothing is left that could be damaged
-    status = command("lake", "status", lake, "--json")
-    assert (status.code, status.json["run"]) == (0 if gone else 1, 1)
-    assert (status.json["problem"] is None) == gone
-    assert ("is damaged" in caplog.text) != gone
-    assert len(held(lake)) == len(WALLETS)
+    damage(newest(synced))
+    status = command("lake", "status", synced, "--json")
+    assert (status.code, status.json["run"]) == (1, 1)
+    assert status.json["problem"]
+    assert "is damaged" in caplog.text
+    assert held(synced) == HELD
     outcome = sync()
     assert (outcome.code, outcome.json["run_id"]) == (0, 3), outcome.err
-    assert ("is set aside" in caplog.text) != gone
-    assert held(lake) == {(each, token(n)): "1" for n, each in enumerate(WALLETS)}
-    check_lake(lake)
-    assert command("lake", "status", lake).code == 0
-    assert [run.status for run in Ledger(Lake(str(lake))).runs()][-1] == "ok"
-
-
-def test_a_sync_meets_what_a_power_cut_and_an_earlier_version_left(
-    synced: Path, lake: Path, sync: Sync
-) -> None:
-    """What a run wrote and never pinned is damaged."""
-    # Workers have another umask, and yet write where only the owner may look.
-    assert not [path for path in synced.iterdir() if path.stat().st_mode & 0o077]
-    for number, name in enumerate(("balances", "wallets", "tokens")):
-        last = newest(lake, name)
-        after = last.with_name(f"{int(last.stem) + 1:020}.json")
-        (cut, emptied, zeroed)[number](Path(shutil.copy(last, after)))
-        last.with_name(f"{int(last.stem) + 1:020}.checkpoint.parquet").write_bytes(b"PAR1")
-        last.with_name("_last_checkpoint").write_bytes(b"\0" * 60)
-    table = DeltaTable(str(lake / "runs"))
-    rows = pa.table(table.scan()).drop_columns(["provider", "approved_at", "folder"])
-    write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
-    outcome = sync()
-    assert (outcome.code, outcome.json["run_id"]) == (0, 3), outcome.err
-    assert Ledger(Lake(str(lake))).finished().provider
-    assert len(held(lake)) == len(WALLETS)
-    check_lake(lake)
-
-
-def test_on_a_full_disk_a_sync_changes_nothing_and_says_so(
-    small_disk: Path, provider: Provider, sync: Sync
-) -> None:
-    lake, ballast = small_disk / "lake", small_disk / "ballast"
-    assert sync(to=lake).code == 0
-    before = held(lake)
-    provider.holds(WALLETS[0], entry(token(9), "2"))
-    free = os.statvfs(small_disk)
-    ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - 8192))
-    refused(sync(to=lake), 1, "no room left on the disk. Free some space")
-    ballast.unlink()
-    assert held(lake) == before
-    assert sync(to=lake).code == 0
-    assert held(lake)[WALLETS[0], token(9)] == "2"
-    check_lake(lake)
-
-
-def test_a_lake_whose_creation_was_cut_off_is_created(lake: Path, sync: Sync) -> None:
-    for name in ("balances", "runs"):
-        log = lake / name / "_delta_log"
-        log.mkdir(parents=True)
-        (log / f"{0:020}.json").write_bytes(b'{"protocol":{"minRead')
-    assert sync("--buckets", 2).code == 0
-    assert len(held(lake)) == len(WALLETS)
-    check_lake(lake)
-
-
-def without_digests(lake: Path) -> None:
-    """A lake of a release whose commits had none."""
-    for entry_file in lake.glob("*/_delta_log/*.json"):
-        text = entry_file.read_text()
-        entry_file.write_text(re.sub(r',"nftsync_\w+":"\w+"', "", text))
-
-
-def pinned_file(lake: Path) -> Path:
-    """A data file of the balances."""
-    return max(lake.glob("balances/bucket=*/*.parquet"))
-
-
-@pytest.mark.parametrize("earlier", [False, True])
-@pytest.mark.parametrize(
-    ("damage", "path"),
-    [(cut, newest), (emptied, newest), (Path.unlink, newest), (flipped, pinned_file)],
-)
-def test_damage_of_what_is_pinned_is_one_line_and_never_an_answer(
-    synced: Path,
-    lake: Path,
-    sync: Sync,
-    provider: Provider,
-    command: Callable[..., Outcome],
-    damage: Damage,
-    path: Callable[..., Path],
-    earlier: bool,
-) -> None:
-    if earlier:
-        without_digests(lake)
-        assert len(held(lake)) == len(WALLETS)
-    for each in WALLETS:
-        provider.holds(each)
-    of_log = path is newest
-    damage(newest(lake, "balances") if of_log else pinned_file(lake))
-    for words in (("export", lake.parent / "copy.db"), ("compact",), ("status",)):
-        if of_log or words[0] == "export":
-            outcome = command("lake", words[0], lake, *words[1:])
-            refused(outcome, 1, str(lake))
-            assert len(outcome.err) < 600
-    assert not (lake.parent / "copy.db").exists()
-    with pytest.raises(StoreError, match=str(lake)):
-        holdings(lake).compute()
-    outcome = sync("--allow-removals")
-    assert outcome.code == 1
-    assert outcome.err.count("\n") == 1
-
-
-def test_rows_that_contradict_each_other_are_one_line(
-    synced: Path, lake: Path, command: Callable[..., Outcome]
-) -> None:
-    """Of a lake whose digests do not tell it."""
-    without_digests(lake)
-    last = newest(lake, "wallets")
-    kept = [line for line in last.read_text().splitlines() if '"remove"' not in line]
-    last.write_text("\n".join(kept) + "\n")
-    refused(command("lake", "export", lake, lake.parent / "copy.db"), 1, "wallets.wallet_id")
-    with pytest.raises(StoreError, match=r"a file is damaged .*wallets\.wallet_id"):
-        holdings(lake).compute()
+    assert "is set aside" in caplog.text
+    assert held(synced) == HELD
+    check_lake(synced)
+    assert command("lake", "status", synced).code == 0
+    assert command("lake", "runs", synced, "--json").json[-1]["status"] == "ok"
 
 
 def test_damage_before_the_newest_entry_of_the_ledger_loses_no_run(
@@ -230,39 +112,181 @@ def test_damage_before_the_newest_entry_of_the_ledger_loses_no_run(
     last = newest(lake)
     damaged = last.with_name(f"{int(last.stem) - 1:020}.json")
     whole = damaged.read_bytes()
-    emptied(damaged)
-    for outcome in (command("lake", "runs", lake), command("lake", "status", lake), sync()):
-        refused(outcome, 1, f"entry {int(damaged.stem)} of the ledger", "backup")
-        assert "power cut" not in outcome.err
+    cut(damaged)
+    refused(sync(), 1, "a file is damaged", "backup")
+    assert command("lake", "runs", lake, "--json").json[-1]["status"] == "ok"
+    status = command("lake", "status", lake, "--json")
+    assert (status.code, status.json["run"], status.json["problem"]) == (0, 2, None)
     damaged.write_bytes(whole)
-    assert command("lake", "status", lake, "--json").json["run"] == 2
-
-
-def test_a_lake_of_a_newer_version_is_refused_and_names_the_version(
-    synced: Path, lake: Path, sync: Sync, command: Callable[..., Outcome]
-) -> None:
-    DeltaTable(str(lake / "runs")).alter.set_table_properties(
-        {"nftsync.format": "2", "nftsync.needed": "9.9"}, raise_if_not_exists=False
-    )
-    copy = lake.parent / "copy.db"
-    for words in (("status",), ("runs",), ("compact",), ("export", copy)):
-        refused(command("lake", words[0], lake, *words[1:]), 1, "format 2", "nftsync 9.9 or later")
-    refused(sync(), 1, "nftsync 9.9 or later")
-    with pytest.raises(StoreError, match="nftsync 9.9 or later"):
-        holdings(lake)
-
-
-def test_damage_of_what_is_pinned_and_of_a_whole_ledger_is_one_line(
-    synced: Path, lake: Path, sync: Sync, command: Callable[..., Outcome]
-) -> None:
-    cut(newest(lake, "balances"))
-    for words in (("status",), ("compact",), ("export", lake.parent / "copy.db")):
-        outcome = command("lake", words[0], lake, *words[1:])
-        refused(outcome, 1, "damaged")
-        assert len(outcome.err) < 600
-    assert sync().code == 1
+    assert sync().json["run_id"] == 3
     for file in (lake / "runs").glob("*.parquet"):
         cut(file)
     for outcome in (command("lake", "status", lake), sync()):
         refused(outcome, 1)
         assert len(outcome.err) < 600
+
+
+def of_a_newer_nftsync(lake: Path) -> None:
+    DeltaTable(str(lake / "runs")).alter.set_table_properties(
+        {"nftsync.format": "2", "nftsync.needed": "9.9"}, raise_if_not_exists=False
+    )
+
+
+def of_nftsync_0_5(lake: Path) -> None:
+    rows = pa.table(DeltaTable(str(lake / "runs")).scan()).rename_columns({"manifest": "versions"})
+    write_deltalake(str(lake / "runs"), rows, mode="overwrite", schema_mode="overwrite")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (of_a_newer_nftsync, ("format 2", "nftsync 9.9 or later")),
+        (of_nftsync_0_5, ("lake of nftsync 0.5", "`nftsync lake export`", "`nftsync lake import`")),
+    ],
+)
+def test_a_lake_of_another_version_is_refused_and_names_the_way(
+    synced: Path,
+    lake: Path,
+    sync: Sync,
+    command: Callable[..., Outcome],
+    change: Damage,
+    words: tuple[str, ...],
+) -> None:
+    change(lake)
+    copy = lake.parent / "copy.db"
+    for own in (("status",), ("runs",), ("removals",), ("compact",), ("export", copy)):
+        refused(command("lake", own[0], lake, *own[1:]), 1, *words)
+    refused(sync(), 1, *words)
+    with pytest.raises(StoreError, match=words[1]):
+        holdings(lake)
+
+
+# Other files --------------------------------------------------------------------------------------
+
+
+def test_damage_of_what_was_never_pinned_counts_for_nothing(
+    synced: Path, sync: Sync, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Workers have another umask, and yet write where only the owner may look.
+    assert not [path for path in synced.iterdir() if path.stat().st_mode & 0o077]
+    for name, damage in (("balances", cut), ("tokens", zeroed), ("balance_changes", flipped)):
+        last = newest(synced, name)
+        after = last.with_name(f"{int(last.stem) + 1:020}.json")
+        damage(Path(shutil.copy(last, after)))
+    for folder in ("buckets", "manifests"):
+        cut(Path(shutil.copy(max((synced / folder).iterdir()), synced / folder / "9-torn")))
+    outcome = sync()
+    assert (outcome.code, outcome.json["run_id"]) == (0, 3), outcome.err
+    assert held(synced) == HELD
+    check_lake(synced)
+
+
+@pytest.mark.parametrize("damage", [cut, flipped, Path.unlink])
+@pytest.mark.parametrize("kind", ["manifest", "bucket"])
+def test_damage_of_what_is_pinned_is_one_line_and_never_an_answer(
+    synced: Path,
+    sync: Sync,
+    provider: Provider,
+    command: Callable[..., Outcome],
+    damage: Damage,
+    kind: str,
+) -> None:
+    """Runs with other files stay readable."""
+    copy = synced.parent / "copy.db"
+    for each in WALLETS:
+        provider.holds(each)
+    # Who has read a manifest does not read it again.
+    named = max((synced / "manifests").glob("2-*")) if kind == "manifest" else None
+    path = named or synced / str(files(synced)[0])
+    whole = path.read_bytes()
+    damage(path)
+    copies = ("export", copy), ("fetch", 0, copy)
+    every = (*copies, ("status",), ("removals",), ("compact",))
+    for words in every if kind == "manifest" else copies:
+        outcome = command("lake", words[0], synced, *words[1:])
+        refused(outcome, 1, str(synced), path.name)
+        assert len(outcome.err) < 600
+    assert not copy.exists()
+    with pytest.raises(StoreError, match=path.name):
+        holdings(synced).compute()
+    if kind == "manifest":
+        assert len(holdings(synced, run=1).compute()) == len(HELD)
+    refused(sync("--allow-removals"), 1, path.name)
+    path.write_bytes(whole)
+    assert sync("--allow-removals").code == 0
+    assert not held(synced)
+
+
+def names_other_numbers(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"numRecords", b"numRecord5"))
+
+
+def with_a_torn_next_entry(path: Path) -> None:
+    path.with_name(f"{int(path.stem) + 1:020}.json").write_bytes(b"")
+    names_other_numbers(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "damage"),
+    [
+        *(("balances", cut), ("tokens", without_rows), ("balance_changes", names_other_numbers)),
+        *(("tokens", with_a_torn_next_entry), ("balances", lambda x: shutil.rmtree(x.parents[1]))),
+    ],
+)
+def test_a_damaged_published_table_is_published_again_by_the_next_sync_with_one_warning(
+    synced: Path, sync: Sync, table: str, damage: Damage, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(newest(synced, table))
+    assert held(synced) == HELD
+    for again in (True, False):
+        caplog.clear()
+        assert sync().code == 0
+        said = [x for x in caplog.messages if f"published table {table} was damaged" in x]
+        assert len(said) == again
+        assert published(synced) == HELD
+        assert DeltaTable(str(synced / table)).to_pyarrow_table().num_rows == len(HELD)
+    check_lake(synced)
+
+
+# Full disks ---------------------------------------------------------------------------------------
+
+
+def fill(folder: Path, left: int = 8192) -> Path:
+    """Leave so many bytes free on a disk."""
+    free = os.statvfs(folder)
+    (folder / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_frsize - left))
+    return folder / "ballast"
+
+
+def test_on_a_full_disk_a_sync_changes_nothing_and_says_so(
+    small_disk: Path, provider: Provider, sync: Sync, command: Callable[..., Outcome]
+) -> None:
+    lake = small_disk / "lake"
+    assert sync(to=lake).code == 0
+    before = held(lake)
+    provider.holds(WALLETS[0], entry(token(9), "2"))
+    ballast = fill(small_disk)
+    refused(sync(to=lake), 1, "no room left on the disk. Free some space")
+    assert held(lake) == before
+    assert command("lake", "status", lake, "--json").json["run"] == 1
+    ballast.unlink()
+    assert sync(to=lake).code == 0
+    assert held(lake)[WALLETS[0], token(9)] == "2"
+    check_lake(lake)
+
+
+def test_a_worker_whose_temporary_disk_is_full_says_so_and_changes_nothing(
+    small_disk: Path, provider: Provider, sync: Sync, lake: Path, tmp_path: Path
+) -> None:
+    with cluster_of(tmp_path, 0) as cluster:
+        cluster.workers.append(cluster.start_worker("--local-directory", str(small_disk)))
+        where = "--scheduler", cluster.address
+        assert sync(*where).code == 0
+        provider.holds(WALLETS[0], entry(token(9), "3"))
+        before, ballast = held(lake), fill(small_disk)
+        refused(sync(*where), 1, "no room left on the disk. Free some space")
+        assert held(lake) == before
+        ballast.unlink()
+        assert sync(*where).code == 0
+    assert held(lake)[WALLETS[0], token(9)] == "3"
+    check_lake(lake)

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-import nftsync.lake.driver
-from nftsync.errors import NftsyncError, SyncRunning
+from nftsync.lake.bucket import bucket_of
 from nftsync.lake.ledger import Ledger
-from nftsync.lake.rows import bucket_of
-from nftsync.lake.run import ClusterOptions, sync_lake
+from nftsync.lake.ledger_table import LedgerTable
+from nftsync.lake.manifest import write_manifest
 from nftsync.lake.storage import Lake
-from nftsync.settings import load
-from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, driver, held, staged, versions
-from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.lake_cluster import (
+    Cluster,
+    check_lake,
+    cluster_of,
+    driver,
+    files,
+    held,
+    published,
+    staged,
+)
+from tests.kit.provider import Provider, entry, reply, token, wallet
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
-from tests.lake.conftest import race
+from tests.lake.conftest import BUCKETS, race, refused
 
-BUCKETS = 2
 WALLETS = [wallet(number) for number in range(40)]
 #: It is read in the last bucket, after all others of that.
 SLOW = next(each for each in reversed(WALLETS) if bucket_of(each, BUCKETS) == BUCKETS - 1)
@@ -49,31 +54,19 @@ def arguments(lake: Path, provider: Provider, cluster: Cluster) -> list[object]:
     return [lake, *where, "--wallets-file", file, "--takeover-after", "2s", "--buckets", BUCKETS]
 
 
-def all_held() -> dict[tuple[str, str], str]:
-    return {(each, token(number)): str(number) for number, each in enumerate(WALLETS)}
-
-
-def waits_for(event: threading.Event) -> Callable[[Any], bool]:
-    def answer(peer: Any) -> bool:
-        assert event.wait(PATIENCE)
-        return reply(peer_body)(peer)
-
-    peer_body = balances(entry(token(WALLETS.index(SLOW)), str(WALLETS.index(SLOW))))
-    return answer
-
-
-class Slow(NamedTuple):
-    """A provider that answers for one wallet once it may."""
-
-    provider: Provider
-    go: threading.Event
+HELD = {(each, token(number)): str(number) for number, each in enumerate(WALLETS)}
 
 
 @pytest.fixture
-def slow(provider: Provider) -> Slow:
-    found = Slow(provider, threading.Event())
-    provider.on(SLOW_PATH, waits_for(found.go))
-    return found
+def go(provider: Provider) -> threading.Event:
+    """The provider answers for one wallet once it may."""
+    return slow(provider)
+
+
+def slow(provider: Provider) -> threading.Event:
+    event, answer = threading.Event(), provider.bodies[SLOW_PATH]
+    provider.on(SLOW_PATH, lambda peer: not event.wait(PATIENCE) or reply(answer)(peer))
+    return event
 
 
 def asked_again(provider: Provider, before: int) -> set[int]:
@@ -86,54 +79,18 @@ def test_of_two_drivers_one_begins_and_the_other_says_so(
     provider: Provider, arguments: list[object], lake: Path
 ) -> None:
     ended = race(provider, SLOW_PATH, *arguments, folder=lake.parent)
-    assert "another driver" in ended[75][1]
-    assert ended[75][1].count("\n") == 1
+    refused(Outcome(75, *ended[75]), 75, "another driver")
     assert len(Ledger(Lake(str(lake))).runs()) == 1
-    assert held(lake) == all_held()
-
-
-class Meanwhile(Lake):
-    """A lake on which another driver begins while one is about to."""
-
-    calls = 0
-
-    def create(self, name: str, *more: Any) -> Any:
-        table = super().create(name, *more)
-        self.calls += 1
-        if self.calls == 2:
-            Ledger(Lake(self.url)).begin("", 4, 60.0)
-        return table
-
-
-def test_of_two_that_begin_the_first_run_of_a_lake_one_is_refused(lake: Path) -> None:
-    with pytest.raises(SyncRunning):
-        Ledger(Meanwhile(str(lake))).begin("", 4, 60.0)
-    assert len(Ledger(Lake(str(lake))).runs()) == 1
-
-
-def test_a_ledger_that_cannot_be_read_for_a_moment_is_renewed_again(lake: Path) -> None:
-    ledger = Ledger(Lake(str(lake)))
-    run = ledger.begin("", 4, 0.0)
-
-    def beat() -> int:
-        return Ledger(Lake(str(lake))).runs()[-1].beat
-
-    with ledger.heartbeat(run, 0.2) as lost:
-        aside = [(file, file.with_suffix(".aside")) for file in (lake / "runs").glob("*.parquet")]
-        for file, other in aside:
-            file.rename(other)
-        time.sleep(0.5)
-        for file, other in aside:
-            other.rename(file)
-        before = beat()
-        wait_until(lambda: beat() > before)
-        assert not lost.is_set()
+    assert held(lake) == HELD
 
 
 def test_resume_takes_over_a_run_whose_driver_is_silent(
-    slow: Slow, arguments: list[object], command: Callable[..., Outcome], lake: Path
+    provider: Provider,
+    go: threading.Event,
+    arguments: list[object],
+    command: Callable[..., Outcome],
+    lake: Path,
 ) -> None:
-    provider, go = slow
     first = driver(*arguments, folder=lake.parent)
     wait_until(lambda: provider.requests(SLOW_PATH) and staged(lake) == BUCKETS - 1)
     first.send_signal(signal.SIGSTOP)
@@ -146,15 +103,13 @@ def test_resume_takes_over_a_run_whose_driver_is_silent(
     # The workers of the first driver go on, so the last bucket may be theirs, too.
     assert outcome.json["resumed"]["wallets"] in {len(before), len(WALLETS)}
     assert asked_again(provider, asked) <= {BUCKETS - 1}
-    before = versions(lake)
+    pinned = files(lake)
     first.send_signal(signal.SIGCONT)
     _, err = first.communicate(timeout=PATIENCE)
-    assert (first.returncode, err.count("\n")) == (75, 1), err
-    assert "taken over" in err
-    assert versions(lake) == before
-    assert held(lake) == all_held()
+    refused(Outcome(first.returncode, "", err), 75, "taken over")
+    assert files(lake) == pinned
+    assert held(lake) == HELD
     check_lake(lake)
-    assert command("lake", "sync", *arguments[:-2], "--json").json["balances"]["added"] == 0
 
 
 def test_paused_workers_none_and_a_scheduler_that_has_gone_are_told_of(
@@ -170,103 +125,77 @@ def test_paused_workers_none_and_a_scheduler_that_has_gone_are_told_of(
             own.workers.append(own.start_worker())
             own.workers[0].kill()  # what it was given is another's
             _, err = waiting.communicate(timeout=PATIENCE)
-        assert (waiting.returncode, err) == (0, "")
-        assert held(lake) == all_held()
+        assert (waiting.returncode, err, held(lake)) == (0, "", HELD)
         own.workers[1].kill()
         own.workers[1].wait()
-        go = threading.Event()
-        provider.on(SLOW_PATH, waits_for(go))
-        asked = len(provider.requests(SLOW_PATH))
+        go, asked = slow(provider), len(provider.requests(SLOW_PATH))
         first = driver(*arguments, *where, folder=lake.parent)
         assert first.stderr is not None
         assert first.stderr.readline() == "The Dask scheduler has no workers. Waiting for one.\n"
         own.workers.append(own.start_worker())
         wait_until(
-            lambda: len(provider.requests(SLOW_PATH)) > asked and staged(lake, 2) == BUCKETS - 1
+            lambda: len(provider.requests(SLOW_PATH)) > asked and staged(lake) == BUCKETS - 1
         )
         own.scheduler.kill()
         _, err = first.communicate(timeout=PATIENCE)
-    assert (first.returncode, err.count("\n")) == (1, 1), err
-    assert "lost the connection to the Dask scheduler" in err
+    refused(Outcome(first.returncode, "", err), 1, "lost the connection to the Dask scheduler")
     go.set()
     asked = len(provider.requests())
     assert command("lake", "sync", *arguments, "--resume").code == 0
     assert asked_again(provider, asked) <= {BUCKETS - 1}
-    assert held(lake) == all_held()
+    assert held(lake) == HELD
 
 
-def test_drivers_of_two_lakes_share_a_cluster(
-    slow: Slow, arguments: list[object], command: Callable[..., Outcome], lake: Path
-) -> None:
-    provider, go = slow
-    provider.on(SLOW_PATH, waits_for(go), reply(balances()))
-    first = driver(*arguments, folder=lake.parent)
-    wait_until(lambda: provider.requests(SLOW_PATH))
-    other = lake.parent / "other"
-    assert command("lake", "sync", other, *arguments[1:], "--json").code == 0
-    go.set()
-    _, err = first.communicate(timeout=PATIENCE)
-    assert first.returncode == 0, err
-    assert held(lake) == all_held()
-
-
-def test_what_a_late_driver_commits_meanwhile_is_not_pinned(
+def test_a_driver_that_was_taken_over_before_it_pins_changes_nothing(
     provider: Provider,
     arguments: list[object],
     command: Callable[..., Outcome],
     lake: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert command("lake", "sync", *arguments).code == 0
-    late = ["balances", "wallets"]  # the run writes one of them
+    """Not even if it had stored all files, and its manifest."""
+    outcomes: list[Any] = []
 
-    def name_contracts(*given: Any) -> Any:
-        other = Lake(str(lake))
-        while late:
-            name = late.pop()
-            empty = other.write_file(name, 1, [])
-            other.commit(name, other.open(name).version(), [empty], replace=True)
-        return true(*given)
+    def meanwhile(*given: Any) -> Any:
+        stored = write_manifest(*given)
+        if not outcomes:
+            outcomes.append(None)
+            process = driver(*arguments, "--resume", folder=lake.parent)
+            outcomes.append((process.communicate(timeout=PATIENCE), process.returncode))
+        return stored
 
-    true = nftsync.lake.driver.name_contracts
-    monkeypatch.setattr(nftsync.lake.driver, "name_contracts", name_contracts)
-    (lake.parent / "collections.csv").write_text("contract_address,name\n")
-    monkeypatch.setenv("NFTSYNC_COLLECTIONS_FILE", str(lake.parent / "collections.csv"))
-    for _ in range(2):
-        outcome = command("lake", "sync", *arguments, "--json")
-        assert (outcome.code, not late) == (0, True), outcome.err
-        assert held(lake) == all_held()
-        check_lake(lake)
+    monkeypatch.setattr(Ledger, "heartbeat", lambda *_: nullcontext(threading.Event()))
+    monkeypatch.setattr("nftsync.lake.driver.write_manifest", meanwhile)
+    refused(command("lake", "sync", *arguments), 75, "taken over")
+    (_, err), code = outcomes[1]
+    assert (code, err) == (0, "")
+    assert held(lake) == published(lake) == HELD
+    check_lake(lake)
 
 
 # Threads of a driver that fail: nobody waits ------------------------------------------------------
 
 
-def test_a_heartbeat_that_fails_unexpectedly_tells_its_driver(
+def test_a_heartbeat_goes_on_after_a_moment_without_ledger_and_tells_of_other_failures(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger(Lake(str(lake)))
     run = ledger.begin("", 4, 60.0)
     failures: SimpleQueue[Exception] = SimpleQueue()
     fault = LookupError("nobody foresaw it")
+
+    def beats() -> None:
+        before = ledger.runs()[-1].beat
+        wait_until(lambda: ledger.runs()[-1].beat > before)
+
     with ledger.heartbeat(run, 0.2, failures.put) as lost:
         with monkeypatch.context() as patch:
-            patch.setattr(Lake, "create", Mock(side_effect=fault))
+            opens = Mock(side_effect=OSError("the network has gone"))
+            patch.setattr(LedgerTable, "open", opens)
+            wait_until(lambda: opens.called)
+        beats()
+        with monkeypatch.context() as patch:
+            patch.setattr(LedgerTable, "open", Mock(side_effect=fault))
             assert failures.get(timeout=PATIENCE) is fault
         assert not lost.is_set()  # nobody has taken it over
     assert ledger.runs()[-1].status == "interrupted"
-
-
-def test_a_driver_that_cannot_share_the_rate_limit_ends_its_run(
-    provider: Provider, lake: Path, cluster: Cluster
-) -> None:
-    """Else its workers would wait to be told their share."""
-    (lake.parent / "wallets.txt").write_text(WALLETS[0])
-    settings = load({"base_url": provider.url, "wallets_file": lake.parent / "wallets.txt"})
-    # No setting is of that type.
-    settings = replace(settings, rate_limit="3")  # type: ignore[arg-type]
-    where = ClusterOptions(scheduler=cluster.address, buckets=2)
-    message = r"^the shared rate limit failed unexpectedly \(TypeError: "
-    with pytest.raises(NftsyncError, match=message):
-        sync_lake(settings, str(lake), where, progress=False)
-    assert Ledger(Lake(str(lake))).runs()[-1].status != "running"

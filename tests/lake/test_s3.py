@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
-import sqlite3
-import subprocess
-import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from urllib.request import Request, urlopen
 
-import pyarrow as pa
 import pytest
-from deltalake.exceptions import CommitFailedError
 
+from benchmarks.lake_costs import object_store
 from nftsync import lake as frames
+from nftsync.errors import SyncRunning
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import reason_of
-from nftsync.lake.rows import schema_of
-from nftsync.lake.setup import create_tables
-from nftsync.lake.storage import ONE_VERSION, Lake
-from tests.kit.lake_cluster import Cluster, cluster_of, environment
+from nftsync.lake.setup import create_lake
+from nftsync.lake.storage import Lake
+from tests.kit.lake_cluster import (
+    Cluster,
+    check_lake,
+    cluster_of,
+    driver,
+    files,
+    held,
+)
 from tests.kit.provider import Provider, entry, reply, token, wallet
-from tests.kit.worlds import PATIENCE, Outcome
+from tests.kit.worlds import PATIENCE, Outcome, mirrored
 from tests.lake.conftest import race, refused
 
 SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
@@ -38,10 +42,14 @@ HELD = {
 }
 
 
-class Store(NamedTuple):
-    """An S3 with a bucket, and what it was asked."""
+VARIABLES = {"AWS_ACCESS_KEY_ID": "the-key-id", "AWS_SECRET_ACCESS_KEY": SECRET}
+VARIABLES |= {"AWS_REGION": "eu-central-1", "AWS_ALLOW_HTTP": "true"}
 
-    port: int
+
+class Store(NamedTuple):
+    """An S3, and what it was asked."""
+
+    url: str
     log: Path
 
     def requests(self) -> list[tuple[str, str, str, str]]:
@@ -50,184 +58,144 @@ class Store(NamedTuple):
         return [(method, path, match, status) for method, path, match, status in lines]
 
     def ask(self, method: str, path: str) -> bytes:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
-            somebody = "AWS4-HMAC-SHA256 Credential=me/20260101/us-east-1/s3/aws4_request"
-            connection.request(method, path, headers={"Authorization": somebody})
-            answer = connection.getresponse()
-            assert answer.status == 200
-            return answer.read()
+        somebody = "AWS4-HMAC-SHA256 Credential=me/20260101/us-east-1/s3/aws4_request"
+        request = Request(self.url + path, method=method, headers={"Authorization": somebody})
+        with urlopen(request) as answer:
+            found: bytes = answer.read()
+        return found
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    folder = tmp_path_factory.mktemp("s3")
-    server = [sys.executable, Path(__file__).with_name("s3_server.py"), folder / "log"]
-    with (
-        (folder / "said").open("w") as said,
-        subprocess.Popen(
-            server, env=environment(), stdout=subprocess.PIPE, stderr=said, text=True
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            found = Store(int(process.stdout.readline()), folder / "log")
-            found.ask("PUT", "/holdings")
-            found.ask("PUT", "/unsure")
-            yield found
-        finally:
-            process.kill()
+    log = tmp_path_factory.mktemp("s3") / "log"
+    with object_store(log) as variables:
+        found = Store(variables["AWS_ENDPOINT_URL"], log)
+        for bucket in ("holdings", "unsure", "forgetful"):
+            found.ask("PUT", f"/{bucket}")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def workers(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Workers that have the store's variables."""
+    variables = VARIABLES | {"AWS_ENDPOINT_URL": store.url}
+    with cluster_of(tmp_path_factory.mktemp("workers"), 1, variables) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings of this machine, and credentials."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "the-key-id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_REGION", "eu-central-1")
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
 def on_s3(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{store.port}")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
     return store
 
 
 @pytest.fixture
-def provider(provider: Provider) -> Provider:
-    for (each, held), amount in HELD.items():
-        provider.holds(each, entry(held, amount))
-    return provider
-
-
-@pytest.fixture
-def run(command: Callable[..., Outcome], cluster: Cluster) -> Callable[..., Outcome]:
-    """A command on a lake; a sync on the cluster, as it would start one of its own first."""
-
-    def run(name: str, url: str, base_url: str = "http://127.0.0.1:9") -> Outcome:
-        where = ("--base-url", base_url, "--scheduler", cluster.address)
-        return command("lake", name, url, *(where if name == "sync" else ()))
-
-    return run
-
-
-@pytest.fixture
-def cluster_on_s3(on_s3: Store, tmp_path: Path) -> Iterator[Cluster]:
-    """Workers that have the store's variables."""
-    with cluster_of(tmp_path, 1) as running:
-        yield running
+def where(provider: Provider, workers: Cluster, tmp_path: Path) -> tuple[object, ...]:
+    """Words of a sync into a lake on S3."""
+    for (each, nft), amount in HELD.items():
+        provider.holds(each, entry(nft, amount))
+    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
+    more = ("--scheduler", workers.address, "--wallets-file", tmp_path / "wallets.txt")
+    return ("--base-url", provider.url, *more)
 
 
 def test_of_two_drivers_on_s3_one_begins_and_the_lake_is_as_any_other(
     on_s3: Store,
     provider: Provider,
-    cluster_on_s3: Cluster,
+    where: tuple[object, ...],
     command: Callable[..., Outcome],
     tmp_path: Path,
 ) -> None:
     url = "s3://holdings/lake"
-    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
-    where = (url, "--wallets-file", "wallets.txt", "--base-url", provider.url)
-    where = (*where, "--scheduler", cluster_on_s3.address)
     more = ("--buckets", 2, "--takeover-after", "12s")
-    ended = race(provider, SLOW, *where, *more, folder=tmp_path)
+    ended = race(provider, SLOW, url, *where, *more, folder=tmp_path)
     assert json.loads(ended[0][0])["balances"]["added"] == len(HELD)
-    again = command("lake", "sync", *where, "--json")
-    assert again.code == 0, again.err
+    again = command("lake", "sync", url, *where, "--json")
     assert again.json["wallets"]["unchanged"] == len(WALLETS)
-
-    said = [*ended[0], *ended[75], again.said]
-    runs = command("lake", "runs", url, "--json")
-    assert [run["run_id"] for run in runs.json] == [1, 2]
-    one, two = (run["versions"] for run in runs.json)
-    for name in ("balances", "tokens", "balance_changes", "token_changes"):
-        assert one[name] == two[name]
-    held = frames.holdings(url).compute()
-    found = zip(held["wallet_id"], held["token_id"], held["amount_text"], strict=True)
-    assert sorted(found) == sorted((*key, amount) for key, amount in HELD.items())
+    assert files(url, 1) == files(url, 2)
+    assert held(url) == HELD
+    check_lake(url)
+    assert sorted(frames.holdings(url)["amount_text"].compute()) == sorted(HELD.values())
     status = command("lake", "status", url, "--json")
-    assert {each["name"]: each["rows"] for each in status.json["tables"]}["balance_changes"] == 12
+    assert status.json["tables"]["balance_changes"]["rows"] == len(HELD)
     export = command("lake", "export", url, "copy.db")
-    assert (status.code, export.code) == (0, 0), status.err + export.err
-    with closing(sqlite3.connect("copy.db")) as connection:
-        rows = connection.execute("SELECT wallet_id, token_id, amount FROM balances").fetchall()
-    assert {(row[0], row[1]): row[2] for row in rows} == HELD
-
+    assert (export.code, mirrored(Path("copy.db"))) == (0, HELD)
+    asked = on_s3.requests()
+    puts = [(path, match) for method, path, match, _ in asked if method == "PUT"]
     # Each commit is one that the store lets nobody else make.
-    commits = [
-        (match, status)
-        for method, path, match, status in on_s3.requests()
-        if method == "PUT" and "/_delta_log/" in path and path.endswith(".json")
-    ]
-    assert {match for match, _ in commits} == {"*"}
-    said += [runs.said, status.said, export.said]
-    kept = [
-        path
-        for method, path, *_ in on_s3.requests()
-        if method == "PUT" and path.count("/") > 2 and "/steps/" not in path
-    ]
-    stored = b"".join(on_s3.ask("GET", path) for path in {*kept} if "_last_check" not in path)
-    assert SECRET not in "".join(said)
+    commits = [x for path, x in puts if "/_delta_log/" in path and path.endswith(".json")]
+    assert {*commits} == {"*"}
+    kept = {path for path, _ in puts if path.count("/") > 2 and "/steps/" not in path}
+    stored = b"".join(on_s3.ask("GET", path) for path in kept if "_last_check" not in path)
     assert SECRET.encode() not in stored
+    said = [*ended[0], *ended[75], again.said, status.said, export.said]
+    assert SECRET not in "".join(said)
 
 
 def test_commits_that_the_store_made_and_did_not_confirm_are_not_another_drivers(
-    on_s3: Store, provider: Provider, cluster_on_s3: Cluster, command: Callable[..., Outcome]
+    on_s3: Store, where: tuple[object, ...], command: Callable[..., Outcome]
 ) -> None:
-    Path("wallets.txt").write_text("\n".join(WALLETS))
-    where = ("--base-url", provider.url, "--scheduler", cluster_on_s3.address)
-    url, new = "s3://unsure/lake", ("--wallets-file", "wallets.txt", "--buckets", 2)
-    for more in (new, (), ()):
-        outcome = command("lake", "sync", url, *where, *more, "--json")
+    url = "s3://unsure/lake"
+    for new in (("--buckets", 2), (), ()):
+        outcome = command("lake", "sync", url, *where, *new)
         assert outcome.code == 0, outcome.err
-    held = frames.holdings(url).compute()
-    assert len(held) == len(HELD)
-    assert len(frames.changes(url).compute()) == len(HELD)
+    assert held(url) == HELD
+    check_lake(url)
 
 
-def test_of_writers_of_the_same_version_the_store_refuses_all_but_one(on_s3: Store) -> None:
-    lake = Lake("s3://holdings/fought")
-    create_tables(lake)
-    writers = 4
-    together = threading.Barrier(writers)
+def test_an_unchanged_run_and_what_reads_the_manifest_need_few_requests(
+    on_s3: Store, where: tuple[object, ...], command: Callable[..., Outcome]
+) -> None:
+    url, buckets = "s3://holdings/counted", 4
 
-    def write(run_id: int, version: int) -> bool:
-        row = {"bucket": 1, "wallet_id": str(run_id), "token_id": str(version)}
-        rows = pa.Table.from_pylist([row], schema_of("removals"))
-        own = Lake(lake.url)
-        file = own.write_file("removals", 1, rows.to_batches())
-        table = own.open("removals", version)
+    def asked(*words: object) -> list[str]:
+        before = len(on_s3.requests())
+        outcome = command("lake", words[0], url, *words[1:])
+        assert outcome.code == 0, outcome.err
+        return [f"{method} {path}" for method, path, *_ in on_s3.requests()[before:]]
+
+    where = (*where, "--takeover-after", "1h")  # no heartbeats
+    asked("sync", *where, "--buckets", buckets)
+    counts = []
+    for _ in range(5):
+        sync = asked("sync", *where)
+        of_buckets = [x for x in sync if "/counted/buckets/" in x or "/steps/run-" in x]
+        assert len(of_buckets) <= 4 * buckets, of_buckets
+        counts.append(len(sync) - len(of_buckets))
+    # In one of them, Delta writes a checkpoint of the ledger.
+    assert [count for count in counts if count > 50] == [max(counts)] < [100], counts
+    for name in ("status", "runs", "removals"):
+        assert len(requests := asked(name)) <= 10, requests
+
+
+def test_of_drivers_that_begin_at_once_the_store_refuses_all_but_one(on_s3: Store) -> None:
+    lake, drivers, late = Lake("s3://holdings/fought"), 4, threading.Event()
+    create_lake(lake)
+    late.set()  # who sees another one's run does not wait for its heartbeats
+    together = threading.Barrier(drivers)
+
+    def begin(ledger: Ledger) -> list[tuple[Ledger, LakeRun]]:
         together.wait(PATIENCE)
-        try:
-            table.create_write_transaction(
-                [file.action()],
-                "overwrite",
-                table.schema(),
-                ["bucket"],
-                [("bucket", "in", ["1"])],
-                commit_properties=ONE_VERSION,
-            )
-        except CommitFailedError:
-            return False
-        return True
+        with suppress(SyncRunning, KeyboardInterrupt):
+            return [(ledger, ledger.begin("", 2, PATIENCE, wallets=1, interrupted=late))]
+        return []
 
-    def refused() -> int:
-        return sum(
-            (match, status) == ("*", "412") and "/fought/removals/" in path
-            for _, path, match, status in on_s3.requests()
-        )
-
-    with ThreadPoolExecutor(writers) as threads:
-        for version in range(40):
-            won = list(threads.map(write, range(1, 1 + writers), [version] * writers))
-            assert Counter(won) == {True: 1, False: writers - 1}
-            assert lake.open("removals").version() == version + 1
-            newest = {"removals": version + 1}
-            rows = list(lake.rows("removals", newest, "true", ("wallet_id",)))
-            assert rows == [(str(1 + won.index(True)),)]
-            if refused():
-                break
-    assert refused(), "none was refused by the store: it proves nothing"
+    with ThreadPoolExecutor(drivers) as threads:
+        for number in range(1, 41):
+            ledgers = [Ledger(lake) for _ in range(drivers)]
+            ((ledger, run),) = [x for began in threads.map(begin, ledgers) for x in began]
+            assert [row.run_id for row in ledger.runs()] == [*range(1, number + 1)]
+            with ledger.heartbeat(run, PATIENCE):
+                pass  # it is interrupted
+            if any("/fought/runs/" in path and x == "412" for _, path, _, x in on_s3.requests()):
+                return
+    pytest.fail("none was refused by the store: it proves nothing")
 
 
 # What cannot work ---------------------------------------------------------------------------------
@@ -256,40 +224,39 @@ def test_what_the_store_answers_is_said_in_one_line_without_its_body(
     code: str,
     said: str,
     provider: Provider,
-    run: Callable[..., Outcome],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", provider.url)
     provider.always(reply(BODY.format(code, "no").encode(), status))
-    for name in ("runs", "sync"):
-        outcome = run(name, "s3://holdings/lake", provider.url)
-        refused(outcome, 1, said, "s3://holdings/lake")
-        assert SECRET not in outcome.said
-        assert "\x1b" not in outcome.said
+    # Not in this process: its threads stop while Delta lists files.
+    asking = driver("s3://holdings/lake", folder=tmp_path, command=("lake", "runs"))
+    out, err = asking.communicate(timeout=PATIENCE)
+    refused(Outcome(asking.returncode, out, err), 1, said, "s3://holdings/lake")
+    assert SECRET not in err
+    assert "\x1b" not in err
 
 
-@pytest.mark.parametrize("name", ["sync", "status"])
 def test_where_nothing_answers_and_without_credentials_it_is_said_in_seconds(
-    name: str, run: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+    command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    status = ("lake", "status", "s3://holdings/lake")
     with socket.create_server(("127.0.0.1", 0)) as full:
         nobody = f"127.0.0.1:{full.getsockname()[1]}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{nobody}")
-    refused(run(name, "s3://holdings/lake"), 1, f"nothing answers at {nobody}")
+    refused(command(*status), 1, f"nothing answers at {nobody}")
     monkeypatch.delenv("AWS_ALLOW_HTTP")
-    refused(run(name, "s3://holdings/lake"), 1, "AWS_ALLOW_HTTP=true")
+    refused(command(*status), 1, "AWS_ALLOW_HTTP=true")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://{nobody}")
-    said = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    refused(run(name, "s3://holdings/lake"), 1, said)
+    refused(command(*status), 1, "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 
 
 @pytest.mark.parametrize(
     ("address", "said"),
     [
         ("foo://x/lake", "foo://x/lake is not a lake address"),
-        ("s3://", "names no bucket"),
         ("s3:///lake", "names no bucket"),
         ("s3://[/lake", "address is invalid"),
         (f"s3://key:{SECRET}@holdings/lake", "in the environment"),
@@ -297,31 +264,27 @@ def test_where_nothing_answers_and_without_credentials_it_is_said_in_seconds(
     ],
 )
 def test_what_is_no_address_of_a_lake_is_a_mistake_of_the_caller(
-    address: str, said: str, run: Callable[..., Outcome], tmp_path: Path
+    address: str, said: str, command: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    for name in ("runs", "sync"):
-        outcome = run(name, address)
+    for words in ((), ("--base-url", "http://127.0.0.1:9")):
+        outcome = command("lake", "sync" if words else "runs", address, *words)
         refused(outcome, 2, said)
         assert SECRET not in outcome.said
     assert not list(tmp_path.iterdir())
 
 
-def test_a_store_that_passes_over_conditions_in_silence_is_told_of(
-    on_s3: Store, provider: Provider, run: Callable[..., Outcome]
+def test_a_store_that_passes_over_conditions_in_silence_is_told_of_each_time(
+    on_s3: Store, where: tuple[object, ...], provider: Provider, command: Callable[..., Outcome]
 ) -> None:
-    """Each time: nothing is read into a lake that would lose what it commits."""
-    on_s3.ask("PUT", "/forgetful")
     for _ in range(2):
-        refused(run("sync", "s3://forgetful/lake", provider.url), 1, "conditional puts")
+        refused(command("lake", "sync", "s3://forgetful/lake", *where), 1, "conditional puts")
     assert not provider.requests()
 
 
 def test_a_worker_without_credentials_says_that_it_has_none() -> None:
     error = OSError("Error performing PUT http://169.254.169.254/latest/api/token in 2ms - HTTP")
     assert reason_of(error, "s3://x/y").endswith("here and on every worker")
-    assert "GOOGLE_SERVICE_ACCOUNT" in reason_of(
-        OSError("GET http://169.254.169.254/computeMetadata/v1/x?audience=y"), "gs://x/y"
-    )
-    assert reason_of(
-        OSError("GET http://u:p@h/x?sig=1 in 2ms:\n\x1b[31m↳\x1b[0m no"), "s3://x"
-    ) == ("GET http://h/x in 2ms: no")
+    error = OSError("GET http://169.254.169.254/computeMetadata/v1/x?audience=y")
+    assert "GOOGLE_SERVICE_ACCOUNT" in reason_of(error, "gs://x/y")
+    error = OSError("GET http://u:p@h/x?sig=1 in 2ms:\n\x1b[31m↳\x1b[0m no")
+    assert reason_of(error, "s3://x") == "GET http://h/x in 2ms: no"

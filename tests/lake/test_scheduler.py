@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socketserver
 import ssl
 import subprocess
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,14 +14,12 @@ from typing import Any
 
 import dask
 import pytest
-from distributed import Client
 
 import nftsync.lake.cluster
-from nftsync.lake.cluster import each_bucket
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import cluster_of, driver, staged
-from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.lake_cluster import cluster_of, driver
+from tests.kit.provider import Provider, balances, reply, wallet
 from tests.kit.servers import ThreadServer
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
@@ -31,22 +27,13 @@ from tests.lake.conftest import refused
 
 #: A process that does not end by itself within so many seconds hangs.
 HANGS = 60.0
-#: In the last bucket, and so read last by a single worker.
 WALLETS = [wallet(number) for number in range(20)]
 
 
-@pytest.fixture
-def provider(provider: Provider) -> Provider:
-    for number, each in enumerate(WALLETS):
-        provider.holds(each, entry(token(number)))
-    return provider
-
-
 def sync(lake: Path, *more: object, url: str = "http://127.0.0.1:9") -> subprocess.Popen[str]:
-    file = lake.parent / "wallets.txt"
-    file.write_text("\n".join(WALLETS))
-    arguments = (lake, "--base-url", url, "--wallets-file", file, "--buckets", 2)
-    return driver(*arguments, *more, folder=lake.parent)
+    (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
+    where = ("--base-url", url, "--wallets-file", "wallets.txt", "--buckets", 2)
+    return driver(lake, *where, *more, folder=lake.parent)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -91,24 +78,19 @@ STRANGERS = {
     "nothing": b"",
     "nothing in TLS": b"",
     "a web server": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
-    "another protocol": b"SSH-2.0-OpenSSH_9.2\r\n",
-    "zeros": b"\0" * 4096,
     "a message of Dask's kind without sense": (
         b"\x18" + b"\0" * 7 + b"\1" + b"\0" * 7 + b"\x08" + b"\0" * 7 + b"garbage!"
     ),
 }
 #: Addresses where no scheduler can be.
 ADDRESSES = [
-    "tcp://127.0.0.1:9",
-    "tls://127.0.0.1:9",
-    "http://127.0.0.1:8786",
-    "nonsense://127.0.0.1:8786",
-    "tcp://127.0.0.1",
-    "tcp://127.0.0.1:dask",
-    "tcp://127.0.0.1:87860",
-    "tcp://scheduler.invalid:8786",
-    "inproc://127.0.0.1/1/1",
-    "",
+    *(
+        "tcp://127.0.0.1:9",
+        "tls://127.0.0.1:9",
+        "nonsense://127.0.0.1:8786",
+        "tcp://127.0.0.1:dask",
+    ),
+    *("tcp://127.0.0.1:87860", "tcp://scheduler.invalid:8786", "inproc://127.0.0.1/1/1", ""),
 ]
 
 
@@ -120,13 +102,12 @@ def hangs(*_: object) -> None:
 def test_an_address_without_a_scheduler_ends_with_one_line(
     what: str,
     lake: Path,
-    tmp_path: Path,
     certificates: Any,
     command: Callable[..., Outcome],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(nftsync.lake.cluster, "_CONNECT_SECONDS", 2.0)
-    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
+    Path("wallets.txt").write_text("\n".join(WALLETS))
     tls = None
     if what == "nothing in TLS":
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -136,7 +117,7 @@ def test_an_address_without_a_scheduler_ends_with_one_line(
         address = stranger.address if what in STRANGERS else what
         signal.alarm(int(HANGS))
         where = ("--base-url", "http://127.0.0.1:9", "--scheduler", address)
-        done = command("lake", "sync", lake, *where, "--wallets-file", tmp_path / "wallets.txt")
+        done = command("lake", "sync", lake, *where, "--wallets-file", "wallets.txt")
         signal.alarm(0)
     refused(done, 1, f"nftsync: cannot reach a Dask scheduler at {address or repr('')}: ")
     assert not done.out
@@ -164,72 +145,34 @@ def processes_of(session: int) -> set[int]:
     return running
 
 
-def test_a_signal_ends_the_start_of_workers(lake: Path, provider: Provider) -> None:
+@pytest.mark.parametrize("asks", [False, True])
+def test_few_wallets_have_one_worker_which_a_signal_ends(
+    asks: bool, lake: Path, provider: Provider
+) -> None:
     provider.always(lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
-    process = sync(lake, "--workers", 1, url=provider.url)
-    wait_until(lambda: len(processes_of(process.pid)) > 1)
+    process = sync(lake, url=provider.url)
+    wait_until(provider.requests if asks else lambda: len(processes_of(process.pid)) > 1)
+    commands = [Path(f"/proc/{x}/cmdline").read_text() for x in processes_of(process.pid)]
     process.send_signal(signal.SIGTERM)
     code, _, err = ended(process)
     assert (code, err.count("\n")) == (130, 1), err
     wait_until(lambda: not processes_of(process.pid))
+    assert not asks or len([words for words in commands if "spawn_main" in words]) == 1, commands
 
 
-def test_few_wallets_have_one_worker(lake: Path, provider: Provider) -> None:
-    provider.always(lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
-    process = sync(lake, url=provider.url)
-    wait_until(provider.requests)
-    commands = [Path(f"/proc/{x}/cmdline").read_text() for x in processes_of(process.pid)]
-    process.send_signal(signal.SIGTERM)
-    assert ended(process)[0] == 130
-    assert len([words for words in commands if "spawn_main" in words]) == 1, commands
-
-
+@pytest.mark.parametrize("which", ["worker", "scheduler"])
 def test_a_signal_ends_a_run_that_cannot_reach_its_worker_or_scheduler(
-    lake: Path, provider: Provider, tmp_path: Path
+    lake: Path, provider: Provider, tmp_path: Path, which: str
 ) -> None:
-    ledger = Ledger(Lake(str(lake)))
-    with ledger.heartbeat(ledger.begin("", 2, 0.0), PATIENCE):
-        pass  # so that there is a ledger to look at
-    go = threading.Event()
-    provider.always(lambda peer: not go.wait(PATIENCE) or reply(balances())(peer))
+    provider.always(lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
     with cluster_of(tmp_path, 1) as cluster:
-        where = ("--scheduler", cluster.address)
-        cluster.workers[0].send_signal(signal.SIGSTOP)
-        process = sync(lake, *where, url=provider.url)
-        wait_until(lambda: len(ledger.runs()) == 2)
-        process.send_signal(signal.SIGINT)
-        code, _, err = ended(process)
-        assert (code, err.count("\n")) == (130, 1), err
-        assert ledger.runs()[-1].status == "interrupted"
-        cluster.workers[0].send_signal(signal.SIGCONT)
-        process = sync(lake, *where, url=provider.url)
+        process = sync(lake, "--scheduler", cluster.address, url=provider.url)
         wait_until(provider.requests)
-        cluster.scheduler.send_signal(signal.SIGSTOP)
+        stopped = cluster.workers[0] if which == "worker" else cluster.scheduler
+        stopped.send_signal(signal.SIGSTOP)
         process.send_signal(signal.SIGTERM)
         code, out, err = ended(process)
-        go.set()
     assert (code, err.count("\n")) == (130, 1), err
     assert json.loads(out)["status"] == "interrupted"
     assert err.startswith("Interrupted; all reads are saved. ")
-    assert staged(lake) == staged(lake, 3) == 0
-
-
-class Interrupted(Exception):
-    """Ctrl-C."""
-
-
-def test_a_worker_that_freezes_while_it_sends_a_result_delays_no_signal(tmp_path: Path) -> None:
-    class Freezing:
-        def __reduce__(self) -> Any:  # called when it is sent
-            os.kill(os.getpid(), signal.SIGSTOP)
-            return int, ()
-
-    with cluster_of(tmp_path, 1) as cluster, Client(cluster.address, timeout=PATIENCE) as client:
-        stat = Path(f"/proc/{cluster.workers[0].pid}/stat")
-
-        def check() -> None:
-            if stat.read_text().rpartition(")")[2].split()[0] == "T":
-                raise Interrupted
-
-        with pytest.raises(Interrupted):
-            list(each_bucket(client, lambda _bucket, _: Freezing(), {0: None}, check))
+    assert Ledger(Lake(str(lake))).runs()[-1].status == "interrupted"

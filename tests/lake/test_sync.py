@@ -12,27 +12,33 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from pandas.testing import assert_frame_equal
 
 import nftsync
-from nftsync.lake.ledger import Ledger
-from nftsync.lake.rows import bucket_of, default_buckets
+from nftsync import frames
+from nftsync.lake.bucket import bucket_of
+from nftsync.lake.ledger import Ledger, default_buckets
 from nftsync.lake.storage import Lake
-from nftsync.records import CONTENT_COLUMNS
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from nftsync.times import now
 from tests.kit.lake_cluster import (
     Cluster,
     check_lake,
+    cluster_of,
     environment,
+    files,
     held,
     rows,
-    versions,
+    shifted_clock,
 )
-from tests.kit.provider import Provider, Sender, balances, entry, reply, token, wallet
-from tests.kit.worlds import PATIENCE, Outcome, listed, mirrored
+from tests.kit.provider import Provider, balances, entry, reply, token, wallet
+from tests.kit.worlds import PATIENCE, Outcome, listed
 from tests.lake.conftest import BUCKETS, Sync, refused
+from tests.lake.lakes import one_file, same_as_sqlite
 
 
 @pytest.fixture
@@ -41,47 +47,18 @@ def world() -> Iterator[SandboxServer]:
         yield server
 
 
-def content(lake: Path) -> dict[str, tuple[Any, ...]]:
-    return {
-        row["token_id"]: tuple(row[name] for name in CONTENT_COLUMNS)
-        for row in rows(lake, "tokens")
-    }
-
-
-def queried(database: Path, statement: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(database)) as connection:
+def exported(lake: Path, statement: str) -> list[tuple[Any, ...]]:
+    """Query the database that `nftsync lake export` makes of a lake."""
+    path = one_file(str(lake), lake.parent / f"{uuid4()}.db")
+    with closing(sqlite3.connect(path)) as connection:
         return connection.execute(statement).fetchall()
 
 
 def counts(result: dict[str, Any]) -> dict[str, Any]:
     """What both results say, but for how long it took."""
     own = {"seconds", "run_id", "retries"}
-    found = {name: value for name, value in result.items() if name not in own}
-    return found | {
-        "failures": sorted(result["failures"], key=lambda failure: failure["wallet_id"])
-    }
-
-
-SAME = {
-    "tokens": ("token_id", *CONTENT_COLUMNS),
-    "wallets": ("wallet_id", "status", "error"),
-    "wallet_states": ("wallet_id", "reads"),
-    "balance_changes": ("wallet_id", "token_id", "old_amount", "new_amount", "baseline"),
-    "token_changes": ("token_id", "before", "after"),
-    "contracts": ("contract", "guessed_name"),
-}
-
-
-def same_as_sqlite(lake: Path, database: Path) -> None:
-    """A lake and a SQLite file say the same."""
-    assert held(lake) == mirrored(database)
-    pinned = versions(lake)
-    for table, columns in SAME.items():
-        names = ("present_states", "past_states") if table == "wallet_states" else (table,)
-        found = [row for name in names for row in rows(lake, name, pinned)]
-        known = queried(database, f"SELECT {', '.join(columns)} FROM {table}")
-        here = [tuple(row[name] for name in columns) for row in found]
-        assert sorted(here, key=repr) == sorted(known, key=repr), table
+    failures = sorted(result["failures"], key=lambda failure: failure["wallet_id"])
+    return {name: x for name, x in result.items() if name not in own} | {"failures": failures}
 
 
 Both = Callable[..., dict[str, Any]]
@@ -95,11 +72,12 @@ def both(lake: Path, sync: Sync, tmp_path: Path) -> Both:
     def run(url: str, wallets: list[str], code: int = 0) -> dict[str, Any]:
         outcome = sync(url, wallets)
         assert outcome.code == code, outcome.err
+        found: dict[str, Any] = outcome.json
         result = nftsync.sync(wallets, base_url=url, database=database, retries=1, progress=False)
-        assert counts(outcome.json) == counts(result.as_dict())
+        assert counts(found) == counts(result.as_dict())
         same_as_sqlite(lake, database)
         check_lake(lake)
-        return outcome.json
+        return found
 
     return run
 
@@ -110,70 +88,37 @@ def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
     wallets = world.world.wallets()
     (first, shared), *_ = listed(world.world)
     moved = list(listed(world.world))[1:40:5]
-    tokens = {token_id for _, token_id in moved}
     holders = Counter(token_id for _, token_id in listed(world.world))
-    mine = next(x for _, x in listed(world.world) if holders[x] == 1 and x not in tokens)
+    gone = {token_id for _, token_id in moved}
+    mine = next(x for _, x in listed(world.world) if holders[x] == 1 and x not in gone)
+    ids: dict[tuple[str, int], str] = {}
 
     def synced() -> dict[str, Any]:
         found = both(world.url, wallets)
         assert held(lake) == listed(world.world)
+        numbers = {
+            (key, row[key]): row["observed_at"]
+            for name, key in (("balance_changes", "change_id"), ("wallet_states", "state_id"))
+            for row in rows(lake, name)
+        }
+        assert numbers.items() >= ids.items()  # no id changes
+        ids.update(numbers)
         return found
 
     world.world.set_amount(first, shared, "0007.50")
     synced()
-    before = versions(lake)
-    again = synced()
-    assert again["wallets"]["unchanged"] == len(wallets)
-    unchanged = ("balances", "tokens", "balance_changes", "known_tokens", "token_changes")
-    assert {name: versions(lake)[name] for name in unchanged} == {
-        name: before[name] for name in unchanged
-    }
+    before = files(lake)
+    assert synced()["wallets"]["unchanged"] == len(wallets)
+    assert files(lake) == before
     for giver, given in moved:
         taker = wallets[wallets.index(giver) - 5]
         world.world.transfer(giver, taker, given, listed(world.world)[giver, given])
     minted = world.world.mint(wallets[3], 12, {"name": "New"})
     world.world.edit_metadata(mine, {"name": "Renamed"})
-    result = synced()
-    assert result["tokens"] == {"added": 1, "changed": 1}
-    assert synced()["wallets"]["unchanged"] == len(wallets)
-    assert content(lake)[minted][CONTENT_COLUMNS.index("name")] == "New"
+    assert synced()["tokens"] == {"added": 1, "changed": 1}
+    assert ("New",) in exported(lake, f"SELECT name FROM tokens WHERE token_id = '{minted}'")
     (change,) = rows(lake, "token_changes")
     assert (change["token_id"], json.loads(change["after"])["name"]) == (mine, "Renamed")
-
-
-def test_a_token_that_changed_is_a_change_of_the_wallet_that_showed_it_first(
-    lying: Provider, both: Both
-) -> None:
-    wallets = [wallet(number) for number in range(12)]
-    for name, unchanged in (("Old", 0), ("Old", 12), ("New", 11), ("New", 12)):
-        for each in wallets:
-            lying.holds(each, entry(token(1), "1", metadata={"name": name}))
-        assert both(lying.url, wallets)["wallets"]["unchanged"] == unchanged
-
-
-def test_failed_and_empty_lists_follow_the_rules_of_sync(
-    lying: Provider, lake: Path, both: Both
-) -> None:
-    wallets = [wallet(number) for number in range(12)]
-    for number, each in enumerate(wallets):
-        lying.holds(each, entry(token(number), "3", metadata={"name": f"N {number}"}))
-    both(lying.url, wallets)
-    wrong = (
-        reply(b"gone", 404),
-        reply(b"down", 500),
-        reply(b'{"nftTokenBalances": [{"amount": "1"}]}'),
-    )
-    paths = [f"/v1/wallets/{each}/nft-balances" for each in wallets]
-    for path, answer in zip(paths, wrong, strict=False):
-        lying.on(path, answer)
-    lying.holds(wallets[3])
-    lying.holds(wallets[4], nextPage="x")
-    both(lying.url, wallets, 1)
-    assert len(held(lake)) == 11
-    for path in paths[:3]:
-        lying.on(path)
-    lying.holds(wallets[4], entry(token(4), "4"))
-    both(lying.url, wallets)
 
 
 def in_buckets(*buckets: int) -> list[str]:
@@ -182,81 +127,35 @@ def in_buckets(*buckets: int) -> list[str]:
     return [next(x for x in every if bucket_of(x, BUCKETS) == bucket) for bucket in buckets]
 
 
-def first_is_refused_until_other_is_answered(names: list[str]) -> Sender:
-    """Answer two wallets with the same token, and refuse the first request until the other is read.
-
-    So the wallet that was asked for first has the newer response. Each response names the token
-    anew; `names` collects the names.
-    """
-    paths: list[str] = []
-    other_is_answered = threading.Event()
-
-    def answer(peer: Any) -> bool:
-        paths.append(peer.seen.path)
-        if peer.seen.path == paths[0] and paths.count(paths[0]) == 1:
-            assert other_is_answered.wait(PATIENCE)
-            return reply(status=503)(peer)
-        names.append(f"Name {len(names)}")
-        keep = reply(balances(entry(token(1), "1", metadata={"name": names[-1]})))(peer)
-        other_is_answered.set()
-        return keep
-
-    return answer
-
-
-def test_a_token_of_several_buckets_is_there_once_and_the_newer_read_wins(
-    lying: Provider, lake: Path, sync: Sync
+def test_a_collection_held_in_all_buckets_has_one_name(
+    lying: Provider, lake: Path, sync: Sync, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wallets = in_buckets(0, 1)  # two workers read them at once
-    names: list[str] = []
-    for _ in range(2):
-        lying.always(first_is_refused_until_other_is_answered(names))
-        assert sync(lying.url, wallets, "--retries", 2).code == 0
-        (found,) = content(lake).values()
-        assert found[CONTENT_COLUMNS.index("name")] == names[-1]
-        check_lake(lake)
-    assert len(names) == 4
-    assert len(rows(lake, "known_tokens")) == 2
-
-
-def test_a_read_that_shows_the_same_state_adds_no_state(
-    lying: Provider, lake: Path, sync: Sync
-) -> None:
-    """Not even if other buckets had shown a token both before and after it."""
-    every = [wallet(number) for number in range(100)]
-    (first, last), (gate, middle) = (
-        [each for each in every if bucket_of(each, BUCKETS) == bucket][:2] for bucket in (0, 1)
-    )
-    began = {each: threading.Event() for each in (first, middle)}
-
-    def show(each: str, *entries: Any, after: str | None = None) -> None:
-        def answer(peer: Any) -> bool:
-            if each in began:
-                began[each].set()
-            assert after is None or began[after].wait(PATIENCE)
-            return reply(balances(*entries))(peer)
-
-        lying.on(f"/v1/wallets/{each}/nft-balances", answer)
-
-    named = entry(token(1), "1", metadata={"name": "One"})
-    show(gate, after=first)
-    show(first, named, after=middle)
-    show(middle, entry(token(1), "1", metadata=None))
-    show(last, named)
-    for _ in range(3):
-        outcome = sync(lying.url, [first, last, gate, middle], "--concurrency", 1)
-        assert outcome.code == 0, outcome.err
-    assert {row["reads"] for row in rows(lake, "present_states")} == {3}
-    assert not rows(lake, "past_states")
+    wallets = in_buckets(0, 1)
+    named = [
+        entry(token(n), metadata={"name": f"Tram #{n}"}, contractAddress="0x" + "aB" * 20)
+        for n in range(6)
+    ]
+    for each, own in zip(wallets, (named[:3], named[3:]), strict=True):
+        lying.holds(each, *own)  # too few to guess a name
+    assert sync(lying.url, wallets).code == 0
+    assert {row["guessed_name"] for row in rows(lake, "contracts")} == {"Tram"}
+    before = files(lake)
+    (tmp_path / "collections.csv").write_text(f"contract_address,name\n0x{'ab' * 20},Lines\n")
+    monkeypatch.setenv("NFTSYNC_COLLECTIONS_FILE", str(tmp_path / "collections.csv"))
+    assert sync(lying.url).code == 0
+    found = [(row["bucket"], row["file_name"]) for row in rows(lake, "contracts")]
+    assert found == [(0, "Lines"), (1, "Lines")]
+    assert files(lake) == before
+    assert exported(lake, "SELECT DISTINCT collection FROM holdings") == [("Lines",)]
     check_lake(lake)
 
 
-def test_a_list_in_part_vouches_for_nothing_that_it_does_not_show(
+def test_a_list_in_part_confirms_nothing_that_it_does_not_show(
     lying: Provider, lake: Path, sync: Sync
 ) -> None:
-    """Not even where it was read after another wallet's list, which showed a token anew."""
+    """Not even if it was read after another wallet's list, which showed a token anew."""
     first, second = in_buckets(0, 1)
-    name, answered = CONTENT_COLUMNS.index("name"), threading.Event()
+    answered = threading.Event()
     old, new = (
         [entry(token(n), "1", metadata={"name": each}) for n in (1, 2)] for each in ("Old", "New")
     )
@@ -276,33 +175,106 @@ def test_a_list_in_part_vouches_for_nothing_that_it_does_not_show(
         reply(balances(old[1], another="field")),
     )
     assert sync(lying.url, None, "--retries", 2).code == 1
-    assert {t: row[name] for t, row in content(lake).items()} == {token(1): "New", token(2): "Old"}
-    changes = [row["token_id"] for row in rows(lake, "token_changes")]
-    assert sorted(changes) == [token(1), token(2), token(2)]
+    names = exported(lake, "SELECT token_id, name FROM tokens")
+    assert sorted(names) == [(token(1), "New"), (token(2), "Old")]
     check_lake(lake)
 
 
-def test_what_is_known_is_asked_for_by_its_etag(lying: Provider, lake: Path, sync: Sync) -> None:
-    wallets = [wallet(number) for number in range(3)]
+def test_a_loss_after_five_unchanged_runs_is_judged_as_in_a_database(
+    lying: Provider, lake: Path, both: Both
+) -> None:
+    """A gain that was seen before the last of these runs does not explain it."""
+    every = [wallet(number) for number in range(100)]
+    losers, gainers = ([x for x in every if bucket_of(x, BUCKETS) == n][:20] for n in (0, 1))
+    times = []
 
-    def tagged(body: bytes) -> Sender:
-        def answer(peer: Any) -> bool:
-            if peer.seen.headers.get("if-none-match") == '"same"':
-                return reply(status=304)(peer)
-            return reply(body, etag='"same"')(peer)
+    def run(code: int = 0, **shown: list[str]) -> None:
+        for each in shown.get("nothing", ()):
+            lying.holds(each)
+        for number, each in enumerate(shown.get("tokens", ())):
+            lying.holds(each, *(entry(token(5 * number + place)) for place in range(5)))
+        both(lying.url, [*losers, *gainers], code)
+        times.append(now())
 
-        return answer
+    run(tokens=losers, nothing=gainers)
+    first = files(lake)
+    run(tokens=gainers)
+    kept = files(lake)
+    assert [x == y for x, y in zip(first, kept, strict=True)] == [True, False]
+    for _ in range(5):
+        run()
+        assert files(lake) == kept
+    run(1, nothing=losers)  # held: not transfers to the gainers
+    assert len(held(lake)) == 200
+    databases = lake.parent / "same.db", one_file(str(lake), lake.parent / "own.db")
+    for at in times:
+        pair = (frames.holdings(each, as_of=at) for each in databases)
+        said = ["wallet_id", "token_id", "amount", "certainty"]
+        assert_frame_equal(*(x[said].sort_values(said, ignore_index=True) for x in pair))
+    assert_frame_equal(*(frames.freshness(each)[["what", "count"]] for each in databases))
+    for each in databases:
+        states = frames.wallet_states(each).set_index("wallet_id")["last_read_at"]
+        assert states[losers].between(times[5], times[6]).all()
 
-    for number, each in enumerate(wallets[:2]):
-        lying.on(f"/v1/wallets/{each}/nft-balances", tagged(balances(entry(token(number)))))
-    lying.holds(wallets[2], entry(token(2)))
-    assert sync(lying.url, wallets).code == 0
-    count = len(lying.requests())
-    again = sync(lying.url)
-    assert again.json["wallets"] == {"total": 3, "ok": 3, "unchanged": 3, "failed": 0}
-    asked = lying.requests()[count:]
-    assert sorted(x.headers.get("if-none-match", "") for x in asked) == ["", '"same"', '"same"']
-    assert {row["reads"] for row in rows(lake, "present_states")} == {2}
+
+def test_a_bucket_keeps_its_file_until_something_in_it_changes(
+    lying: Provider, lake: Path, sync: Sync, command: Callable[..., Outcome], cluster: Cluster
+) -> None:
+    first, second = in_buckets(0, 1)
+    path, lines = f"/v1/wallets/{first}/nft-balances", lake.parent / "lines.csv"
+    full = [entry(token(number)) for number in range(120)]
+    lying.holds(second, entry(token(1)))
+
+    def kept(code: int, line: str = "Cold,east", *shown: Any) -> list[bool]:
+        before = files(lake) if lake.exists() else [None, None]
+        lines.write_text(f"wallet_id,label,group\n{first},{line}\n{second},,")
+        lying.holds(first, *shown)
+        outcome = sync(lying.url, None, "--wallets-file", lines)
+        assert outcome.code == code, outcome.said
+        check_lake(lake)
+        return [x == y for x, y in zip(before, files(lake), strict=True)]
+
+    every, other = [True, True], [False, True]
+    assert kept(0, ",", *full) == [False, False]
+    assert kept(0, ",", *full) == every
+    for line in ("Cold,", "Cold,east"):
+        assert kept(0, line, *full) == other
+    lying.on(path, reply(b"gone", 404))
+    assert kept(1) == other
+    lying.on(path)
+    held_back: tuple[int, list[Any], list[bool]] = (1, [], other)
+    again = (0, full, other)
+    for code, shown, expected in (again, (0, full, every), held_back, again, held_back):
+        assert kept(code, "Cold,east", *shown) == expected
+    before = files(lake)
+    accept = ("lake", "removals", "accept", lake, "--yes", "--scheduler", cluster.address)
+    assert command(*accept).code == 0
+    assert [x == y for x, y in zip(before, files(lake), strict=True)] == other
+    assert kept(0) == other  # the approval forgot the answer
+    assert kept(0) == every
+
+
+def test_workers_whose_clocks_and_uptimes_differ_sync_one_lake(
+    lying: Provider, lake: Path, sync: Sync, tmp_path: Path
+) -> None:
+    """No read is stale, no time runs back, and no loss is forgotten."""
+    wallets, until = [wallet(number) for number in range(40)], ""
+    # From each number on, wallets show three tokens; every second worker is hours and days ahead.
+    for amount, first in enumerate((0, 15, 15, 30), start=1):
+        for number, each in enumerate(wallets):
+            places = range(3 if number >= first else 0)
+            lying.holds(each, *(entry(token(3 * number + n), str(amount)) for n in places))
+        ahead = shifted_clock(tmp_path, 1, 100) if amount % 2 else {}
+        (folder := tmp_path / str(amount)).mkdir()
+        with cluster_of(folder, 1, ahead) as own:
+            outcome = sync(lying.url, wallets, "--scheduler", own.address)
+        assert outcome.code == (amount == 4), outcome.said
+        check_lake(lake)
+        run_id = outcome.json["run_id"]
+        changes = [x for x in rows(lake, "balance_changes") if x["run_id"] == run_id]
+        assert min(row["observed_at"] for row in changes) > until
+        until = max(row["observed_at"] for row in changes)
+    assert Counter(held(lake).values()) == {"3": 45, "4": 30}
 
 
 def test_the_rate_limit_and_a_not_now_hold_for_all_workers_together(
@@ -338,34 +310,28 @@ def test_a_new_lake_has_a_bucket_per_thousand_wallets_and_the_sync_says_so(
     (tmp_path / "wallets.txt").write_text("\n".join(world.world.wallets()[:2]))
     words = ("lake", "sync", lake, "--base-url", world.url, "--scheduler", cluster.address)
     refused(command(*words), 2, "no wallets to read: set --wallets-file")
+    refused(command(*words[:3], *words[5:]), 2, "base_url")
     for _ in range(2):
         assert command(*words, "--wallets-file", tmp_path / "wallets.txt").code == 0
     assert [run.buckets for run in Ledger(Lake(str(lake))).runs()] == [4, 4]
     assert [line for line in caplog.messages if "bucket" in line] == [
-        "New lake with 4 buckets. You can't change this later; --buckets sets another number."
+        (
+            "New lake with 4 buckets; --buckets sets another number."
+            " To change it later, export the lake, and import it again."
+        )
     ]
 
 
-def test_what_cannot_work_is_said_in_one_line(
-    lying: Provider, lake: Path, cluster: Cluster, command: Callable[..., Outcome], tmp_path: Path
+def test_a_provider_that_refuses_all_is_given_up_whatever_the_number_of_buckets(
+    lying: Provider, lake: Path, sync: Sync, tmp_path: Path
 ) -> None:
-    (tmp_path / "wallets.txt").write_text("\n".join(map(wallet, range(480))))
     (tmp_path / "file").write_text("")
+    refused(sync(lying.url, [wallet(0)], to=tmp_path / "file"), 1, str(tmp_path / "file"))
     lying.always(reply(b"no", 401))
-    file = ("--wallets-file", tmp_path / "wallets.txt")
-    url, scheduler = ("--base-url", lying.url), ("--scheduler", cluster.address)
-    for arguments, code, said in [
-        ((lake, *file, *scheduler), 2, "base_url"),
-        ((lake, *url, *scheduler), 2, "--wallets-file"),
-        ((tmp_path / "file", *url, *file, *scheduler), 1, str(tmp_path / "file")),
-    ]:
-        refused(command("lake", "sync", *arguments, "--buckets", 2), code, said)
-    forbidden = (tmp_path / "refused", *url, *file, *scheduler, "--json", "--buckets", 12)
-    outcome = command("lake", "sync", *forbidden)
+    outcome = sync(lying.url, [wallet(number) for number in range(480)], "--buckets", 12)
     assert (outcome.code, outcome.json["status"]) == (1, "failed"), outcome.said
-    # Each of two workers gives up by itself, whatever the number of buckets.
-    assert len(lying.requests()) <= 2 * (20 + 16)
-    assert all(run.versions is None for run in Ledger(Lake(str(forbidden[0]))).runs())
+    assert len(lying.requests()) <= 2 * (20 + 16)  # each of two workers gives up by itself
+    assert all(run.manifest is None for run in Ledger(Lake(str(lake))).runs())
 
 
 WITHOUT_THE_EXTRA = """
@@ -381,14 +347,12 @@ main(sys.argv[1:])
 def test_without_the_extra_one_line_says_how_to_get_it_and_others_work(
     world: SandboxServer, tmp_path: Path
 ) -> None:
-    wallets, database = world.world.wallets()[:1], tmp_path / "own.db"
-    nftsync.sync(wallets, base_url=world.url, database=database, progress=False)
+    database = tmp_path / "own.db"
+    nftsync.sync(world.world.wallets()[:1], base_url=world.url, database=database, progress=False)
 
     def run(*words: str) -> tuple[int, str]:
         code = [sys.executable, "-c", WITHOUT_THE_EXTRA, *words]
-        done = subprocess.run(
-            code, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(code, env=environment(), capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
 
     code, err = run("lake", "sync", "x", "--base-url", "http://127.0.0.1:9")

@@ -2,6 +2,7 @@
 
     python -m tests.nightly.chaos --kills 20
     python -m tests.nightly.chaos --kills 20 --seed 17     # one alone, that failed
+    python -m tests.nightly.chaos --kills 20 --at listed   # between its tables and its pin
 
 The world changes between two kills; a reader looks at each run that is pinned meanwhile. In the end
 a last run says what the provider says, and its change log, played from the start, says so too.
@@ -10,7 +11,6 @@ a last run says what the provider says, and its change log, played from the star
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import random
 import signal
@@ -20,62 +20,53 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
 
-from nftsync.cli import main as run_command
 from nftsync.errors import NftsyncError
-from nftsync.lake.ledger import Ledger
-from nftsync.lake.storage import Lake
+from nftsync.lake.pinned import pinned
+from nftsync.lake.run import runs_of
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
-from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, driver, held, played
+from tests.kit.lake_cluster import (
+    Cluster,
+    check_lake,
+    cluster_of,
+    driver,
+    held,
+    played,
+    published,
+    told,
+)
 from tests.kit.worlds import PATIENCE, listed
 
 WALLETS, NFTS, BUCKETS = 60, 4, 4
 #: Seconds that a driver needs to come to its end, about.
 _LONGEST = 10.0
+#: Moments of a run after one of its files is there: between storing, publishing and pinning.
+MOMENTS = {
+    "stored": "buckets/*.zst",
+    "published": "balances/_delta_log/*.json",
+    "listed": "manifests/*.zst",
+}
 
 
-class Reader:
-    """Reads what is pinned, in a loop: each time whole runs alone."""
-
-    def __init__(self, lake: Path) -> None:
-        self._lake = lake
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-        self.looks = 0
-        self.runs: set[int] = set()
-        self.fault: BaseException | None = None
-
-    def _look(self) -> None:
-        while not self._over.wait(0.5):
-            try:
-                run = Ledger(Lake(str(self._lake))).finished()
-            except NftsyncError:
-                continue  # none is there so far
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-                if (self._lake / "runs").exists():
-                    self.fault = error
-                    return
-                continue
-            try:
-                assert played(self._lake, run.versions) == held(self._lake, run.versions)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
-                self.fault = error
-                return
-            self.looks += 1
-            self.runs.add(run.run_id)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+def _read(lake: Path, over: threading.Event) -> Counter[int]:
+    """Read what is pinned, in a loop: each time whole runs alone. How often each was seen."""
+    looks: Counter[int] = Counter()
+    while not over.wait(0.5):
+        if not (lake / "runs").exists():
+            continue
+        try:
+            run = pinned(lake).run.run_id
+        except NftsyncError:
+            continue  # none has ended so far
+        assert played(lake, run) == held(lake, run)
+        looks[run] += 1
+    return looks
 
 
 def _change(world: World, rng: random.Random) -> None:
@@ -88,41 +79,41 @@ def _change(world: World, rng: random.Random) -> None:
     world.edit_metadata(token, {"name": f"Renamed {rng.random()}"})
 
 
-def _is_writing(lake: Path) -> bool:
-    """Whether all has been read, and the tables are being written."""
-    runs = Ledger(Lake(str(lake))).runs() if (lake / "runs").exists() else []
-    return bool(runs) and runs[-1].status == "running" and runs[-1].applied_at is not None
+def _await(process: subprocess.Popen[str], lake: Path, moment: str, rng: random.Random) -> None:
+    """Wait until a run comes to a moment, or some time; but no longer than until it ends."""
+    if moment not in MOMENTS:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(rng.uniform(0.5, _LONGEST))
+        return
+    known, least = {*lake.glob(MOMENTS[moment])}, rng.randint(1, BUCKETS - 1)
+    least = least if moment == "stored" else 1
+    while process.poll() is None and len({*lake.glob(MOMENTS[moment])} - known) < least:
+        time.sleep(0.001)
 
 
 def _hit(
-    process: subprocess.Popen[str], cluster: Cluster, rng: random.Random, figures: Counter[str]
+    process: subprocess.Popen[str],
+    cluster: Cluster,
+    whom: str,
+    rng: random.Random,
+    figures: Counter[str],
 ) -> None:
     """Kill the driver, or a worker in whose place another is started, or both."""
-    whom = rng.choice(["worker", "driver", "both"])
     figures.update(kills=1, **{whom: 1})
+    if whom != "worker":  # first, as a moment is short
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     if whom != "driver":
         place = rng.randrange(len(cluster.workers))
         cluster.workers[place].kill()
         cluster.workers[place].wait()
         cluster.workers[place] = cluster.start_worker()
-    if whom != "worker":
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
-def sync_here(*arguments: object) -> tuple[object, str]:
-    """`nftsync lake sync` in this process: its exit code, and what it printed."""
-    said = io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said):
-        try:
-            run_command(["lake", "sync", *map(str, arguments)])
-        except SystemExit as ended:
-            return ended.code, said.getvalue()
-    raise AssertionError("a command ends with a code")
-
-
-def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[str]:
-    """Kill so many times; what was counted.
+def run_seed(
+    seed: int, kills: int, folder: Path, cluster: Cluster, moments: Sequence[str] = ("any",)
+) -> Counter[str]:
+    """Kill so many times, at each of the moments in turn; what was counted.
 
     Raises:
         AssertionError: something is wrong in what is left.
@@ -130,14 +121,17 @@ def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[s
     # Who is killed does not hang on how often a run had ended before.
     rng, hits, resumes = (random.Random(seed) for _ in range(3))
     figures: Counter[str] = Counter()
-    lake = folder / "lake"
+    lake, over = folder / "lake", threading.Event()
     with (
         SandboxServer(
             lambda url: generate(wallets=WALLETS, nfts=NFTS, seed=seed, image_base=url),
             latency=0.02,
         ) as provider,
-        Reader(lake) as reader,
+        ThreadPoolExecutor(1) as threads,
+        ExitStack() as stack,
     ):
+        reader = threads.submit(_read, lake, over)
+        stack.callback(over.set)
         (folder / "wallets.txt").write_text("\n".join(provider.world.wallets()))
         arguments = [lake, "--wallets-file", folder / "wallets.txt", "--takeover-after", "1s"]
         arguments += ["--base-url", provider.url, "--scheduler", cluster.address]
@@ -146,27 +140,26 @@ def run_seed(seed: int, kills: int, folder: Path, cluster: Cluster) -> Counter[s
             resume = ["--resume"] * resumes.randrange(2)
             process = driver(*arguments, *resume, folder=folder)
             while figures["kills"] < kills:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(rng.uniform(0.5, _LONGEST))
+                moment = moments[figures["kills"] % len(moments)]
+                _await(process, lake, moment, rng)
                 if process.poll() is not None:
                     break
-                figures["writing"] += _is_writing(lake)
-                _hit(process, cluster, hits, figures)
+                figures[moment] += 1
+                # Workers have nothing to do once all is stored.
+                whom = ["driver", "both", *["worker"] * (moment in {"any", "stored"})]
+                _hit(process, cluster, hits.choice(whom), hits, figures)
             out, err = process.communicate(timeout=PATIENCE)
             assert process.returncode in {0, -signal.SIGKILL}, err
             figures["ended"] += process.returncode == 0
             figures["resumed"] += '"resumed"' in out
             _change(provider.world, rng)
         for _ in range(2):
-            code, said = sync_here(*arguments)
-            assert code == 0, said
-        assert held(lake) == listed(provider.world)
+            told("lake", "sync", *arguments).says()
+        assert held(lake) == published(lake) == listed(provider.world)
         check_lake(lake)
-    if reader.fault is not None:
-        raise reader.fault
-    runs = Ledger(Lake(str(lake))).runs()
+    runs = runs_of(str(lake))
     figures.update(runs=len(runs), attempts=sum(run.attempt for run in runs))
-    figures.update(looks=reader.looks, seen=len(reader.runs))
+    figures.update(looks=reader.result().total(), seen=len(reader.result()))
     return figures
 
 
@@ -176,12 +169,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--at", choices=["any", *MOMENTS], default="any")
     given = parser.parse_args()
     for seed in range(given.seeds) if given.seed is None else [given.seed]:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder, cluster_of(Path(folder), 2) as cluster:
             try:
-                figures = run_seed(seed, given.kills, Path(folder), cluster)
+                figures = run_seed(seed, given.kills, Path(folder), cluster, [given.at])
             except AssertionError as error:
                 print(f"FAULT: seed {seed}: {error}")
                 return 1

@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,9 +25,9 @@ from pathlib import Path
 from typing import get_args
 
 from nftsync.errors import NftsyncError
-from nftsync.lake.ledger import Ledger
+from nftsync.lake.pinned import pinned
 from nftsync.lake.reasons import STORE_ERRORS
-from nftsync.lake.storage import Lake
+from nftsync.lake.run import runs_of
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.lake_cluster import (
@@ -36,9 +37,10 @@ from tests.kit.lake_cluster import (
     environment,
     held,
     played,
+    published,
+    told,
 )
 from tests.kit.worlds import listed
-from tests.nightly.chaos import sync_here
 from tests.nightly.powercuts import left_by, run_command
 from tests.nightly.recorded_disk import Disk, How, recording
 
@@ -48,7 +50,8 @@ _OK = re.compile(rb'"run_id": (\d+),\s+"status": "ok"')
 _RUNS = """
 import json, sys, urllib.request
 from distributed import LocalCluster
-from nftsync.lake import folder, ledger_table, storage
+from nftsync import whole_files
+from nftsync.lake import ledger_table
 {mutation}
 from nftsync.cli import main
 def run():
@@ -71,7 +74,7 @@ if __name__ == "__main__":
 #: Mistakes that the cuts must find.
 MUTATIONS = {
     "": "",
-    "a run is pinned before its tables are synced": "storage.sync_table = lambda *_: None",
+    "a run is pinned before its files are synced": "whole_files.sync_to_disk = lambda _: None",
     "the ledger is not synced": "ledger_table.sync_table = lambda *_: None",
 }
 
@@ -87,7 +90,7 @@ class Recorded:
 
     def __init__(self, disk: Disk, lake: Path) -> None:
         self.disk = disk
-        self.rows = {run.run_id: held(lake, run.versions) for run in Ledger(Lake(str(lake))).runs()}
+        self.rows = {run.run_id: held(lake, run.run_id) for run in runs_of(str(lake))}
         self.ended: dict[int, int] = {}
         for at, printed in disk.printed:
             if (result := _OK.search(printed)) is not None:
@@ -95,27 +98,19 @@ class Recorded:
         assert len(self.ended) == len(self.rows) == RUNS
 
 
-def _moves(provider: SandboxServer, rng: random.Random) -> list[list[tuple[str, dict[str, str]]]]:
+def _moves(provider: SandboxServer, rng: random.Random) -> list[list[tuple[str, object]]]:
     """What the provider is asked to change after each run."""
-    wallets, every = provider.world.wallets(), []
+    wallets, holdings, every = provider.world.wallets(), listed(provider.world), []
     for number in range(RUNS):
-        moves: list[tuple[str, dict[str, str]]] = []
-        own = rng.sample(sorted(listed(provider.world).items()), 2)
-        for wallet, token in {key for key, _ in own}:
-            moves.append((f"tokens/{token}", {"metadata": {"name": f"N{number}"}}))  # type: ignore[dict-item]
-            moves.append(
-                ("mint", {"walletId": wallet, "amount": "2", "metadata": {"name": f"M{number}"}})  # type: ignore[dict-item]
-            )
-        giver = wallets[number]
-        _, token = next(key for key in sorted(listed(provider.world)) if key[0] == giver)
-        taker = wallets[-1 - number]
-        amount = listed(provider.world)[giver, token]
-        moves.append(
-            (
-                "transfer",
-                {"fromWalletId": giver, "toWalletId": taker, "tokenId": token, "amount": amount},
-            )
-        )
+        moves: list[tuple[str, object]] = []
+        for wallet, token in rng.sample(sorted(holdings), 2):
+            minted = {"walletId": wallet, "amount": "2", "metadata": {"name": f"M{number}"}}
+            moves.append((f"tokens/{token}", {"metadata": {"name": f"N{number}"}}))
+            moves.append(("mint", minted))
+        giver, taker = wallets[number], wallets[-1 - number]
+        token = min(token for wallet, token in holdings if wallet == giver)
+        move = {"fromWalletId": giver, "toWalletId": taker, "tokenId": token}
+        moves.append(("transfer", move | {"amount": holdings[giver, token]}))
         every.append(moves)
     return every
 
@@ -153,8 +148,7 @@ def table(
     lake = left_by(recorded.disk, at, how, rng, folder) / "lake"
     least = max((run for run, ended in recorded.ended.items() if ended < at), default=0)
     try:
-        run = Ledger(Lake(str(lake))).finished()
-        shown = run.run_id, held(lake, run.versions), played(lake, run.versions)
+        shown = pinned(lake).run.run_id, held(lake), played(lake)
     except (*STORE_ERRORS, NftsyncError, AssertionError) as error:
         return 0, f"run {least} was ok: {error!r}" if least else None
     if shown[0] < least:
@@ -170,15 +164,16 @@ def syncs_again(folder: Path, provider: SandboxServer, cluster: Cluster, *more: 
     words = [lake, "--base-url", provider.url, "--scheduler", cluster.address, *more]
     words += ["--wallets-file", folder.parent / "wallets.txt", "--allow-removals"]
     words += [] if lake.exists() else ["--buckets", BUCKETS]
-    code, said = sync_here(*words, "--takeover-after", "1s")
-    if "damaged or missing" in said and more:
+    done = told("lake", "sync", *words, "--takeover-after", "1s")
+    if "damaged or missing" in done.said and more:
         return syncs_again(folder, provider, cluster)
-    if code or "Traceback" in said:
-        return f"exit {code}: {said}"
+    if done.code or "Traceback" in done.said:
+        return f"exit {done.code}: {done.said}"
     try:
         check_lake(lake)
         # What a resumed run had read may be of before the provider's last changes.
         assert more or held(lake) == listed(provider.world), "other balances than the provider's"
+        assert published(lake) == held(lake), "other balances are published"
     except (NftsyncError, AssertionError) as error:
         return f"after the next sync, {more}: {error!r}"
     return syncs_again(folder, provider, cluster) if more else None
@@ -214,13 +209,15 @@ def run_seed(
             after = [*disk.syncs, *(at + 1 for at in recorded.ended.values())]
             at = rng.choice(after) if number % 2 else rng.randrange(disk.end + 1)
             how: How = rng.choice(get_args(How))
-            run, fault = table(recorded, at, how, rng, folder / "left")
+            left = folder / f"left-{number}"  # a process keeps what it has read of an address
+            run, fault = table(recorded, at, how, rng, left)
             figures += Counter({"cuts": 1, how: 1, f"run {run} shown": 1})
             if fault is None and number % every == every - 1:
                 cluster = cluster or stack.enter_context(cluster_of(Path(name), 1))
                 resume = ["--resume"] * rng.randrange(2)
-                fault = syncs_again(folder / "left", provider, cluster, *resume)
+                fault = syncs_again(left, provider, cluster, *resume)
                 figures["synced"] += 1
+            shutil.rmtree(left)
             if fault is not None:
                 return figures, f"seed {seed}, cut {number} at {at} of {disk.end} ({how}): {fault}"
     return figures, None

@@ -9,11 +9,12 @@ from tests.kit.lake_cluster import cluster_of
 from tests.kit.provider import Provider
 from tests.nightly.lake_damage import Lakes, damages
 
-#: A file of each kind: of a pinned version, of its log, and of the ledger.
+#: A file of each kind: of the manifests, a bucket, a published table and its log, and the ledger.
 KINDS = (
+    "manifests/3-*",
+    "buckets/0-*",
     "balances/bucket=*/*",
-    "balances/_delta_log/*.json",
-    "tokens/_delta_log/*checkpoint.parquet",
+    "tokens/_delta_log/*.json",
     "runs/_delta_log/*.json",
 )
 

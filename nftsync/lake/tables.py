@@ -1,0 +1,291 @@
+"""Published Delta tables of a lake, for other readers: `balances`, `tokens`, `balance_changes`.
+
+Workers write data files, and drivers commit them. The manifest pins a digest of each table's list
+of files, so a table that a late driver changed is restored, and a damaged one is written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeAlias
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, WriterProperties
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+
+from nftsync.columnar.source import Numbers, Source, positions
+from nftsync.errors import StoreError
+from nftsync.lake.bucket import temporary_path
+from nftsync.lake.delta import ONE_VERSION, create_table, open_table, sync_table
+from nftsync.lake.manifest import PublishedTable
+from nftsync.lake.reasons import STORE_ERRORS
+from nftsync.lake.storage import Lake
+from nftsync.store.catalog import TABLES
+
+_log = logging.getLogger(__name__)
+#: The column of a row's bucket, by which the tables are partitioned.
+BUCKET = "bucket"
+#: The published tables with their key in a bucket's database.
+PUBLISHED = {
+    "balances": ("wallet_no", "token_no"),
+    "tokens": ("token_no",),
+    "balance_changes": ("change_id",),
+}
+#: The table to which buckets append; they replace their rows of the others.
+_APPENDED = "balance_changes"
+#: Rows in a row group, which are held as Python objects.
+_ROWS = 10_000
+#: Commits to try while late drivers commit.
+_COMMITS = 5
+#: Limit of a write's duration, in hours.
+LONGEST_WRITE = 24
+
+#: The digest of a table without files.
+_NO_FILES = hashlib.sha256(b"[]").hexdigest()
+#: Columns of ids, with numbers and their ids.
+_Ids: TypeAlias = Mapping[str, tuple[Numbers, list[pa.Array]]]
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """A bucket's rows of a table, in a data file that no version contains yet; no path: none."""
+
+    table: str
+    bucket: int
+    path: str = ""
+    rows: int = 0
+    bytes: int = 0
+
+    def action(self) -> AddAction:
+        """Return the action that adds the file to a version."""
+        return AddAction(
+            path=self.path,
+            size=self.bytes,
+            partition_values={BUCKET: str(self.bucket)},
+            modification_time=int(time.time() * 1000),
+            data_change=True,
+            stats=msgspec.json.encode({"numRecords": self.rows}).decode(),
+        )
+
+
+# Data files ---------------------------------------------------------------------------------------
+
+
+def write_files(
+    lake: Lake, connection: sqlite3.Connection, bucket: int, since_change: int
+) -> list[DataFile]:
+    """Write a bucket's rows into new data files.
+
+    Leaves out changes up to `since_change`, and balances without later changes.
+    """
+    (change,) = connection.execute("SELECT max(change_id) FROM balance_change_rows").fetchone()
+    if since_change and since_change >= (change or 0):
+        return [_write_file(lake, "tokens", bucket, _row_groups(connection, "tokens", 0, {}))]
+    source = Source(connection.cursor())
+    ids = {f"{x}_id": source.numbered(x, [f"{x}_id"]) for x in ("wallet", "token")}
+    groups = {name: _row_groups(connection, name, since_change, ids) for name in PUBLISHED}
+    return [_write_file(lake, name, bucket, groups[name]) for name in PUBLISHED]
+
+
+def _write_file(lake: Lake, name: str, bucket: int, groups: Iterable[pa.Table]) -> DataFile:
+    path, rows, schema = f"{BUCKET}={bucket}/{uuid4().hex}.parquet", 0, _schema_of(name)
+    with temporary_path() as file:
+        with pq.ParquetWriter(file, schema.remove(len(schema) - 1), compression="zstd") as writer:
+            for group in groups:
+                writer.write_table(group)
+                rows += group.num_rows
+        if not rows:
+            return DataFile(name, bucket)
+        with pa.memory_map(str(file)) as content:
+            size = lake.write(f"{name}/{path}", content.read_buffer()).size
+    return DataFile(name, bucket, path, rows, size)
+
+
+def _row_groups(
+    connection: sqlite3.Connection, name: str, since: int, ids: _Ids
+) -> Iterator[pa.Table]:
+    """Yield a table's rows in the order of its key, with ids in place of numbers.
+
+    SQLite writes columns as JSON arrays, which takes half of the time of rows of Python objects.
+    """
+    table, key, schema = TABLES[name], PUBLISHED[name], _schema_of(name)
+    # The table of tokens has the ids themselves.
+    numbered = {x: f"{x[:-3]}_no" for x in ids if table.base and x in table.columns}
+    types = dict.fromkeys((*key, *numbered.values()), pa.int64())
+    types |= {x: schema.field(x).type for x in table.columns if x not in numbered}
+    arrays, keys = ", ".join(f"json_group_array({x})" for x in types), ", ".join(key)
+    query = (
+        f"SELECT {arrays} FROM (SELECT {', '.join(types)} FROM {table.base or table.rows}"
+        f" WHERE ({keys}) > ({', '.join('?' * len(key))}) ORDER BY {keys} LIMIT {_ROWS})"
+    )
+    last = [since if name == _APPENDED else -1] * len(key)
+    while (texts := connection.execute(query, last).fetchone())[0] != "[]":
+        pairs = zip(types.items(), map(msgspec.json.decode, texts), strict=True)
+        columns = {x: pa.array(values, kind) for (x, kind), values in pairs}
+        last = [columns[x][-1].as_py() for x in key]
+        for column, number in numbered.items():
+            numbers, (of_numbers,) = ids[column]
+            at = positions(numbers, columns[number].to_numpy())
+            columns[column] = of_numbers.take(pa.array(at, mask=at < 0)).cast(pa.string())
+        yield pa.table({x: columns[x] for x in table.columns})
+
+
+def _schema_of(name: str) -> pa.Schema:
+    kinds = {x: column.kind for x, column in TABLES[name].columns.items()} | {BUCKET: "integer"}
+    numbers = {x: pa.int64() for x, kind in kinds.items() if kind in {"integer", "flag"}}
+    return pa.schema({x: numbers.get(x, pa.string()) for x in kinds})
+
+
+# Versions -----------------------------------------------------------------------------------------
+
+
+def _state_of(table: DeltaTable) -> PublishedTable:
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = ("path", "size_bytes", "num_records", f"partition.{BUCKET}")
+    files = sorted(zip(*(actions[name].to_pylist() for name in names), strict=True))
+    return PublishedTable(
+        version=table.version(),
+        rows=sum(file[2] or 0 for file in files),  # None: damaged
+        files=len(files),
+        bytes=sum(file[1] for file in files),
+        digest=hashlib.sha256(msgspec.json.encode(files)).hexdigest(),
+    )
+
+
+def _restored(lake: Lake, name: str, pinned: PublishedTable | None) -> DeltaTable:
+    """Open a table with the pinned files (None: with none) as its newest version."""
+    table = open_table(lake, name)
+    for _ in range(2):
+        if _state_of(table).digest == (pinned.digest if pinned else _NO_FILES):
+            return table
+        table.restore(pinned.version if pinned else 0, commit_properties=ONE_VERSION)
+    raise lake.damaged(f"the published table {name}")
+
+
+def _changed(
+    lake: Lake,
+    name: str,
+    pinned: PublishedTable | None,
+    check: Callable[[], object],
+    change: Callable[[DeltaTable], object],
+) -> PublishedTable:
+    """Change the pinned version, and wait until the new one is on disk."""
+    for _ in range(_COMMITS):
+        check()
+        with suppress(CommitFailedError):  # a late driver commits, or a commit was not confirmed
+            table = _restored(lake, name, pinned)
+            before = table.file_uris()
+            change(table)
+            new = {*table.file_uris()} - {*before}
+            sync_table(lake, name, pinned.version if pinned else -1, new)
+            return _state_of(table)
+    raise StoreError(f"{lake.url}: other writers keep changing the table {name}")
+
+
+def check_tables(lake: Lake, tables: Mapping[str, PublishedTable]) -> bool:
+    """Tell whether the published tables have the pinned files; create others again, empty."""
+    damaged = [name for name in PUBLISHED if not _is_intact(lake, name, tables.get(name))]
+    for name in damaged:
+        if name in tables:
+            _log.warning(
+                "%s: the published table %s was damaged or missing. It is published again.",
+                lake.url,
+                name,
+            )
+        # Not the data files, which an interrupted run may have written.
+        lake.delete(lake.names(f"{name}/_delta_log"))
+        create_table(lake, name, _schema_of(name), [BUCKET])
+    return bool(tables) and not damaged
+
+
+def _is_intact(lake: Lake, name: str, pinned: PublishedTable | None) -> bool:
+    try:
+        table = _restored(lake, name, pinned)
+    except CommitFailedError:  # a late driver is writing; its version is restored at the commit
+        return True
+    except (StoreError, *STORE_ERRORS):
+        return False
+    actions, stored = pa.table(table.get_add_actions()), lake.names(name)
+    sizes = {f"{name}/{x['path']}": x["size_bytes"] for x in actions.to_pylist()}
+    # A power cut may leave an empty entry, which Delta reads as one without changes.
+    sizes |= {x: size or -1 for x, (size, _) in stored.items() if "/_delta_log/" in x}
+    is_stored = all(stored.get(x, (-2,))[0] == size for x, size in sizes.items())
+    return is_stored and pa.schema(table.schema()) == _schema_of(name)
+
+
+def commit_files(
+    lake: Lake,
+    tables: Mapping[str, PublishedTable],
+    files: Collection[DataFile],
+    check: Callable[[], object],
+) -> dict[str, PublishedTable]:
+    """Add data files to the pinned tables, and return the new versions, once they are on disk.
+
+    `check` raises an error if another driver has taken over.
+    """
+    by_table = {name: [file for file in files if file.table == name] for name in PUBLISHED}
+    return {
+        name: tables[name]
+        if name in tables and not some
+        else _changed(lake, name, tables.get(name), check, partial(_commit, some))
+        for name, some in by_table.items()
+    }
+
+
+def _commit(files: Sequence[DataFile], table: DeltaTable) -> None:
+    replaced = {str(file.bucket) for file in files if file.table != _APPENDED}
+    table.create_write_transaction(
+        [file.action() for file in files if file.path],
+        "overwrite" if replaced else "append",
+        table.schema(),
+        [BUCKET],
+        [(BUCKET, "in", sorted(replaced))] if replaced else None,
+        commit_properties=ONE_VERSION,
+    )
+    table.load_as_version(table.version() + 1)
+
+
+# Compaction ---------------------------------------------------------------------------------------
+
+
+def compact_tables(
+    lake: Lake, tables: Mapping[str, PublishedTable], check: Callable[[], object]
+) -> dict[str, PublishedTable]:
+    """Merge each bucket's small files, and return the new versions, once they are on disk."""
+    return {name: _changed(lake, name, tables[name], check, _compact) for name in tables}
+
+
+def _compact(table: DeltaTable) -> None:
+    table.optimize.compact(
+        max_concurrent_tasks=1,
+        writer_properties=WriterProperties(compression="ZSTD"),
+        commit_properties=ONE_VERSION,
+    )
+
+
+def vacuum_tables(lake: Lake, keep: Mapping[str, Collection[int]], *, unknown: bool = True) -> None:
+    """Delete files that neither a table's newest version nor a kept one contains.
+
+    `unknown` also deletes old files that no version contains, which may belong to an unfinished
+    write.
+    """
+    for name, versions in keep.items():
+        for hours, full in ((0, False), (LONGEST_WRITE, True))[: 1 + unknown]:
+            table = open_table(lake, name)
+            table.vacuum(
+                retention_hours=hours,
+                enforce_retention_duration=False,
+                dry_run=False,
+                full=full,
+                keep_versions=sorted(x for x in versions if x <= table.version()),
+            )
+        sync_table(lake, name, -1)
