@@ -16,10 +16,11 @@ from uuid import uuid4
 import msgspec
 
 from nftsync.lake.ledger_table import LakeRun
-from nftsync.lake.manifest import BucketEntry, BucketRows
+from nftsync.lake.manifest import BucketEntry, BucketRows, NamesByContract
+from nftsync.lake.names import put_names
 from nftsync.lake.storage import Lake, StoredFile
 from nftsync.store.database import explained, named_rows
-from nftsync.store.day_report import DayReport, day_counts
+from nftsync.store.day_report import day_counts
 from nftsync.store.freshness import wallet_groups
 from nftsync.store.history import first_row, last_observed
 from nftsync.store.removals import held, held_rows
@@ -28,8 +29,6 @@ from nftsync.store.schema import empty_store, open_store
 
 #: The folder of bucket files.
 BUCKETS = "buckets"
-#: A table of reads that wait for a decision, in files of unfinished runs only.
-WAITING = "waiting_reads"
 #: The kinds of runs that a database knows.
 _KINDS = ("sync", "replay")
 _RUN = ("run_id", "kind", "status", "started_at", "finished_at", "wallets_total", "error")
@@ -62,20 +61,16 @@ _HOLDINGS = (
     " WHERE held_since IS NOT NULL GROUP BY wallet_no) JOIN wallets USING (wallet_no)"
     " WHERE tracked GROUP BY 1"
 )
-
-
 _FREE = ("freelist_count", "page_size")
 
 
 class LakeState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lake knows beside its bucket files, for one open bucket.
-
-    `sequence` is the greatest sequence number of the lake.
-    """
+    """Facts about a lake that its bucket files lack; `sequence` is its greatest sequence number."""
 
     runs: Sequence[LakeRun] = ()
     sequence: int = 0
     approved_at: str = ""
+    names: NamesByContract = {}
 
 
 def bucket_of(key: str, buckets: int) -> int:
@@ -104,6 +99,8 @@ def open_bucket(lake: Lake, entry: BucketEntry, state: LakeState, path: Path) ->
                 (state.sequence,),
             )
             put_runs(connection, state.runs)
+            if state.names:
+                put_names(connection, state.names)
         connection.execute("PRAGMA journal_mode = DELETE").fetchone()
 
 
@@ -116,9 +113,9 @@ def _approve(connection: sqlite3.Connection, approved_at: str) -> None:
 
 
 def put_runs(connection: sqlite3.Connection, runs: Sequence[LakeRun]) -> None:
-    """Replace a database's runs by those of the ledger, and add the times of partial states.
+    """Replace a database's runs by the ledger's, and add the times of partial states.
 
-    Approvals are no runs of a database: their times have negative numbers.
+    A database has no approvals as runs: their times have negative numbers.
     """
     own = [run for run in runs if run.kind in _KINDS and run.status != "running"]
     rows = [{**msgspec.structs.asdict(x), **msgspec.structs.asdict(x.counts)} for x in own]
@@ -203,7 +200,7 @@ def facts_of(connection: sqlite3.Connection) -> BucketEntry:
         setattr(entry, last, greatest or 0)
     entry.holdings = connection.execute(_HOLDINGS).fetchall()
     if entry.changed_at:
-        day: DayReport = day_counts(connection, entry.changed_at, [])
+        day = day_counts(connection, entry.changed_at, [])
         entry.losses, entry.losing = day.rows, day.wallets
     entry.freshness = wallet_groups(connection)
     entry.held = held(connection)

@@ -43,7 +43,7 @@ _FOLDERS, _LOG = (BUCKETS, MANIFESTS, STEPS, "runs"), "/_delta_log/"
 
 
 class Compacted(msgspec.Struct, kw_only=True):
-    """Result of a compaction; the files are those of buckets and of published tables."""
+    """Result of a compaction; the counts of files include buckets and published tables."""
 
     lake: str
     buckets: int

@@ -194,7 +194,7 @@ class Driver:
     # The removal guard ---------------------------------------------------------------------------
 
     def _decide(self, spec: RunSpec, reports: Mapping[int, BucketReport]) -> Decision:
-        """Decide on the removals that wait, over all buckets, also those that were not read."""
+        """Decide on the removals that wait, over all buckets, also unread ones."""
         limits, at = spec.limits or RemovalLimits(), now()
         since = max(shifted(at, -DAY), self._base.approved_at)
         waiting = {x: report.day for x, report in reports.items() if report.waiting is not None}
@@ -210,7 +210,8 @@ class Driver:
                 x: Question(entries[x], waiting[x].waiting if x in waiting else [], at, lost)
                 for x in buckets
             }
-            return list(self._each(answer, spec, questions).values())
+            answers = self._each(answer, spec, questions).values()
+            return [report for reports_of_bucket in answers for report in reports_of_bucket]
 
         counts = [msgspec.structs.replace(day, at=at) for day in waiting.values()]
         losing = {x for x in recent - waiting.keys() if entries[x].losses}
@@ -238,9 +239,8 @@ class Driver:
                 manifest.buckets[bucket] = report.entry
         counts = run.counts
         counts.tokens_changed = len(distinct(x.changed_tokens for x in reports.values()))
-        if any(report.new_tokens for report in reports.values()):
-            new = [report.new_tokens for report in reports.values()]
-            counts.tokens_added = add_tokens(self._lake, manifest, new)
+        new = [report.new_tokens for report in reports.values()]
+        counts.tokens_added = add_tokens(self._lake, manifest, new)
         name_contracts(
             self._lake,
             manifest,
@@ -268,12 +268,11 @@ class Driver:
         self, spec: RunSpec, reports: Collection[BucketReport], manifest: Manifest
     ) -> None:
         entries, known = manifest.buckets, self._base.tables
-        if self._lake.folder is None:
-            stale = (x for x in entries if x.file and x.file.name != x.published_file)
-            if known and not any(stale):
-                return
-            if not check_tables(self._lake, known):
-                known = {}  # the tables are new
+        stale = {x for x, e in enumerate(entries) if e.file and e.file.name != e.published_file}
+        if self._lake.folder is None and known and not stale:
+            return  # a check would need dozens of requests
+        if not check_tables(self._lake, known):
+            known = {}  # the tables are new
         # What was written of a bucket is complete if it was never published before.
         files = {
             x.bucket: x.files
@@ -283,9 +282,7 @@ class Driver:
         behind = {
             bucket: entry
             for bucket, entry in enumerate(entries)
-            if entry.file is not None
-            and (not known or entry.file.name != entry.published_file)
-            and bucket not in files
+            if (bucket in stale or (entry.file and not known)) and bucket not in files
         }
         for entry in () if known else behind.values():
             entry.published_change = 0

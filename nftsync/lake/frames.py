@@ -38,8 +38,6 @@ from nftsync.store.wallets import GroupNames, WalletIds
 if TYPE_CHECKING:
     import dask.dataframe as dd
 
-__all__ = ["LakeAddress", "Pinned", "pinned"]
-
 #: Bytes of databases that a process keeps.
 _KEPT = 2 << 30
 #: The tables that show transfers.

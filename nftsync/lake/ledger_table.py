@@ -132,7 +132,7 @@ class LedgerTable:
     def open(self) -> tuple[DeltaTable, list[LakeRun]]:
         """Open the newest version for a change; create a missing table.
 
-        Only what is new since the last call is read.
+        Reads only the entries since the last call.
         """
         if self._table is None:
             # Without retries: of two creations, the later one would add an entry.

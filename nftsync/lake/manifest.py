@@ -1,6 +1,6 @@
 """Manifests of a lake: the files and facts that a run pins.
 
-The ledger has the SHA-256 of each manifest, and a manifest those of its bucket files.
+The ledger has the SHA-256 of each manifest, and a manifest has the SHA-256 of its bucket files.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ NamesByContract: TypeAlias = dict[str, Names]
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """What a finished run pins.
+    """Files and facts that a finished run pins.
 
     Attributes:
         sequence, change, state, token_change, changed_at: the greatest of the lake.
         approved_at: earlier removals no longer count.
-        tokens, known_tokens: the number of tokens, and digests of their ids.
+        known_tokens: digests of all tokens' ids.
         samples: the tokens whose names suggest names of contracts.
         webhooks: imported webhooks that are not done.
     """
@@ -114,10 +114,14 @@ class Manifest(msgspec.Struct, kw_only=True):
     token_change: int = 0
     changed_at: str = ""
     approved_at: str = ""
-    tokens: int = 0
     known_tokens: StoredFile | None = None
     tables: dict[str, PublishedTable] = {}
     webhooks: list[dict[str, Any]] = []
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens."""
+        return self.known_tokens.content_size // _DIGEST.itemsize if self.known_tokens else 0
 
 
 _decode = msgspec.json.Decoder(Manifest).decode
@@ -136,13 +140,15 @@ def distinct(digests: Iterable[bytes]) -> np.ndarray[Any, Any]:
 
 
 def add_tokens(lake: Lake, manifest: Manifest, digests: Iterable[bytes]) -> int:
-    """Add tokens to those that the lake knows, and return the number of new ones."""
+    """Add tokens to a lake's known tokens, and return the number of new ones."""
+    new = distinct(digests)
+    if not len(new):
+        return 0
     known = distinct([] if manifest.known_tokens is None else [lake.read(manifest.known_tokens)])
-    new = np.setdiff1d(distinct(digests), known, assume_unique=True)
+    new = np.setdiff1d(new, known, assume_unique=True)
     if len(new):
         content = np.union1d(known, new).tobytes()
         manifest.known_tokens = lake.write(f"{MANIFESTS}/tokens-{uuid4().hex}", content)
-    manifest.tokens += len(new)
     return len(new)
 
 

@@ -1,4 +1,4 @@
-"""What a finished run pins, and its buckets as open databases."""
+"""Finished runs of a lake, and their buckets as open databases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from nftsync.lake.bucket import LakeState, open_bucket, temporary_path
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.manifest import BucketEntry, Manifest, read_manifest
-from nftsync.lake.names import put_names
 from nftsync.lake.reasons import explained
 from nftsync.lake.storage import Lake, StoredFile
 from nftsync.store.schema import open_store
@@ -28,7 +27,7 @@ LakeAddress: TypeAlias = "str | os.PathLike[str]"
 
 @dataclass(frozen=True)
 class Pinned:
-    """What a run pinned, small enough to send to workers.
+    """A finished run and its manifest's file, small enough to send to workers.
 
     `ledger` has the ledger's runs, packed, and `problem` damage of the ledger.
     """
@@ -62,13 +61,13 @@ class Pinned:
         manifest = self.manifest
         entry = BucketEntry() if bucket is None else manifest.buckets[bucket]
         state = LakeState(
-            runs=self.runs, sequence=manifest.sequence, approved_at=manifest.approved_at
+            runs=self.runs,
+            sequence=manifest.sequence,
+            approved_at=manifest.approved_at,
+            names=manifest.names,
         )
         with explained(self.url):
             open_bucket(self.lake, entry, state, path)
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute("PRAGMA synchronous = OFF")  # a copy
-            put_names(connection, manifest.names)
 
 
 _lake = lru_cache(maxsize=4)(Lake)
@@ -81,7 +80,7 @@ def _manifest(url: str, file: StoredFile) -> Manifest:
 
 
 def pinned(lake: LakeAddress, run: int | None = None) -> Pinned:
-    """Return what a finished run pinned, by default the last."""
+    """Return a finished run, by default the last."""
     url = os.fspath(lake)
     with explained(url):
         tables = Lake(url)

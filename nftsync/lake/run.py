@@ -21,7 +21,6 @@ from nftsync.lake.manifest import BucketEntry, Manifest, read_manifest
 from nftsync.lake.reasons import STORE_ERRORS, explained
 from nftsync.lake.setup import create_lake
 from nftsync.lake.storage import Lake
-from nftsync.lake.tables import check_tables
 from nftsync.pull.api import client_config, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest
@@ -129,11 +128,6 @@ def _driving(
         failures = Failures()
         with ledger.heartbeat(run, options.takeover_after, failures.of("the heartbeat")) as lost:
             base = base_manifest(files, ledger, run)
-            # Before workers write there, who may have another umask. In an object store, a check
-            # needs dozens of requests, so that only a run with changes does it.
-            local = options.publish and files.folder is not None
-            if local and not check_tables(files, base.tables):
-                base.tables = {}
             events = lost, failures, interrupted, progress
             yield Driver(files, ledger, run, base, client, request, options.publish, *events)
 

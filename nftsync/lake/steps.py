@@ -48,6 +48,7 @@ from nftsync.store.day_report import (
     day_holdings,
     day_metadata,
 )
+from nftsync.store.freshness import wallet_groups
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.removals import HELD_BACK, numbers_held
 from nftsync.store.runs import Counts
@@ -221,12 +222,12 @@ def apply_waiting(
                     for how, some in decision.by_effect(reads).items():
                         applied = transaction.apply(some, run_id=spec.run_id, removals=how)
                         report.counts = report.counts.with_applied(applied)
-                        for one in applied:
-                            if one.result == "held":
-                                wallet_id = getattr(one.read, "wallet_id", "")
-                                failures[wallet_id] = Failure(
-                                    wallet_id, HELD_BACK, status="incomplete"
-                                )
+                        held = [
+                            x.removals.wallet_id
+                            for x in applied
+                            if x.result == "held" and x.removals
+                        ]
+                        failures |= {x: Failure(x, HELD_BACK, status="incomplete") for x in held}
                 transaction.connection.execute("DROP TABLE waiting_reads")
             report.failures = list(failures.values())
             _finish(spec, mirror, report)
@@ -260,22 +261,17 @@ class Question(msgspec.Struct):
     lost: set[str] | None
 
 
-def answer(spec: RunSpec, bucket: int, question: Question) -> DayReport:
-    """Report a bucket's last 24 hours, before the reads that wait."""
+def answer(spec: RunSpec, bucket: int, question: Question) -> list[DayReport]:
+    """Report a bucket's last 24 hours, before the reads that wait; the reports add up."""
     with _opened(spec, question.entry) as path, _mirror(spec, path) as mirror:
         connection, at = mirror.connection, question.at
         if question.lost is None:
-            return day_counts(connection, at, [])
-        changes = day_changes(connection, at, question.waiting, question.lost)
-        holdings, metadata = day_holdings(connection, at), day_metadata(connection, at)
-        report = msgspec.structs.replace(
-            changes,
-            holdings=holdings.holdings,
-            emptied=metadata.emptied,
-            renamed=metadata.renamed,
-            tokens=metadata.tokens,
-        )
-        return _in_bucket(bucket, report)
+            return [day_counts(connection, at, [])]
+        return [
+            day_changes(connection, at, question.waiting, question.lost),
+            day_holdings(connection, at),
+            _in_bucket(bucket, day_metadata(connection, at)),
+        ]
 
 
 def publish_bucket(spec: RunSpec, bucket: int, entry: BucketEntry) -> list[DataFile]:
@@ -338,7 +334,7 @@ def _confirmed(mirror: Mirror, entry: BucketEntry, at: str, sequence: int) -> Bu
     with mirror.transaction() as transaction:
         # As the entry will say: the start of the reads, for all wallets.
         transaction.connection.execute("UPDATE wallets SET synced_at = ? WHERE tracked", (at,))
-        freshness = facts_of(transaction.connection).freshness
+        freshness = wallet_groups(transaction.connection)
     return msgspec.structs.replace(
         entry,
         confirmed_at=at,
