@@ -23,7 +23,7 @@ from nftsync.store.database import explained, named_rows
 from nftsync.store.day_report import day_counts
 from nftsync.store.freshness import wallet_groups
 from nftsync.store.history import first_row, last_observed
-from nftsync.store.removals import held, held_rows
+from nftsync.store.removals import held_rows
 from nftsync.store.runs import Counts
 from nftsync.store.schema import empty_store, open_store
 
@@ -203,8 +203,7 @@ def facts_of(connection: sqlite3.Connection) -> BucketEntry:
         day = day_counts(connection, entry.changed_at, [])
         entry.losses, entry.losing = day.rows, day.wallets
     entry.freshness = wallet_groups(connection)
-    entry.held = held(connection)
-    entry.removals = held_rows(connection) if entry.held.since else []
+    entry.removals = held_rows(connection)
     (pages,), (size,) = (connection.execute(f"PRAGMA {x}").fetchone() for x in _FREE)
     entry.free = pages * size
     return entry

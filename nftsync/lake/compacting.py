@@ -148,9 +148,10 @@ class _Compacting:
             self._lake.fetch(file, path)  # not opened: the entry still says what it adds
             with store_explained(path), closing(sqlite3.connect(path)) as connection:
                 connection.execute("VACUUM")
+            is_published = entry.is_published
             entry.file, entry.free = store_database(self._lake, bucket, path), 0
-        if entry.published_file == file.name:
-            entry.published_file = entry.file.name
+        if is_published:
+            entry.publish()
         return True
 
     def _delete(self, known: Collection[str], needed: Collection[str]) -> None:

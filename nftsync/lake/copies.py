@@ -167,7 +167,7 @@ def _manifest(lake: Lake, connection: sqlite3.Connection) -> Manifest:
     )
     tokens = (row[0] for row in connection.execute("SELECT token_id FROM tokens"))
     add_tokens(lake, manifest, [digests_of(tokens)])
-    name_contracts(lake, manifest, [samples_of(connection, "", 0)])
+    name_contracts(lake, manifest, [samples_of(connection, "", 0, 1)])
     # The database's guesses are from other samples.
     manifest.names |= {
         contract: Names(*names)
@@ -194,9 +194,9 @@ def _store_bucket(lake: Lake, whole: Path, bucket: int, manifest: Manifest) -> l
                     )
                 connection.execute(_APPROVED)
             entry = facts_of(connection)
-            files = write_files(lake, connection, bucket, 0)
+            files = write_files(lake, connection, bucket, entry)
         entry.file = store_database(lake, bucket, path)
-    entry.published_file, entry.published_change = entry.file.name, entry.change
+    entry.publish()
     size, balances = entry.file.content_size, entry.rows.balances
     if size > _MANY_BYTES or balances > _MANY_BALANCES:
         _log.warning(

@@ -22,7 +22,7 @@ from nftsync.lake.bucket import LakeState, bucket_of
 from nftsync.lake.cluster import each_bucket, rate_limit_of_worker, shared_part, shared_rate_limit
 from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LakeRun
-from nftsync.lake.manifest import Manifest, add_tokens, distinct, write_manifest
+from nftsync.lake.manifest import Manifest, Published, add_tokens, distinct, write_manifest
 from nftsync.lake.names import name_contracts
 from nftsync.lake.reasons import explained
 from nftsync.lake.steps import (
@@ -77,11 +77,12 @@ def _sync(spec: RunSpec, bucket: int, task: SyncTask) -> BucketReport:
 
 @dataclass
 class Driver:
-    """Driver of one run, which starts from the manifest `_base`."""
+    """Driver of one run, after `_earlier` runs, which starts from the manifest `_base`."""
 
     _lake: Lake
     _ledger: Ledger
     _run: LakeRun
+    _earlier: list[LakeRun]
     _base: Manifest
     _client: Client
     _request: SyncRequest
@@ -140,14 +141,15 @@ class Driver:
 
     def _run_spec(self, **own: Any) -> RunSpec:
         run, base = self._run, self._base
-        runs = [row for row in self._ledger.runs() if row.run_id < run.run_id]
         return RunSpec(
             url=self._lake.root,  # workers may be in another folder
             driver=run.driver or "",
             run_id=run.run_id,
             folder=run.folder,
             buckets=run.buckets,
-            lake_state=LakeState(runs=runs, sequence=base.sequence, approved_at=base.approved_at),
+            lake_state=LakeState(
+                runs=self._earlier, sequence=base.sequence, approved_at=base.approved_at
+            ),
             change=base.change,
             state=base.state,
             token_change=base.token_change,
@@ -267,30 +269,24 @@ class Driver:
     def _publish(
         self, spec: RunSpec, reports: Collection[BucketReport], manifest: Manifest
     ) -> None:
-        entries, known = manifest.buckets, self._base.tables
-        stale = {x for x, e in enumerate(entries) if e.file and e.file.name != e.published_file}
+        entries, known = dict(enumerate(manifest.buckets)), self._base.tables
+        stale = {bucket for bucket, entry in entries.items() if not entry.is_published}
         if self._lake.folder is None and known and not stale:
             return  # a check would need dozens of requests
-        if not check_tables(self._lake, known):
-            known = {}  # the tables are new
+        if not check_tables(self._lake, known):  # the tables are new
+            known, stale = {}, {bucket for bucket, entry in entries.items() if entry.file}
         # What was written of a bucket is complete if it was never published before.
         files = {
             x.bucket: x.files
             for x in reports
-            if x.files is not None and (known or not x.before.published_change)
+            if x.files is not None and (known or x.before.published == Published())
         }
-        behind = {
-            bucket: entry
-            for bucket, entry in enumerate(entries)
-            if (bucket in stale or (entry.file and not known)) and bucket not in files
-        }
+        behind = {bucket: entries[bucket] for bucket in stale - files.keys()}
         for entry in () if known else behind.values():
-            entry.published_change = 0
+            entry.published = Published()
         files |= self._each(publish_bucket, spec, behind)
         for bucket in files:
-            entry = entries[bucket]
-            entry.published_file = entry.file.name if entry.file is not None else ""
-            entry.published_change = entry.change
+            entries[bucket].publish()
         all_files = [file for some in files.values() for file in some]
         manifest.tables = commit_files(self._lake, known, all_files, self._check)
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from nftsync.lake.storage import Lake, StoredFile
 from nftsync.store.freshness import WalletGroup
-from nftsync.store.removals import Held
 
 #: The folder of manifests.
 MANIFESTS = "manifests"
@@ -35,6 +34,15 @@ class BucketRows(msgspec.Struct, kw_only=True):
     changes: int = 0
 
 
+class Published(msgspec.Struct, frozen=True):
+    """What the published tables have of a bucket: its file, greatest ids, and number of tokens."""
+
+    file: str = ""
+    change: int = 0
+    token_change: int = 0
+    tokens: int = 0
+
+
 class BucketEntry(msgspec.Struct, kw_only=True):
     """A bucket in a manifest.
 
@@ -47,7 +55,6 @@ class BucketEntry(msgspec.Struct, kw_only=True):
         losses, losing: upper bounds for balances lowered in the 24 hours before `changed_at`, and
             their wallets.
         removals: the rows of `nftsync lake removals`.
-        published_file, published_change: the file and greatest change in the published tables.
         free: unused bytes.
     """
 
@@ -64,11 +71,19 @@ class BucketEntry(msgspec.Struct, kw_only=True):
     losses: int = 0
     losing: int = 0
     freshness: list[WalletGroup] = []
-    held: Held = Held(0, 0, 0, None)
     removals: list[dict[str, Any]] = []
-    published_file: str = ""
-    published_change: int = 0
+    published: Published = Published()
     free: int = 0
+
+    def publish(self) -> None:
+        """Note that the published tables have the bucket's rows."""
+        file = self.file.name if self.file is not None else ""
+        self.published = Published(file, self.change, self.token_change, self.rows.tokens)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the published tables have the bucket's rows."""
+        return self.file is None or self.file.name == self.published.file
 
 
 class PublishedTable(msgspec.Struct, kw_only=True):

@@ -30,12 +30,17 @@ _TOUCHED = """
     WHERE place <= ?3
 """
 _decode = msgspec.msgpack.Decoder(Samples).decode
+#: Tokens of a contract that each of many buckets reports: all 200 of each would be most of a lake.
+_FEWEST = 20
 
 
-def samples_of(connection: sqlite3.Connection, since: str, token_change: int) -> Samples:
+def samples_of(
+    connection: sqlite3.Connection, since: str, token_change: int, buckets: int
+) -> Samples:
     """Return samples of the contracts with new tokens, or new names, after a run's start."""
     samples: Samples = {}
-    for contract, *token in connection.execute(_TOUCHED, (since, token_change, SAMPLE)):
+    most = max(_FEWEST, SAMPLE // buckets)
+    for contract, *token in connection.execute(_TOUCHED, (since, token_change, most)):
         samples.setdefault(contract, []).append(tuple(token))
     return samples
 

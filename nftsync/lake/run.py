@@ -127,17 +127,15 @@ def _driving(
         run = begin(ledger, timeout=options.takeover_after, interrupted=interrupted)
         failures = Failures()
         with ledger.heartbeat(run, options.takeover_after, failures.of("the heartbeat")) as lost:
-            base = base_manifest(files, ledger, run)
+            earlier = [row for row in ledger.runs() if row.run_id < run.run_id]
+            pinned = [row.manifest for row in earlier if row.manifest is not None]
+            base = Manifest(buckets=[BucketEntry() for _ in range(run.buckets)])
+            if pinned:
+                base = read_manifest(files, pinned[-1])
             events = lost, failures, interrupted, progress
-            yield Driver(files, ledger, run, base, client, request, options.publish, *events)
-
-
-def base_manifest(lake: Lake, ledger: Ledger, run: LakeRun) -> Manifest:
-    """Return the manifest that a run starts from."""
-    pinned = [row.manifest for row in ledger.runs() if row.manifest is not None]
-    if pinned:
-        return read_manifest(lake, pinned[-1])
-    return Manifest(buckets=[BucketEntry() for _ in range(run.buckets)])
+            yield Driver(
+                files, ledger, run, earlier, base, client, request, options.publish, *events
+            )
 
 
 def _wallets_of(ledger: Ledger, request: SyncRequest) -> int:

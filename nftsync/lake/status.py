@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 def find_held(lake: LakeAddress, names: Sequence[str] = ()) -> Review:
     """Return the removals held for review after the last finished run."""
     pin = pinned(lake)
-    entries = pin.manifest.buckets
-    rows = [_named(pin, row) for entry in entries for row in entry.removals]
+    rows = [_named(pin, row) for row in _held_rows(pin)]
     # Not by time, as each bucket stores at its own.
     rows.sort(key=lambda row: (row["run_id"] or 0, row["wallet_id"] or "", row["token_id"]))
-    balances = sum(entry.rows.balances for entry in entries)
+    balances = sum(entry.rows.held for entry in pin.manifest.buckets)
     if not names:
-        return Review(None, _sum_of(entry.held for entry in entries), rows, balances)
+        return Review(None, _count(rows), rows, balances)
     labels = [(row["wallet_id"], row["wallet_label"]) for row in rows if row["wallet_label"]]
     try:
         wallets = ids_named(names, lambda: labels)
@@ -52,10 +51,8 @@ def _named(pin: Pinned, row: dict[str, Any]) -> dict[str, Any]:
     return row | {"collection": name, "nft": nft}
 
 
-def _sum_of(parts: Iterable[Held]) -> Held:
-    wallets, balances, emptied, since = zip(*map(msgspec.structs.astuple, parts), strict=True)
-    first = min((at for at in since if at is not None), default=None)
-    return Held(sum(wallets), sum(balances), sum(emptied), first)
+def _held_rows(pin: Pinned) -> list[dict[str, Any]]:
+    return [row for entry in pin.manifest.buckets for row in entry.removals]
 
 
 def _count(rows: Sequence[dict[str, Any]]) -> Held:
@@ -123,7 +120,7 @@ def status_of(lake: LakeAddress) -> LakeStatus:
         bytes=sum(entry.file.size for entry in entries if entry.file),
         run=pin.run.run_id,
         freshness=records_of(_freshness(pin), ("what", "count", "at", "detail")),
-        removals_held=_sum_of(entry.held for entry in entries),
+        removals_held=_count(_held_rows(pin)),
         rows=rows | {"tokens": manifest.tokens},
         tables=manifest.tables,
         problem=pin.problem,

@@ -277,7 +277,7 @@ def answer(spec: RunSpec, bucket: int, question: Question) -> list[DayReport]:
 def publish_bucket(spec: RunSpec, bucket: int, entry: BucketEntry) -> list[DataFile]:
     """Write what the published tables lack of a bucket."""
     with _opened(spec, entry) as path, closing(sqlite3.connect(path)) as connection:
-        return write_files(spec.lake, connection, bucket, entry.published_change)
+        return write_files(spec.lake, connection, bucket, entry)
 
 
 def _in_bucket(bucket: int, report: DayReport) -> DayReport:
@@ -376,16 +376,11 @@ def _finish(spec: RunSpec, mirror: Mirror, report: BucketReport) -> None:
         first = [x + report.bucket + 1 for x in (spec.change, spec.state, spec.token_change)]
         settle(connection, before, first, spec.buckets)
         forget_runs(connection, spec.lake_state.runs, spec.run_id)
-        _note_changes(transaction, report)
+        _note_changes(transaction, report, spec.buckets)
         entry = report.entry = facts_of(connection)
-        entry.published_file, entry.published_change = (
-            before.published_file,
-            before.published_change,
-        )
+        entry.published = before.published
         if spec.publishes:
-            report.files = write_files(
-                spec.lake, connection, report.bucket, before.published_change
-            )
+            report.files = write_files(spec.lake, connection, report.bucket, entry)
 
 
 _CHANGED = """
@@ -396,7 +391,7 @@ _CHANGED = """
 """
 
 
-def _note_changes(transaction: Transaction, report: BucketReport) -> None:
+def _note_changes(transaction: Transaction, report: BucketReport, buckets: int) -> None:
     connection, before = transaction.connection, report.before
     greatest = before.change, before.state, before.token_change
     since, until = connection.execute(_CHANGED, greatest).fetchone()
@@ -410,7 +405,7 @@ def _note_changes(transaction: Transaction, report: BucketReport) -> None:
         (before.token_change,),
     )
     report.changed_tokens = digests_of(row[0] for row in changed)
-    report.samples = samples_of(connection, since or at, before.token_change)
+    report.samples = samples_of(connection, since or at, before.token_change, buckets)
 
 
 def _stored(spec: RunSpec, path: Path, report: BucketReport) -> BucketReport:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
@@ -68,7 +69,7 @@ class Lake:
     def write(self, name: str, content: bytes, content_size: int = -1) -> StoredFile:
         """Store a file, which appears once it is complete and, in a folder, on disk."""
         with self._written(name) as target:
-            target.write(content)
+            shutil.copyfileobj(BytesIO(content), target, _WRITTEN_AT_ONCE)
         digest = hashlib.sha256(content).hexdigest()
         size = len(content) if content_size < 0 else content_size
         return StoredFile(name, len(content), digest, size)
@@ -95,7 +96,7 @@ class Lake:
             return
         buffer = 2 * _WRITTEN_AT_ONCE
         with self.files.open_output_stream(name, compression=None, buffer_size=buffer) as stream:
-            yield _Pieces(stream)  # type: ignore[misc]
+            yield stream
 
     # Reads ---------------------------------------------------------------------------------------
 
@@ -175,15 +176,3 @@ class Lake:
         for name in names:
             with suppress(FileNotFoundError):
                 self.files.delete_file(name)
-
-
-class _Pieces:
-    """A stream that writes small pieces, as Delta cannot take more than its buffer at once."""
-
-    def __init__(self, stream: pa.NativeFile) -> None:
-        self._stream = stream
-
-    def write(self, content: bytes) -> None:
-        view = memoryview(content)
-        for start in range(0, len(view), _WRITTEN_AT_ONCE):
-            self._stream.write(view[start : start + _WRITTEN_AT_ONCE])

@@ -10,10 +10,10 @@ import hashlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
+from io import BytesIO
 from uuid import uuid4
 
 import msgspec
@@ -23,11 +23,9 @@ from deltalake import DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
-from nftsync.columnar.source import Numbers, Source, positions
 from nftsync.errors import StoreError
-from nftsync.lake.bucket import temporary_path
 from nftsync.lake.delta import ONE_VERSION, create_table, open_table, sync_table
-from nftsync.lake.manifest import PublishedTable
+from nftsync.lake.manifest import BucketEntry, PublishedTable
 from nftsync.lake.reasons import STORE_ERRORS
 from nftsync.lake.storage import Lake
 from nftsync.store.catalog import TABLES
@@ -35,12 +33,7 @@ from nftsync.store.catalog import TABLES
 _log = logging.getLogger(__name__)
 #: The column of a row's bucket, by which the tables are partitioned.
 BUCKET = "bucket"
-#: The published tables with their key in a bucket's database.
-PUBLISHED = {
-    "balances": ("wallet_no", "token_no"),
-    "tokens": ("token_no",),
-    "balance_changes": ("change_id",),
-}
+PUBLISHED = ("balances", "tokens", "balance_changes")
 #: The table to which buckets append; they replace their rows of the others.
 _APPENDED = "balance_changes"
 #: Rows in a row group, which are held as Python objects.
@@ -52,18 +45,16 @@ LONGEST_WRITE = 24
 
 #: The digest of a table without files.
 _NO_FILES = hashlib.sha256(b"[]").hexdigest()
-#: Columns of ids, with numbers and their ids.
-_Ids: TypeAlias = Mapping[str, tuple[Numbers, list[pa.Array]]]
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A bucket's rows of a table, in a data file that no version contains yet; no path: none."""
+    """Rows of a bucket, in a data file that no version of the table contains yet."""
 
     table: str
     bucket: int
-    path: str = ""
-    rows: int = 0
-    bytes: int = 0
+    path: str
+    rows: int
+    bytes: int
 
     def action(self) -> AddAction:
         """Return the action that adds the file to a version."""
@@ -81,62 +72,33 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 def write_files(
-    lake: Lake, connection: sqlite3.Connection, bucket: int, since_change: int
+    lake: Lake, connection: sqlite3.Connection, bucket: int, entry: BucketEntry
 ) -> list[DataFile]:
-    """Write a bucket's rows into new data files.
-
-    Leaves out changes up to `since_change`, and balances without later changes.
-    """
-    (change,) = connection.execute("SELECT max(change_id) FROM balance_change_rows").fetchone()
-    if since_change and since_change >= (change or 0):
-        return [_write_file(lake, "tokens", bucket, _row_groups(connection, "tokens", 0, {}))]
-    source = Source(connection.cursor())
-    ids = {f"{x}_id": source.numbered(x, [f"{x}_id"]) for x in ("wallet", "token")}
-    groups = {name: _row_groups(connection, name, since_change, ids) for name in PUBLISHED}
-    return [_write_file(lake, name, bucket, groups[name]) for name in PUBLISHED]
+    """Write what the published tables lack of a bucket into new data files."""
+    known, tables = entry.published, []
+    if entry.change > known.change:
+        tables += ["balances", "balance_changes"]
+    if (entry.token_change, entry.rows.tokens) != (known.token_change, known.tokens):
+        tables.append("tokens")
+    return [_write_file(lake, connection, name, bucket, known.change) for name in tables]
 
 
-def _write_file(lake: Lake, name: str, bucket: int, groups: Iterable[pa.Table]) -> DataFile:
-    path, rows, schema = f"{BUCKET}={bucket}/{uuid4().hex}.parquet", 0, _schema_of(name)
-    with temporary_path() as file:
-        with pq.ParquetWriter(file, schema.remove(len(schema) - 1), compression="zstd") as writer:
-            for group in groups:
-                writer.write_table(group)
-                rows += group.num_rows
-        if not rows:
-            return DataFile(name, bucket)
-        with pa.memory_map(str(file)) as content:
-            size = lake.write(f"{name}/{path}", content.read_buffer()).size
-    return DataFile(name, bucket, path, rows, size)
-
-
-def _row_groups(
-    connection: sqlite3.Connection, name: str, since: int, ids: _Ids
-) -> Iterator[pa.Table]:
-    """Yield a table's rows in the order of its key, with ids in place of numbers.
-
-    SQLite writes columns as JSON arrays, which takes half of the time of rows of Python objects.
-    """
-    table, key, schema = TABLES[name], PUBLISHED[name], _schema_of(name)
-    # The table of tokens has the ids themselves.
-    numbered = {x: f"{x[:-3]}_no" for x in ids if table.base and x in table.columns}
-    types = dict.fromkeys((*key, *numbered.values()), pa.int64())
-    types |= {x: schema.field(x).type for x in table.columns if x not in numbered}
-    arrays, keys = ", ".join(f"json_group_array({x})" for x in types), ", ".join(key)
-    query = (
-        f"SELECT {arrays} FROM (SELECT {', '.join(types)} FROM {table.base or table.rows}"
-        f" WHERE ({keys}) > ({', '.join('?' * len(key))}) ORDER BY {keys} LIMIT {_ROWS})"
-    )
-    last = [since if name == _APPENDED else -1] * len(key)
-    while (texts := connection.execute(query, last).fetchone())[0] != "[]":
-        pairs = zip(types.items(), map(msgspec.json.decode, texts), strict=True)
-        columns = {x: pa.array(values, kind) for (x, kind), values in pairs}
-        last = [columns[x][-1].as_py() for x in key]
-        for column, number in numbered.items():
-            numbers, (of_numbers,) = ids[column]
-            at = positions(numbers, columns[number].to_numpy())
-            columns[column] = of_numbers.take(pa.array(at, mask=at < 0)).cast(pa.string())
-        yield pa.table({x: columns[x] for x in table.columns})
+def _write_file(
+    lake: Lake, connection: sqlite3.Connection, name: str, bucket: int, since: int
+) -> DataFile:
+    path, number, schema = f"{BUCKET}={bucket}/{uuid4().hex}.parquet", 0, _schema_of(name)
+    schema = schema.remove(schema.get_field_index(BUCKET))
+    query = TABLES[name].select()
+    if name == _APPENDED:
+        query = f"SELECT * FROM ({query}) WHERE change_id > {since}"
+    rows = connection.execute(query)
+    with pq.ParquetWriter(file := BytesIO(), schema, compression="zstd") as writer:
+        while some := rows.fetchmany(_ROWS):
+            columns = map(pa.array, zip(*some, strict=True), schema.types)
+            writer.write_table(pa.table([*columns], schema=schema))
+            number += len(some)
+    size = lake.write(f"{name}/{path}", file.getvalue()).size
+    return DataFile(name, bucket, path, number, size)
 
 
 def _schema_of(name: str) -> pa.Schema:
@@ -244,7 +206,7 @@ def commit_files(
 def _commit(files: Sequence[DataFile], table: DeltaTable) -> None:
     replaced = {str(file.bucket) for file in files if file.table != _APPENDED}
     table.create_write_transaction(
-        [file.action() for file in files if file.path],
+        [file.action() for file in files],
         "overwrite" if replaced else "append",
         table.schema(),
         [BUCKET],

@@ -24,6 +24,7 @@ from nftsync.lake.bucket import bucket_of, facts_of
 from nftsync.lake.manifest import Manifest
 from nftsync.lake.pinned import pinned
 from nftsync.lake.storage import Lake
+from nftsync.store.catalog import TABLES
 from nftsync.store.database import named_rows
 from tests.kit.processes import start_process
 from tests.kit.waiting import wait_until
@@ -245,7 +246,7 @@ def _played(changes: Rows) -> dict[tuple[str, str], str]:
 _CHECKED = {"wallets": "wallet_id", "balance_changes": "change_id", "wallet_states": "state_id"}
 _CHECKED |= {"token_changes": "change_id"}
 #: What the manifest says of a database.
-_FACTS = ("rows", "change", "state", "token_change", "changed_at", "holdings", "freshness", "held")
+_FACTS = ("rows", "change", "state", "token_change", "changed_at", "holdings", "freshness")
 #: What only the ledger knows, and what belongs to runs that have not ended.
 _NOT_STORED = (
     *("sync_runs", "contracts", "leases", "partial_spans WHERE ended_at > '9999'"),
@@ -284,3 +285,9 @@ def check_lake(lake: Path | str, run: int | None = None) -> None:
         of_buckets = [getattr(entry, name) for entry in manifest.buckets]
         assert getattr(manifest, name) >= max(of_buckets), name
     assert manifest.sequence >= max((row["sequence"] for row in found["wallets"]), default=0)
+    for name, table in manifest.tables.items():
+        delta = pa.table(DeltaTable(f"{lake}/{name}", version=table.version).scan())
+        columns = [*TABLES[name].columns, "bucket"]
+        expected = [[row[column] for column in columns] for row in rows(lake, name, run)]
+        shown = [[row[column] for column in columns] for row in delta.to_pylist()]
+        assert sorted(shown, key=repr) == sorted(expected, key=repr), name

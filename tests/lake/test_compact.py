@@ -96,7 +96,7 @@ def test_kept_runs_are_as_before_and_others_expire(url: str, command: Callable[.
     assert "freed; 2 runs kept (`nftsync lake runs`)" in said.out
     assert {run: rows(url, run) for run in kept} == before
     assert [entry.free for entry in manifest_of(url).buckets] == [0] * BUCKETS
-    assert [entry.published_file for entry in manifest_of(url).buckets] == files(url)
+    assert [entry.published.file for entry in manifest_of(url).buckets] == files(url)
     assert [run.expired for run in runs_of(url)] == [True] * 2 + [False] * 2
     needed = {file for run in kept for file in files(url, run)}
     assert {x for x in data_files(url) if x.startswith("buckets")} == needed
