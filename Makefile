@@ -17,7 +17,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS := true
 endif
 
-.PHONY: help reference demo notebook wheel test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills watchmemory flips constraints bench clean
+.PHONY: help reference demo notebook wheel test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills watchmemory flips nightly fresh constraints bench clean
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -121,6 +121,12 @@ flips: $(READY_DEV)  ## flip random bits in a database, then run every command; 
 
 mutations: $(READY_DEV)  ## break the code on purpose, and check that a test fails
 	$(BIN)/python -m tests.model.mutations
+
+nightly: $(READY_DEV)  ## run all long runs, for hours, and print a table; ONLY="soak flips"
+	$(BIN)/python -m tests.nightly $(ONLY)
+
+fresh:  ## run `make demo` and `make test` on minimal Debians, as root; SUITES="trixie sid"
+	for suite in $(or $(SUITES),trixie sid); do tests/nightly/fresh_debian.sh $$suite || exit 1; done
 
 constraints: $(BIN)/uv  ## pin the newest compatible versions for every check
 	{ echo '# The versions of every check; written by `make constraints`.'; \
