@@ -13,6 +13,7 @@ from nftsync.errors import InputError
 from nftsync.lake.bucket import (
     RUN_COLUMNS,
     bucket_of,
+    columns_of,
     facts_of,
     store_database,
     temporary_path,
@@ -21,7 +22,7 @@ from nftsync.lake.folder import private_files
 from nftsync.lake.ledger import Ledger, default_buckets
 from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.manifest import Manifest, Names, add_tokens, digests_of, write_manifest
-from nftsync.lake.merging import CHOSEN, attached, columns_of, join_buckets
+from nftsync.lake.merging import CHOSEN, attached, join_buckets
 from nftsync.lake.names import name_contracts, samples_of
 from nftsync.lake.pinned import Pinned, pinned
 from nftsync.lake.reasons import explained

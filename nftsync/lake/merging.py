@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from nftsync.lake.bucket import temporary_path
+from nftsync.lake.bucket import columns_of, temporary_path
 from nftsync.lake.names import put_names
 from nftsync.lake.pinned import Pinned
 from nftsync.records import CONTENT_COLUMNS, METADATA
@@ -129,9 +129,3 @@ def attached(connection: sqlite3.Connection, path: Path, schema: str) -> Iterato
         connection.execute("BEGIN")
         yield
     connection.execute(f"DETACH {schema}")
-
-
-def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Return a table's stored columns; `table_info` has no generated ones."""
-    rows = connection.execute("SELECT name FROM pragma_table_info(?, 'main')", (table,))
-    return [name for (name,) in rows]
