@@ -1,4 +1,4 @@
-"""A cluster of processes, and what the bucket files say that a run of a lake pinned."""
+"""Clusters of processes, commands, and the content of a lake, also beside a database's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from bisect import bisect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
@@ -21,16 +23,21 @@ from deltalake import DeltaTable
 
 from nftsync.cli import main as run_command
 from nftsync.lake.bucket import bucket_of, facts_of
+from nftsync.lake.ledger import Ledger
+from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.manifest import Manifest
 from nftsync.lake.pinned import pinned
 from nftsync.lake.storage import Lake
+from nftsync.records import CONTENT_COLUMNS
 from nftsync.store.catalog import TABLES
 from nftsync.store.database import named_rows
+from nftsync.store.rules import check_rules
+from nftsync.times import now
 from tests.kit.processes import start_process
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import Outcome
+from tests.kit.worlds import PATIENCE, Outcome
 
-#: A process that waits looks at itself once a second, and not fifty times.
+#: Waiting processes need little processor time.
 _QUIET = {
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
@@ -38,10 +45,12 @@ _QUIET = {
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
 }
 Rows = list[dict[str, Any]]
+#: Amounts by wallet and token.
+Amounts = dict[tuple[str, str], str]
 
 
 def environment() -> dict[str, str]:
-    """No settings of this machine."""
+    """Return this machine's variables without settings of nftsync."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -50,11 +59,7 @@ def environment() -> dict[str, str]:
 
 
 class Cluster:
-    """A `dask scheduler` and workers, as processes that are started by command.
-
-    Attributes:
-        variables: what workers have in their environment beside what all processes have.
-    """
+    """A `dask scheduler` and its workers; `variables` are in the environment of new workers."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self._folder, self._file = folder, folder / "scheduler.json"
@@ -103,15 +108,10 @@ def cluster_of(folder: Path, workers: int, variables: Mapping[str, str] = {}) ->
             process.wait()
 
 
-def driver(
-    *arguments: object,
-    folder: Path,
-    variables: Mapping[str, str] = {},
-    command: Sequence[str] = ("lake", "sync"),
-) -> subprocess.Popen[str]:
-    """`nftsync lake sync`, or another command, as a process of its own."""
+def start(*words: object, folder: Path, variables: Mapping[str, str] = {}) -> subprocess.Popen[str]:
+    """Start a command of nftsync as a process, in a session of its own."""
     return start_process(
-        [sys.executable, "-m", "nftsync", *command, *map(str, arguments), "--json"],
+        [sys.executable, "-m", "nftsync", *map(str, words), "--json"],
         cwd=folder,
         env=environment() | dict(variables),
         stdout=subprocess.PIPE,
@@ -121,19 +121,25 @@ def driver(
     )
 
 
-def told(*words: object) -> Outcome:
-    """A command in this process."""
+def ended(process: subprocess.Popen[str]) -> Outcome:
+    """Wait for a process, and return its exit code and output."""
+    out, err = process.communicate(timeout=PATIENCE)
+    return Outcome(process.returncode, out, err)
+
+
+def command(*words: object) -> Outcome:
+    """Run a command of nftsync in this process."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err):
         try:
             run_command([*map(str, words)])
-        except SystemExit as ended:
+        except SystemExit as exit_:
             texts = (stream.buffer.getvalue().decode() for stream in (out, err))
-            return Outcome(int(ended.code or 0), *texts)
+            return Outcome(int(exit_.code or 0), *texts)
     raise AssertionError("a command ends with a code")
 
 
-#: Python runs this file first: nftsync then sees another clock, and another uptime.
+#: Python runs this file first; it moves the clock and the uptime of nftsync.
 _SHIFTED = """
 import datetime, time, nftsync.times
 hours, days = {}, {}
@@ -149,34 +155,39 @@ time.monotonic_ns = lambda: monotonic_ns() + days * 86_400 * 10**9
 
 
 def shifted_clock(folder: Path, hours: int, days: int = 0) -> dict[str, str]:
-    """Variables of a process whose clock is ahead by hours, and whose uptime by days."""
+    """Return variables that set a process's clock ahead by hours, and its uptime by days."""
     code = folder / f"ahead-{hours}-{days}" / "sitecustomize.py"
     code.parent.mkdir(exist_ok=True)
     code.write_text(_SHIFTED.format(hours, days))
     return {"PYTHONPATH": str(code.parent)}
 
 
-# What a lake says ---------------------------------------------------------------------------------
+# The content of a lake ----------------------------------------------------------------------------
 
 
 def manifest_of(lake: Path | str, run: int | None = None) -> Manifest:
-    """What a finished run pinned, by default the last."""
+    """Return the manifest of a finished run, by default the last."""
     return pinned(lake, run).manifest
 
 
 def files(lake: Path | str, run: int | None = None) -> list[str | None]:
-    """The files of all buckets."""
+    """Return the names of the files of all buckets."""
     return [entry.file.name if entry.file else None for entry in manifest_of(lake, run).buckets]
 
 
+def runs_of(lake: Path | str) -> list[LakeRun]:
+    """Return the runs in the ledger of a lake."""
+    return Ledger(Lake(str(lake))).runs()
+
+
 def staged(lake: Path) -> int:
-    """How many buckets have stored what they read, in runs that have not ended."""
+    """Return the number of buckets whose reads are stored, in unfinished runs."""
     return len({file.name.split("-")[0] for file in (lake / "steps").glob("*/*-*-*")})
 
 
 @contextmanager
 def opened(fetch: Callable[[Path], object]) -> Iterator[sqlite3.Connection]:
-    """A database that is fetched for a block."""
+    """Open a database that is fetched for a block."""
     with TemporaryDirectory() as folder:
         fetch(Path(folder, "bucket.db"))
         with closing(sqlite3.connect(Path(folder, "bucket.db"))) as connection:
@@ -184,7 +195,7 @@ def opened(fetch: Callable[[Path], object]) -> Iterator[sqlite3.Connection]:
 
 
 def databases(lake: Path | str, run: int | None = None) -> Iterator[tuple[int, sqlite3.Connection]]:
-    """The databases of all buckets, complete with what the lake knows of them."""
+    """Yield the databases of all buckets, completed with the lake's data."""
     pin = pinned(lake, run)
     for bucket, entry in enumerate(pin.manifest.buckets):
         if entry.file is not None:
@@ -192,62 +203,53 @@ def databases(lake: Path | str, run: int | None = None) -> Iterator[tuple[int, s
                 yield bucket, connection
 
 
-_REMOVALS = (
-    "(SELECT w.wallet_id, t.token_id, r.* FROM removal_rows r JOIN tokens t USING (token_no)"
-    " LEFT JOIN wallets w USING (wallet_no) WHERE held)"
-)
-
-
-def _all_rows(connection: sqlite3.Connection, bucket: int, name: str) -> Rows:
-    source = _REMOVALS if name == "removals" else name
-    found = named_rows(connection.execute(f"SELECT * FROM {source}"))
+def _rows(connection: sqlite3.Connection, bucket: int, name: str) -> Rows:
+    found = named_rows(connection.execute(f"SELECT * FROM {name}"))
     return [{**row, "bucket": bucket} for row in found]
 
 
 def rows(lake: Path | str, name: str, run: int | None = None) -> Rows:
-    """The rows of a table or view of all buckets."""
-    found = databases(lake, run)
-    return [row for bucket, own in found for row in _all_rows(own, bucket, name)]
+    """Return the rows of a table or view of all buckets."""
+    return [row for bucket, own in databases(lake, run) for row in _rows(own, bucket, name)]
 
 
-def held(lake: Path | str, run: int | None = None) -> dict[tuple[str, str], str]:
-    """What it lists."""
+def held(lake: Path | str, run: int | None = None) -> Amounts:
+    """Return the amounts in a lake by wallet and token."""
     return _held(rows(lake, "balances", run))
 
 
-def published(lake: Path | str) -> dict[tuple[str, str], str]:
-    """What its published table lists."""
+def published(lake: Path | str) -> Amounts:
+    """Return the amounts in a lake's newest published table."""
     return _held(pa.table(DeltaTable(f"{lake}/balances").scan()).to_pylist())
 
 
-def played(lake: Path | str, run: int | None = None) -> dict[tuple[str, str], str]:
-    """Its change log, played from the start."""
+def played(lake: Path | str, run: int | None = None) -> Amounts:
+    """Return the amounts that all changes of a lake add up to."""
     return _played(rows(lake, "balance_changes", run))
 
 
-def _held(balances: Rows) -> dict[tuple[str, str], str]:
+def _held(balances: Rows) -> Amounts:
     amounts = {(row["wallet_id"], row["token_id"]): row["amount"] for row in balances}
     assert len(amounts) == len(balances), "a balance is there twice"
     return amounts
 
 
-def _played(changes: Rows) -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
-    assert len({row["change_id"] for row in changes}) == len(changes), "an id is there twice"
+def _played(changes: Rows) -> Amounts:
+    amounts: Amounts = {}
     for row in sorted(changes, key=lambda row: int(row["change_id"])):
         key = row["wallet_id"], row["token_id"]
-        assert found.pop(key, None) == row["old_amount"], (key, row)
+        assert amounts.pop(key, None) == row["old_amount"], (key, row)
         if row["new_amount"] is not None:
-            found[key] = row["new_amount"]
-    return found
+            amounts[key] = row["new_amount"]
+    return amounts
 
 
-#: Tables, with the column whose values are there once in a lake.
-_CHECKED = {"wallets": "wallet_id", "balance_changes": "change_id", "wallet_states": "state_id"}
-_CHECKED |= {"token_changes": "change_id"}
-#: What the manifest says of a database.
+#: Tables, with the column that is unique in a lake.
+_UNIQUE = {"wallets": "wallet_id", "balance_changes": "change_id", "wallet_states": "state_id"}
+_UNIQUE |= {"token_changes": "change_id"}
+#: Facts about a database in the manifest.
 _FACTS = ("rows", "change", "state", "token_change", "changed_at", "holdings", "freshness")
-#: What only the ledger knows, and what belongs to runs that have not ended.
+#: Data of the ledger and of unfinished runs, which no bucket file has.
 _NOT_STORED = (
     *("sync_runs", "contracts", "leases", "partial_spans WHERE ended_at > '9999'"),
     "sqlite_schema WHERE name = 'waiting_reads'",
@@ -256,9 +258,9 @@ _NOT_STORED = (
 
 
 def check_lake(lake: Path | str, run: int | None = None) -> None:
-    """What holds of each pinned state: of each database, and over all buckets."""
+    """Check the invariants of a pinned run: of each database, and over all buckets."""
     manifest = manifest_of(lake, run)
-    found: dict[str, Rows] = {name: [] for name in (*_CHECKED, "balances")}
+    found: dict[str, Rows] = {name: [] for name in (*_UNIQUE, "balances")}
     for bucket, connection in databases(lake, run):
         entry = manifest.buckets[bucket]
         for check in ("integrity_check", "foreign_key_check"):
@@ -267,27 +269,130 @@ def check_lake(lake: Path | str, run: int | None = None) -> None:
         for name in _FACTS:
             assert getattr(facts, name) == getattr(entry, name), (bucket, name)
         for here, there in zip(facts.removals, entry.removals, strict=True):
-            names = {name: there[name] for name in ("collection", "nft")}  # the lake's come later
+            names = {name: there[name] for name in ("collection", "nft")}  # the lake adds names
             assert here | names == there
         assert facts.losses <= entry.losses  # earlier losses may have been approved since
         for name, of_lake in found.items():
-            of_lake += _all_rows(connection, bucket, name)
+            of_lake += _rows(connection, bucket, name)
         assert entry.file is not None
         with opened(partial(Lake(str(lake)).fetch, entry.file)) as stored:
             for source in _NOT_STORED:
                 assert stored.execute(f"SELECT count(*) FROM {source}").fetchone() == (0,), source
     for row in found["wallets"]:
         assert row["bucket"] == bucket_of(row["wallet_id"], len(manifest.buckets))
-    for name, key in _CHECKED.items():
+    for name, key in _UNIQUE.items():
         assert len({row[key] for row in found[name]}) == len(found[name]), name
     assert _played(found["balance_changes"]) == _held(found["balances"])
     for name in ("change", "state", "token_change", "changed_at"):
         of_buckets = [getattr(entry, name) for entry in manifest.buckets]
         assert getattr(manifest, name) >= max(of_buckets), name
     assert manifest.sequence >= max((row["sequence"] for row in found["wallets"]), default=0)
-    for name, table in manifest.tables.items():
-        delta = pa.table(DeltaTable(f"{lake}/{name}", version=table.version).scan())
-        columns = [*TABLES[name].columns, "bucket"]
-        expected = [[row[column] for column in columns] for row in rows(lake, name, run)]
-        shown = [[row[column] for column in columns] for row in delta.to_pylist()]
-        assert sorted(shown, key=repr) == sorted(expected, key=repr), name
+
+
+# A lake beside a database -------------------------------------------------------------------------
+
+#: Queries with equal results in a lake's export and a database; `at` gives a time's round.
+_TABLES = {
+    "wallets": "SELECT wallet_id, label, wallet_group, tracked, status, error, at(first_seen_at)"
+    " FROM wallets",
+    "balances": "SELECT wallet_id, token_id, amount, at(held_since), at(b.first_seen_at),"
+    " at(b.updated_at) FROM balance_rows b JOIN wallets USING (wallet_no)"
+    " JOIN tokens USING (token_no)",
+    "tokens": f"SELECT token_id, {', '.join(CONTENT_COLUMNS)}, at(first_seen_at) FROM tokens",
+    "balance_changes": "SELECT wallet_id, token_id, old_amount, new_amount, baseline,"
+    " at(observed_at) FROM balance_changes",
+    "wallet_states": "SELECT wallet_id, reads, s.body_sha256, at(observed_at)"
+    " FROM wallet_state_rows s JOIN wallets USING (wallet_no)",
+    "contracts": "SELECT contract, guessed_name FROM contracts",
+    "removals": "SELECT coalesce(wallet_id, ''), token_id, old_amount, new_amount, emptied, held,"
+    " new_name, at(observed_at) FROM removal_rows LEFT JOIN wallets USING (wallet_no)"
+    " JOIN tokens USING (token_no)",
+}
+
+
+#: What the results of a lake and a database do not have in common.
+_OWN = {"seconds", "run_id", "retries"}
+
+
+class Pair:
+    """A lake and a database, which the same commands change from the same provider.
+
+    Attributes:
+        began: the times at which the commands began; they divide time into rounds.
+    """
+
+    def __init__(self, folder: Path, url: str, scheduler: str, lake: str | None = None) -> None:
+        self.lake, self.database, self.copy = (
+            lake or str(folder / "lake"),
+            *(folder / name for name in ("same.db", "copy.db")),
+        )
+        self.began: list[str] = []
+        self._lines = folder / "wallets.csv"
+        self._scheduler, self._url = ("--scheduler", scheduler), ("--base-url", url)
+
+    def sync(self, lines: Sequence[str], *more: object, buckets: int = 2, edited: int = 0) -> Any:
+        """Sync both from lines `wallet_id,label,group`; compare and return the result.
+
+        Wallets with `edited` tokens may count as unchanged in one of them.
+        """
+        self._lines.write_text("\n".join(["wallet_id,label,group", *lines]))
+        new = () if self.began else ("--buckets", buckets)
+        words = ("lake", "sync", self.lake, *new, *self._scheduler)
+        options = ("--wallets-file", self._lines, "--retries", 1, "--json", *more)
+        results = self._run(words, ("sync",), *self._url, *options)
+        lake, database = ({k: v for k, v in x.items() if k not in _OWN} for x in results)
+        for result in (lake, database):
+            result["failures"] = sorted(map(str, result["failures"]))
+        if edited:
+            unchanged = [result["wallets"].pop("unchanged") for result in (lake, database)]
+            assert abs(unchanged[0] - unchanged[1]) <= edited, unchanged
+            del lake["tokens"]["changed"], database["tokens"]["changed"]
+        assert lake == database
+        return results[0]
+
+    def sync_lake(self, *more: object) -> Outcome:
+        """Sync the lake alone."""
+        return command("lake", "sync", self.lake, *self._scheduler, *self._url, *more)
+
+    def accept(self, *words: object) -> tuple[Any, Any]:
+        """Approve removals in both."""
+        lake = ("lake", "removals", "accept", self.lake, *self._scheduler)
+        return self._run(lake, ("removals", "accept"), "--yes", "--json", *words)
+
+    def _run(
+        self, lake: tuple[object, ...], database: tuple[object, ...], *more: object
+    ) -> tuple[Any, Any]:
+        self.began.append(now())
+        outcomes = command(*lake, *more), command(*database, "-d", self.database, *more)
+        assert outcomes[0].code == outcomes[1].code <= 1, outcomes
+        return outcomes[0].json, outcomes[1].json
+
+    def removals(self) -> Rows:
+        """Return the held removals, which are the same in both."""
+        own, found = {"observed_at", "run_id", "webhook_id"}, []
+        for words in (("lake", "removals", self.lake), ("removals", "-d", self.database)):
+            rows = command(*words, "--json").json
+            plain: Rows = [{k: v for k, v in row.items() if k not in own} for row in rows]
+            found.append(sorted(plain, key=repr))
+        assert found[0] == found[1]
+        return found[0]
+
+    def compare(self) -> None:
+        """Compare all tables, and check the invariants of the lake."""
+        self.copy.unlink(missing_ok=True)
+        command("lake", "export", self.lake, self.copy).says()
+        for name, query in _TABLES.items():
+            lake, database = (Counter(self.query(x, query)) for x in (self.copy, self.database))
+            assert lake == database, (name, lake - database, database - lake)
+        assert [rule for rule in check_rules(self.copy, now()) if rule.broken] == []
+        check_lake(self.lake)
+
+    def query(self, path: Path, query: str) -> list[tuple[Any, ...]]:
+        """Query a database; `at` gives the round of a time."""
+
+        def at(time: str | None) -> int | None:
+            return None if time is None else bisect(self.began, time)
+
+        with closing(sqlite3.connect(path)) as connection:
+            connection.create_function("at", 1, at)
+            return connection.execute(query).fetchall()

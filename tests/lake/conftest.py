@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kit.lake_cluster import Cluster, cluster_of, driver
-from tests.kit.provider import Provider, reply
-from tests.kit.waiting import wait_until
-from tests.kit.worlds import PATIENCE, Outcome
+from tests.kit.lake_cluster import Cluster, Pair, cluster_of, command
+from tests.kit.provider import Provider
+from tests.kit.worlds import Outcome
 
 BUCKETS = 2
 Sync = Callable[..., Outcome]
-
-
-def refused(outcome: Outcome, code: int, *words: str) -> None:
-    """A command ended with one line, which has some words."""
-    assert (outcome.code, outcome.err.count("\n")) == (code, 1), outcome.said
-    assert [word for word in words if word not in outcome.err] == []
-
-
-def race(
-    provider: Provider, path: str, *arguments: object, folder: Path
-) -> dict[int, tuple[str, str]]:
-    """Two drivers at once, while a path is not answered: what each printed, by its exit code."""
-    go, answer = threading.Event(), provider.bodies[path]
-    provider.on(path, lambda peer: not go.wait(PATIENCE) or reply(answer)(peer))
-    drivers = [driver(*arguments, folder=folder) for _ in range(2)]
-    wait_until(lambda: any(each.poll() is not None for each in drivers))
-    go.set()
-    ended = {each.wait(PATIENCE): each.communicate() for each in drivers}
-    provider.on(path)
-    assert sorted(ended) == [0, 75], ended
-    return ended
 
 
 @pytest.fixture(scope="session")
@@ -51,15 +28,21 @@ def lake(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sync(cluster: Cluster, lake: Path, command: Callable[..., Outcome]) -> Sync:
-    """The command on the cluster."""
+def pair(tmp_path: Path, lying: Provider, cluster: Cluster) -> Pair:
+    """A lake and a database that do not exist yet."""
+    return Pair(tmp_path, lying.url, cluster.address)
 
-    def run(url: str, wallets: list[str] | None = None, *more: object, to: Path = lake) -> Outcome:
+
+@pytest.fixture
+def sync(cluster: Cluster, lake: Path, provider: Provider) -> Sync:
+    """Sync wallets, by default those of the lake, from the provider on the cluster."""
+
+    def run(wallets: list[str] | None = None, *more: object, to: Path = lake) -> Outcome:
         if wallets is not None:
             (to.parent / "wallets.txt").write_text("\n".join(wallets))
-            more = (*more, "--wallets-file", to.parent / "wallets.txt")
+            more = ("--wallets-file", to.parent / "wallets.txt", *more)
         new = () if to.exists() else ("--buckets", BUCKETS)
-        where = ("--base-url", url, "--scheduler", cluster.address, "--retries", 1)
+        where = ("--base-url", provider.url, "--scheduler", cluster.address, "--retries", 1)
         return command("lake", "sync", to, *where, "--json", *new, *more)
 
     return run

@@ -1,25 +1,64 @@
-"""Lakes for the tests of what reads them, made of a database without a cluster."""
+"""What the tests of lakes have in common: data of a provider, messages, and stopped processes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from nftsync.lake.bucket import bucket_of
 from nftsync.lake.copies import export_lake, import_database
-from nftsync.store.rules import check_rules
-from nftsync.times import now
-from tests.kit.lake_cluster import environment
-from tests.nightly.lake_rounds import TABLES, rows_of
+from tests.kit.lake_cluster import Amounts, environment
+from tests.kit.provider import Provider, entry, token, wallet
+from tests.kit.worlds import Outcome
+from tests.lake.conftest import BUCKETS
 
 
-def lake_of(database: Path, folder: Path, buckets: int = 2) -> str:
-    """Make a lake of one run that has all that a database has."""
+def show(
+    provider: Provider, wallets: Sequence[str], amount: str = "1", count: int = 1, **fields: Any
+) -> Amounts:
+    """Let each wallet hold some tokens of its own; return the amounts."""
+    amounts = {}
+    for number, each in enumerate(wallets):
+        own = [token(count * number + place) for place in range(count)]
+        provider.holds(each, *(entry(one, amount, **fields) for one in own))
+        amounts |= {(each, one): amount for one in own}
+    return amounts
+
+
+def path_of(wallet_id: str) -> str:
+    """Return the path of the requests for a wallet."""
+    return f"/v1/wallets/{wallet_id}/nft-balances"
+
+
+def wallets_of(bucket: int, count: int) -> list[str]:
+    """Return some wallets of a bucket."""
+    every = [each for each in map(wallet, range(200)) if bucket_of(each, BUCKETS) == bucket]
+    return every[:count]
+
+
+def refused(outcome: Outcome, code: int, *words: str) -> None:
+    """Check that a command ended with one line, which has some words."""
+    assert (outcome.code, outcome.err.count("\n")) == (code, 1), outcome.said
+    assert [word for word in words if word not in outcome.err] == [], outcome.err
+    assert len(outcome.err) < 700
+
+
+def lake_of(database: Path, folder: Path, buckets: int = BUCKETS) -> str:
+    """Make a lake from a database, without a cluster."""
     import_database(database, str(folder), buckets=buckets)
     return str(folder)
 
 
-#: Runs code on the lake `url`, and ends of a signal once so many files below some folder changed.
+def one_file(url: str, path: Path) -> Path:
+    """Export the last run of a lake."""
+    export_lake(url, path)
+    return path
+
+
+#: Runs code on the lake `url`, and ends by a signal after some changes of files below a folder.
 _STOPPED = """
 import os, sys, threading, time
 url, code, number, least, below = *sys.argv[1:3], *map(int, sys.argv[3:5]), sys.argv[5]
@@ -40,25 +79,8 @@ exec(code)
 
 
 def stopped(code: str, url: str, number: int, changes: int, below: str = "") -> int:
-    """Run code until so many files of a lake have changed; return the exit code."""
+    """Run code until some files of a lake have changed; return the exit code."""
     words = [sys.executable, "-c", _STOPPED, url, code, str(int(number)), str(changes), below]
     return subprocess.run(
         words, env=environment(), check=False, stderr=subprocess.DEVNULL
     ).returncode
-
-
-def one_file(url: str, path: Path) -> Path:
-    """Put all buckets of a lake's last run into one database."""
-    export_lake(url, path)
-    return path
-
-
-def same_as_sqlite(lake: Path, database: Path) -> None:
-    """A lake and a database say the same, but for numbers and times; no rule is broken."""
-    copy = lake.parent / "copy.db"
-    copy.unlink(missing_ok=True)
-    export_lake(str(lake), copy)
-    assert [rule for rule in check_rules(copy, now()) if rule.broken] == []
-    for name, query in TABLES.items():
-        here, there = (rows_of(path, query, []) for path in (copy, database))
-        assert here == there, name

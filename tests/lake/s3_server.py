@@ -3,8 +3,9 @@
 One request at a time: moto looks whether an object is there and then puts it, so that only then its
 conditional put is what S3's is. In the bucket `forgetful` it passes over the condition. In the
 bucket `unsure`, the first commit to each table, and each second one to `runs`, takes effect and is
-answered 503. So is the share FAULTS of all requests below a lake, half of them without effect. It
-logs each request: method, path, `If-None-Match` and status.
+answered 503. So is the share FAULTS of all requests below a lake, half of them without effect.
+Below a folder such as `403-AccessDenied`, it answers this error. It logs each request: method,
+path, `If-None-Match` and status.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from moto.moto_server.werkzeug_app import create_backend_app
 from waitress.server import create_server
 
 _UNCONFIRMED = re.compile(r"/unsure/.*/(0+1|runs/_delta_log/\d+[13579])\.json")
+_ERROR = re.compile(r"[/=](\d{3})-(\w+?)(?:/|%2F)")
+#: An error like S3's, with parts of the request in it.
+_BODY = (
+    '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{}</Code><Message>no</Message>'
+    "<StringToSign>x-amz-security-token:hush</StringToSign></Error>"
+)
 Environment = dict[str, Any]
 
 
@@ -39,6 +46,9 @@ def main(log: Path, faults: float = 0.0) -> None:
             if environment["PATH_INFO"].startswith("/forgetful/"):
                 environment.pop("HTTP_IF_NONE_MATCH", None)
             path = environment["PATH_INFO"]
+            if error := _ERROR.search(f"{path}?{environment['QUERY_STRING']}"):
+                begin(f"{error[1]} X", [("Content-Type", "application/xml")])
+                return [_BODY.format(error[2]).encode()]
             is_put = environment["REQUEST_METHOD"] == "PUT"
             is_unsure = is_put and path not in unsure and _UNCONFIRMED.fullmatch(path)
             if is_unsure:

@@ -17,13 +17,14 @@ import pytest
 import sqlite_utils
 from deltalake import DeltaTable
 
-from nftsync import lake as lakes
+from nftsync import lake as frames
 from nftsync.lake.tables import PUBLISHED
 from nftsync.store.catalog import TABLES
-from tests.kit.lake_cluster import held, rows
+from tests.kit.lake_cluster import command, held, rows
 from tests.kit.provider import Provider, entry, token, wallet
-from tests.kit.worlds import Outcome
+from tests.kit.worlds import made_once
 from tests.lake.conftest import BUCKETS, Sync
+from tests.lake.lakes import show
 
 WALLETS = [wallet(number) for number in range(6)]
 NASTY = "\u2028\x1f\"',\n" + chr(0x1F600)
@@ -31,16 +32,16 @@ Rows = list[tuple[Any, ...]]
 
 
 @pytest.fixture
-def synced(sync: Sync, lake: Path, provider: Provider) -> Path:
+def synced(sync: Sync, provider: Provider, shared: Path) -> Path:
     """A lake whose buckets were published twice, except for one."""
-    for number, each in enumerate(WALLETS):
-        provider.holds(
-            each, entry(token(number), "1", metadata={"name": NASTY}), entry(token(9), "2")
-        )
-    assert sync(provider.url, WALLETS).code == 0
-    provider.holds(WALLETS[0], entry(token(20), "3.5"))
-    assert sync(provider.url, WALLETS, "--allow-removals").code == 0
-    return lake
+
+    def make(folder: Path) -> None:
+        show(provider, WALLETS, str(2**256 - 1), 2, metadata={"name": NASTY})
+        sync(WALLETS, to=folder / "lake").says()
+        provider.holds(WALLETS[0], entry(token(20), "3.5"))
+        sync(WALLETS, "--allow-removals", to=folder / "lake").says()
+
+    return made_once(shared, "readers", make) / "lake"
 
 
 def by_duckdb(table: str, version: int, columns: str) -> Rows:
@@ -54,7 +55,7 @@ def by_polars(table: str, version: int, columns: str) -> Rows:
 
 
 def by_delta_kernel(table: str, version: int, columns: str) -> Rows:
-    """The newest version; it shares no code with delta-rs."""
+    """Read the newest version; this shares no code with delta-rs."""
     engine = kernel.PythonInterface(f"file://{table}")
     snapshot = kernel.Table(f"file://{table}").snapshot(engine)
     assert snapshot.version() == version
@@ -66,7 +67,7 @@ def by_delta_kernel(table: str, version: int, columns: str) -> Rows:
 def test_other_readers_see_the_rows_of_all_buckets(
     synced: Path, reader: Callable[[str, int, str], Rows]
 ) -> None:
-    versions = lakes.versions(synced)
+    versions = frames.versions(synced)
     for name in PUBLISHED:
         columns = [*TABLES[name].columns, "bucket"]
         expected = [tuple(row[x] for x in columns) for row in rows(synced, name)]
@@ -75,15 +76,12 @@ def test_other_readers_see_the_rows_of_all_buckets(
         assert {row[-1] for row in found} == set(range(BUCKETS))
 
 
-def test_a_fetched_bucket_is_a_database_for_every_program(
-    synced: Path, provider: Provider, command: Callable[..., Outcome], tmp_path: Path
-) -> None:
-    where = ("--base-url", provider.url)
+def test_a_fetched_bucket_is_a_database_for_every_program(synced: Path) -> None:
     amounts = {}
     for bucket in range(BUCKETS):
-        file = tmp_path / f"bucket{bucket}.db"
-        assert command("lake", "fetch", synced, bucket, file).code == 0
-        assert command("verify", "--sample", 0, "--database", file, *where).code == 0
+        file = f"bucket{bucket}.db"
+        command("lake", "fetch", synced, bucket, file).says()
+        command("verify", "--sample", 0, "-d", file).says()
         runs = sqlite_utils.Database(file).query("SELECT run_id, status FROM sync_runs")
         assert [tuple(run.values()) for run in runs] == [(1, "ok"), (2, "ok")]
         path = f"/bucket{bucket}/balances.json?_shape=array&_size=max"
@@ -92,3 +90,5 @@ def test_a_fetched_bucket_is_a_database_for_every_program(
         for row in json.loads(shown):
             amounts[row["wallet_id"], row["token_id"]] = row["amount"]
     assert amounts == held(synced)
+    refused = command("lake", "fetch", synced, BUCKETS, "none.db")
+    refused.says(f"has no bucket {BUCKETS}", code=2)

@@ -1,13 +1,10 @@
-"""A scheduler that is none, or that answers no more: a line within seconds, and Ctrl-C works."""
+"""A missing, silent or foreign scheduler: one line within seconds, and Ctrl-C works."""
 
 from __future__ import annotations
 
-import json
 import signal
 import socketserver
 import ssl
-import subprocess
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,35 +13,27 @@ import dask
 import pytest
 
 import nftsync.lake.cluster
-from nftsync.lake.ledger import Ledger
-from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import cluster_of, driver
+from tests.kit.lake_cluster import cluster_of, command, ended, runs_of, start
 from tests.kit.provider import Provider, balances, reply, wallet
 from tests.kit.servers import ThreadServer
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import PATIENCE, Outcome
-from tests.lake.conftest import refused
+from tests.kit.worlds import PATIENCE
+from tests.lake.lakes import refused
 
-#: A process that does not end by itself within so many seconds hangs.
-HANGS = 60.0
+#: Seconds after which a command hangs.
+HANGS = 60
 WALLETS = [wallet(number) for number in range(20)]
+WORDS = ("--wallets-file", "wallets.txt", "--buckets", 2, "--base-url")
 
 
-def sync(lake: Path, *more: object, url: str = "http://127.0.0.1:9") -> subprocess.Popen[str]:
-    (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
-    where = ("--base-url", url, "--wallets-file", "wallets.txt", "--buckets", 2)
-    return driver(lake, *where, *more, folder=lake.parent)
+@pytest.fixture(autouse=True)
+def _wallets(tmp_path: Path) -> None:
+    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Return the exit code and output of a process that ends by itself."""
-    try:
-        out, err = process.communicate(timeout=HANGS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        pytest.fail("it hangs")
-    return process.returncode, out, err
+def hold(provider: Provider) -> None:
+    """Let the provider leave all requests unanswered."""
+    provider.always(lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
 
 
 class Talk(socketserver.BaseRequestHandler):
@@ -61,11 +50,7 @@ class Talk(socketserver.BaseRequestHandler):
 
 
 class Stranger(ThreadServer):
-    """A server that is no scheduler.
-
-    Attributes:
-        connections: how many it has accepted.
-    """
+    """A server that is no scheduler; it counts its connections."""
 
     def __init__(self, greeting: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
         self.greeting, self.tls, self.connections = greeting, tls, 0
@@ -73,24 +58,19 @@ class Stranger(ThreadServer):
         self.address = f"tcp://127.0.0.1:{self.port}"
 
 
-#: What a server says that is no scheduler.
+#: First bytes from servers that are no scheduler.
 STRANGERS = {
-    "nothing": b"",
     "nothing in TLS": b"",
     "a web server": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
-    "a message of Dask's kind without sense": (
+    "an invalid message of Dask": (
         b"\x18" + b"\0" * 7 + b"\1" + b"\0" * 7 + b"\x08" + b"\0" * 7 + b"garbage!"
     ),
 }
 #: Addresses where no scheduler can be.
 ADDRESSES = [
-    *(
-        "tcp://127.0.0.1:9",
-        "tls://127.0.0.1:9",
-        "nonsense://127.0.0.1:8786",
-        "tcp://127.0.0.1:dask",
-    ),
-    *("tcp://127.0.0.1:87860", "tcp://scheduler.invalid:8786", "inproc://127.0.0.1/1/1", ""),
+    *("tcp://127.0.0.1:9", "tls://127.0.0.1:9", "nonsense://127.0.0.1:8786", ""),
+    *("tcp://127.0.0.1:dask", "tcp://127.0.0.1:87860", "tcp://scheduler.invalid:8786"),
+    "inproc://127.0.0.1/1/1",
 ]
 
 
@@ -100,14 +80,9 @@ def hangs(*_: object) -> None:
 
 @pytest.mark.parametrize("what", [*STRANGERS, *ADDRESSES])
 def test_an_address_without_a_scheduler_ends_with_one_line(
-    what: str,
-    lake: Path,
-    certificates: Any,
-    command: Callable[..., Outcome],
-    monkeypatch: pytest.MonkeyPatch,
+    what: str, lake: Path, certificates: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nftsync.lake.cluster, "_CONNECT_SECONDS", 2.0)
-    Path("wallets.txt").write_text("\n".join(WALLETS))
     tls = None
     if what == "nothing in TLS":
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -115,23 +90,18 @@ def test_an_address_without_a_scheduler_ends_with_one_line(
     signal.signal(signal.SIGALRM, hangs)
     with Stranger(STRANGERS.get(what, b""), tls) as stranger:
         address = stranger.address if what in STRANGERS else what
-        signal.alarm(int(HANGS))
-        where = ("--base-url", "http://127.0.0.1:9", "--scheduler", address)
-        done = command("lake", "sync", lake, *where, "--wallets-file", "wallets.txt")
+        signal.alarm(HANGS)
+        outcome = command(
+            "lake", "sync", lake, *WORDS, "http://127.0.0.1:9", "--scheduler", address
+        )
         signal.alarm(0)
-    refused(done, 1, f"nftsync: cannot reach a Dask scheduler at {address or repr('')}: ")
-    assert not done.out
+    refused(outcome, 1, f"nftsync: cannot reach a Dask scheduler at {address or repr('')}: ")
+    assert not outcome.out
     assert not lake.exists()
-    assert dask.compute(dask.delayed(sum)([1, 2])) == (3,)  # as before
+    assert dask.compute(dask.delayed(sum)([1, 2])) == (3,)  # Dask works as before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_connecting(number: int, lake: Path) -> None:
-    with Stranger() as silent:
-        process = sync(lake, "--scheduler", silent.address)
-        wait_until(lambda: silent.connections)
-        process.send_signal(number)
-        assert ended(process) == (130, "", "nftsync: interrupted\n")
+# Signals ------------------------------------------------------------------------------------------
 
 
 def processes_of(session: int) -> set[int]:
@@ -145,34 +115,44 @@ def processes_of(session: int) -> set[int]:
     return running
 
 
-@pytest.mark.parametrize("asks", [False, True])
+def test_ctrl_c_ends_the_wait_for_a_silent_scheduler(lake: Path) -> None:
+    with Stranger() as silent:
+        words = (*WORDS, "http://127.0.0.1:9", "--scheduler", silent.address)
+        process = start("lake", "sync", lake, *words, folder=lake.parent)
+        wait_until(lambda: silent.connections)
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, "", "nftsync: interrupted\n")
+
+
+@pytest.mark.parametrize("when", ["starts", "reads"])
 def test_few_wallets_have_one_worker_which_a_signal_ends(
-    asks: bool, lake: Path, provider: Provider
+    when: str, lake: Path, provider: Provider
 ) -> None:
-    provider.always(lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
-    process = sync(lake, url=provider.url)
-    wait_until(provider.requests if asks else lambda: len(processes_of(process.pid)) > 1)
+    hold(provider)
+    process = start("lake", "sync", lake, *WORDS, provider.url, folder=lake.parent)
+    wait_until(provider.requests if when == "reads" else lambda: len(processes_of(process.pid)) > 1)
     commands = [Path(f"/proc/{x}/cmdline").read_text() for x in processes_of(process.pid)]
     process.send_signal(signal.SIGTERM)
-    code, _, err = ended(process)
-    assert (code, err.count("\n")) == (130, 1), err
+    refused(ended(process), 130)
     wait_until(lambda: not processes_of(process.pid))
-    assert not asks or len([words for words in commands if "spawn_main" in words]) == 1, commands
+    if when == "reads":
+        assert len([words for words in commands if "spawn_main" in words]) == 1, commands
 
 
-@pytest.mark.parametrize("which", ["worker", "scheduler"])
 def test_a_signal_ends_a_run_that_cannot_reach_its_worker_or_scheduler(
-    lake: Path, provider: Provider, tmp_path: Path, which: str
+    lake: Path, provider: Provider, tmp_path: Path
 ) -> None:
-    provider.always(lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
+    hold(provider)
     with cluster_of(tmp_path, 1) as cluster:
-        process = sync(lake, "--scheduler", cluster.address, url=provider.url)
-        wait_until(provider.requests)
-        stopped = cluster.workers[0] if which == "worker" else cluster.scheduler
-        stopped.send_signal(signal.SIGSTOP)
-        process.send_signal(signal.SIGTERM)
-        code, out, err = ended(process)
-    assert (code, err.count("\n")) == (130, 1), err
-    assert json.loads(out)["status"] == "interrupted"
-    assert err.startswith("Interrupted; all reads are saved. ")
-    assert Ledger(Lake(str(lake))).runs()[-1].status == "interrupted"
+        for stopped in (cluster.workers[0], cluster.scheduler):
+            asked = len(provider.requests())
+            words = (*WORDS, provider.url, "--scheduler", cluster.address)
+            process = start("lake", "sync", lake, *words, folder=tmp_path)
+            provider.wait_for(asked + 1)
+            stopped.send_signal(signal.SIGSTOP)
+            process.send_signal(signal.SIGTERM)
+            outcome = ended(process)
+            refused(outcome, 130, "Interrupted; all reads are saved. ")
+            assert outcome.json["status"] == runs_of(lake)[-1].status == "interrupted"
+            cluster.workers[0].kill()
+            cluster.workers.append(cluster.start_worker())

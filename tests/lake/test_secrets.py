@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,35 +13,42 @@ from typing import Any
 import pytest
 
 from tests.kit.forward_proxy import ForwardProxy
-from tests.kit.lake_cluster import cluster_of, driver, held
-from tests.kit.provider import Provider, entry, token, wallet
+from tests.kit.lake_cluster import cluster_of, command, ended, held, start
+from tests.kit.provider import Provider, wallet
 from tests.kit.serve_process import free_port
-from tests.kit.worlds import PATIENCE, Outcome
-from tests.lake.conftest import Sync, refused
+from tests.kit.worlds import PATIENCE
+from tests.lake.conftest import Sync
+from tests.lake.lakes import refused, show
 from tests.lake.wiretap import Wiretap
 
 WALLETS = [wallet(number) for number in range(8)]
+WORDS = ("--wallets-file", "wallets.txt", "--buckets", 2, "--base-url")
 #: Dask sends payloads as they are, so that a record can be searched.
 PLAIN = {"DASK_DISTRIBUTED__COMM__COMPRESSION": "False"}
 
 
-def fill(provider: Provider) -> Provider:
-    for number, each in enumerate(WALLETS):
-        provider.holds(each, entry(token(number)))
-    return provider
+@pytest.fixture(autouse=True)
+def _wallets(tmp_path: Path) -> None:
+    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
 
 
 @pytest.fixture
 def provider(provider: Provider) -> Provider:
-    return fill(provider)
+    show(provider, WALLETS)
+    return provider
 
 
-def authorizations(provider: Provider) -> set[str | None]:
-    return {seen.headers.get("authorization") for seen in provider.requests()}
+def headers(provider: Provider, since: int = 0) -> set[tuple[str | None, str | None]]:
+    """Return the credentials of the requests since a number."""
+    names = ("authorization", "x-key")
+    return {
+        (seen.headers.get(names[0]), seen.headers.get(names[1]))
+        for seen in provider.requests()[since:]
+    }
 
 
 class Side:
-    """All secrets of the driver, or of the workers."""
+    """The secrets of the driver, or of the workers."""
 
     def __init__(self, name: str, folder: Path, proxy: ForwardProxy, files: Any) -> None:
         def canary(what: str) -> str:
@@ -58,7 +64,7 @@ class Side:
         encoded = base64.b64encode(self.token.encode()).decode()
         self.variables = {
             "NFTSYNC_API_TOKEN": self.secrets["api_token"],
-            # Nothing but its output has the token.
+            # Only its output has the token.
             "NFTSYNC_TOKEN_COMMAND": f"sh -c 'echo {encoded} | base64 -d' {canary('argument')}",
             "NFTSYNC_HEADERS": json.dumps({"X-Key": self.key}),
             "NFTSYNC_PROXY": proxy.with_credentials(self.proxy_credentials),
@@ -77,7 +83,8 @@ def test_no_secret_crosses_the_network_to_a_scheduler(
     """Neither of the driver nor of a worker; each worker signs in with its own."""
     with ExitStack() as stack:
         enter = stack.enter_context
-        provider = fill(enter(Provider(certificate=certificates.server)))
+        provider = enter(Provider(certificate=certificates.server))
+        amounts = show(provider, WALLETS)
         proxy = enter(ForwardProxy())
         driving = Side("driver", tmp_path, proxy, certificates)
         working = Side("worker", tmp_path, proxy, certificates)
@@ -92,10 +99,9 @@ def test_no_secret_crosses_the_network_to_a_scheduler(
             addresses += ["--contact-address", taps[-1].address]
             cluster.workers.append(cluster.start_worker(*addresses, scheduler=taps[0].address))
         where = ("--scheduler", taps[0].address)
-        (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
-        more = ("--base-url", provider.url, "--wallets-file", "wallets.txt", "--buckets", 2)
-        process = driver(lake, *where, *more, folder=tmp_path, variables=driving.variables | PLAIN)
-        _, err = process.communicate(timeout=PATIENCE)
+        variables = driving.variables | PLAIN
+        words = ("lake", "sync", lake, *where, *WORDS, provider.url)
+        outcome = ended(start(*words, folder=tmp_path, variables=variables))
         sizes = [tap.size() for tap in taps]
         seen = {
             f"{name} of the {side}": sum(tap.count(secret) for tap in taps)
@@ -103,17 +109,16 @@ def test_no_secret_crosses_the_network_to_a_scheduler(
             for name, secret in secrets.items()
         }
         urls = taps[0].count(provider.url)
-    # All that passes can be read: what the workers are told is there.
+    # The records are readable: they have the addresses for the workers.
     assert all(size > 1_000 for size in sizes)
     assert urls
     assert not {name: count for name, count in seen.items() if count}
-    assert process.returncode == 0, err
-    assert authorizations(provider) == {f"Bearer {working.token}"}
-    assert {each.headers["x-key"] for each in provider.requests()} == {working.key}
-    assert len(held(lake)) == len(WALLETS)
+    assert outcome.code == 0, outcome.err
+    assert headers(provider) == {(f"Bearer {working.token}", working.key)}
+    assert held(lake) == amounts
 
 
-#: What a driver may have in its environment and must not send.
+#: Settings of a driver that it must not send.
 OWN = {
     "NFTSYNC_API_TOKEN": "canary",
     "NFTSYNC_TOKEN_COMMAND": "echo canary",
@@ -129,74 +134,57 @@ def test_a_worker_without_settings_of_the_driver_ends_the_run_with_one_line(
 ) -> None:
     for variable, value in OWN.items():
         monkeypatch.setenv(variable, value)
-    done = sync(provider.url, WALLETS)
-    refused(done, 2, *OWN, "worker tcp://127.0.0.1:")
-    assert "canary" not in done.said
+    outcome = sync(WALLETS)
+    refused(outcome, 2, *OWN, "worker tcp://127.0.0.1:")
+    assert "canary" not in outcome.said
     assert not provider.requests()
 
 
-def test_workers_read_their_own_files_or_say_with_their_name_what_is_wrong_with_them(
+def test_workers_read_their_own_files_or_name_themselves_and_the_missing_file(
     provider: Provider, sync: Sync, tmp_path: Path
 ) -> None:
-    """A settings file, and the file of a secret; but the driver says which provider, and how."""
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "settings.toml").write_text(
-        'base_url = "http://127.0.0.1:9"\nconcurrency = 1\n[headers]\nX-Key = "from-settings"\n'
-    )
+    """A settings file, and the file of a secret; but the driver names the provider."""
+    settings, secret = tmp_path / "settings.toml", tmp_path / "token"
+    settings.write_text('base_url = "http://127.0.0.1:9"\n[headers]\nX-Key = "own"\n')
     (tmp_path / "driver.toml").write_text('api_token = "of-the-driver"\n')
     with cluster_of(tmp_path, 0) as cluster:
-        where = ("--scheduler", cluster.address, "--config", tmp_path / "driver.toml")
-        cluster.variables = {"NFTSYNC_API_TOKEN_FILE": str(own / "token")}  # it is missing
+        where = ("--scheduler", cluster.address)
+        cluster.variables = {"NFTSYNC_API_TOKEN_FILE": str(secret)}  # it is missing
         cluster.workers.append(cluster.start_worker("--name", "alice"))
-        done = sync(provider.url, WALLETS, *where[:2])
-        cluster.workers[-1].kill()
-        words = ("NFTSYNC_API_TOKEN_FILE", str(own / "token"))
-        refused(done, 2, "worker alice (tcp://127.0.0.1:", *words)
-        cluster.variables = {
-            "NFTSYNC_CONFIG": str(own / "settings.toml"),
-            "NFTSYNC_API_TOKEN_FILE": str(own / "token"),
-        }
+        outcome = sync(WALLETS, *where)
+        cluster.workers[0].kill()
+        refused(outcome, 2, "worker alice (tcp://", "NFTSYNC_API_TOKEN_FILE", str(secret))
+        cluster.variables = {**cluster.variables, "NFTSYNC_CONFIG": str(settings)}
         cluster.workers.append(cluster.start_worker())
-        for secret in ("from-a-file", "rotated"):  # the next run reads it again
-            (own / "token").write_text(f"{secret}\n")
-            count = len(provider.requests())
-            done = sync(provider.url, WALLETS, *where)
-            assert done.code == 0, done.err
-            seen = [each.headers for each in provider.requests()[count:]]
-            assert {each["authorization"] for each in seen} == {f"Bearer {secret}"}
-            assert {each["x-key"] for each in seen} == {"from-settings"}
+        for text in ("from-a-file", "rotated"):  # the next run reads it again
+            secret.write_text(f"{text}\n")
+            asked = len(provider.requests())
+            sync(WALLETS, *where, "--config", tmp_path / "driver.toml").says()
+            assert headers(provider, asked) == {(f"Bearer {text}", "own")}
 
 
-def test_workers_that_a_sync_starts_itself_sign_in_as_it_does_and_write_for_the_owner_alone(
-    lake: Path,
-    provider: Provider,
-    tmp_path: Path,
-    command: Callable[..., Outcome],
-    monkeypatch: pytest.MonkeyPatch,
+def test_workers_that_a_sync_starts_sign_in_as_it_does_and_write_for_the_owner_alone(
+    lake: Path, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with secrets that can be read only once, or that only this command's flags lead to."""
+    """Also with a secret that can be read only once, and a settings file of the command's flag."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writing = threading.Thread(target=pipe.write_text, args=("only-once\n",), daemon=True)
     writing.start()
     (tmp_path / "own.toml").write_text('[headers]\nX-Key = "from-settings"\n')
     (tmp_path / "nftsync.toml").write_text('[headers]\nX-Key = "not-this"\n')
-    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
     monkeypatch.setenv("NFTSYNC_API_TOKEN_FILE", str(pipe))
     lake.mkdir()
     lake.chmod(0o755)
-    words = ("--base-url", provider.url, "--wallets-file", "wallets.txt", "--config", "own.toml")
     before = os.umask(0)
     try:
-        done = command("lake", "sync", lake, *words, "--workers", 1, "--buckets", 2)
+        more = ("--workers", 1, "--config", "own.toml")
+        command("lake", "sync", lake, *WORDS, provider.url, *more).says()
         assert os.umask(0) == 0
     finally:
         os.umask(before)
     writing.join(PATIENCE)
-    assert done.code == 0, done.err
-    assert authorizations(provider) == {"Bearer only-once"}
-    assert {each.headers["x-key"] for each in provider.requests()} == {"from-settings"}
+    assert headers(provider) == {("Bearer only-once", "from-settings")}
     assert lake.stat().st_mode & 0o777 == 0o755  # it is the user's
     assert len(list(lake.rglob("*.parquet"))) > 5
     assert not [path for path in lake.rglob("*") if path.stat().st_mode & 0o077]

@@ -1,44 +1,45 @@
-"""`nftsync lake sync` on a cluster of processes says what a sync into SQLite says."""
+"""`nftsync lake sync` on a cluster of processes does what a sync into a database does."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from pandas.testing import assert_frame_equal
 
 import nftsync
+import nftsync.lake
 from nftsync import frames
-from nftsync.lake.bucket import bucket_of
-from nftsync.lake.ledger import Ledger, default_buckets
-from nftsync.lake.storage import Lake
+from nftsync.lake.ledger import default_buckets
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.times import now
 from tests.kit.lake_cluster import (
     Cluster,
+    Pair,
     check_lake,
     cluster_of,
+    command,
     environment,
     files,
     held,
     rows,
+    runs_of,
     shifted_clock,
 )
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
-from tests.kit.worlds import PATIENCE, Outcome, listed
-from tests.lake.conftest import BUCKETS, Sync, refused
-from tests.lake.lakes import one_file, same_as_sqlite
+from tests.kit.worlds import PATIENCE, listed
+from tests.lake.conftest import Sync
+from tests.lake.lakes import path_of, refused, show, wallets_of
+
+FIRST, SECOND = (wallets_of(bucket, 1)[0] for bucket in (0, 1))
 
 
 @pytest.fixture
@@ -47,45 +48,16 @@ def world() -> Iterator[SandboxServer]:
         yield server
 
 
-def exported(lake: Path, statement: str) -> list[tuple[Any, ...]]:
-    """Query the database that `nftsync lake export` makes of a lake."""
-    path = one_file(str(lake), lake.parent / f"{uuid4()}.db")
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(statement).fetchall()
+def kept(before: list[str | None], lake: Path | str) -> list[bool]:
+    """Return for each bucket whether it has kept its file."""
+    return [x == y for x, y in zip(before, files(lake), strict=True)]
 
 
-def counts(result: dict[str, Any]) -> dict[str, Any]:
-    """What both results say, but for how long it took."""
-    own = {"seconds", "run_id", "retries"}
-    failures = sorted(result["failures"], key=lambda failure: failure["wallet_id"])
-    return {name: x for name, x in result.items() if name not in own} | {"failures": failures}
-
-
-Both = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def both(lake: Path, sync: Sync, tmp_path: Path) -> Both:
-    """Sync into the lake and into a database, which say the same."""
-    database = tmp_path / "same.db"
-
-    def run(url: str, wallets: list[str], code: int = 0) -> dict[str, Any]:
-        outcome = sync(url, wallets)
-        assert outcome.code == code, outcome.err
-        found: dict[str, Any] = outcome.json
-        result = nftsync.sync(wallets, base_url=url, database=database, retries=1, progress=False)
-        assert counts(found) == counts(result.as_dict())
-        same_as_sqlite(lake, database)
-        check_lake(lake)
-        return found
-
-    return run
-
-
-def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
-    world: SandboxServer, lake: Path, both: Both
+def test_runs_equal_a_database_and_the_provider_to_the_character(
+    world: SandboxServer, tmp_path: Path, cluster: Cluster
 ) -> None:
-    wallets = world.world.wallets()
+    pair, wallets = Pair(tmp_path, world.url, cluster.address), world.world.wallets()
+    lake = pair.lake
     (first, shared), *_ = listed(world.world)
     moved = list(listed(world.world))[1:40:5]
     holders = Counter(token_id for _, token_id in listed(world.world))
@@ -93,8 +65,9 @@ def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
     mine = next(x for _, x in listed(world.world) if holders[x] == 1 and x not in gone)
     ids: dict[tuple[str, int], str] = {}
 
-    def synced() -> dict[str, Any]:
-        found = both(world.url, wallets)
+    def synced() -> Any:
+        result = pair.sync(wallets)
+        pair.compare()
         assert held(lake) == listed(world.world)
         numbers = {
             (key, row[key]): row["observed_at"]
@@ -103,7 +76,7 @@ def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
         }
         assert numbers.items() >= ids.items()  # no id changes
         ids.update(numbers)
-        return found
+        return result
 
     world.world.set_amount(first, shared, "0007.50")
     synced()
@@ -116,142 +89,134 @@ def test_runs_say_to_the_character_what_the_provider_and_a_sync_into_sqlite_say(
     minted = world.world.mint(wallets[3], 12, {"name": "New"})
     world.world.edit_metadata(mine, {"name": "Renamed"})
     assert synced()["tokens"] == {"added": 1, "changed": 1}
-    assert ("New",) in exported(lake, f"SELECT name FROM tokens WHERE token_id = '{minted}'")
+    assert ("New",) in pair.query(pair.copy, f"SELECT name FROM tokens WHERE token_id = '{minted}'")
     (change,) = rows(lake, "token_changes")
     assert (change["token_id"], json.loads(change["after"])["name"]) == (mine, "Renamed")
 
 
-def in_buckets(*buckets: int) -> list[str]:
-    """Wallets, by the bucket that each is in."""
-    every = [wallet(number) for number in range(100)]
-    return [next(x for x in every if bucket_of(x, BUCKETS) == bucket) for bucket in buckets]
-
-
 def test_a_collection_held_in_all_buckets_has_one_name(
-    lying: Provider, lake: Path, sync: Sync, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lying: Provider, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wallets = in_buckets(0, 1)
     named = [
         entry(token(n), metadata={"name": f"Tram #{n}"}, contractAddress="0x" + "aB" * 20)
         for n in range(6)
     ]
-    for each, own in zip(wallets, (named[:3], named[3:]), strict=True):
-        lying.holds(each, *own)  # too few to guess a name
-    assert sync(lying.url, wallets).code == 0
-    assert {row["guessed_name"] for row in rows(lake, "contracts")} == {"Tram"}
-    before = files(lake)
+    lying.holds(FIRST, *named[:3])  # too few to guess a name
+    lying.holds(SECOND, *named[3:])
+    pair.sync([FIRST, SECOND])
+    assert {row["guessed_name"] for row in rows(pair.lake, "contracts")} == {"Tram"}
+    before = files(pair.lake)
     (tmp_path / "collections.csv").write_text(f"contract_address,name\n0x{'ab' * 20},Lines\n")
     monkeypatch.setenv("NFTSYNC_COLLECTIONS_FILE", str(tmp_path / "collections.csv"))
-    assert sync(lying.url).code == 0
-    found = [(row["bucket"], row["file_name"]) for row in rows(lake, "contracts")]
-    assert found == [(0, "Lines"), (1, "Lines")]
-    assert files(lake) == before
-    assert exported(lake, "SELECT DISTINCT collection FROM holdings") == [("Lines",)]
-    check_lake(lake)
+    pair.sync([FIRST, SECOND])
+    pair.compare()
+    found = [(row["bucket"], row["file_name"]) for row in rows(pair.lake, "contracts")]
+    assert (found, files(pair.lake)) == ([(0, "Lines"), (1, "Lines")], before)
+    assert pair.query(pair.copy, "SELECT DISTINCT collection FROM holdings") == [("Lines",)]
 
 
-def test_a_list_in_part_confirms_nothing_that_it_does_not_show(
-    lying: Provider, lake: Path, sync: Sync
+def test_a_token_in_several_buckets_is_as_the_last_complete_list_showed_it(
+    lying: Provider, pair: Pair
 ) -> None:
-    """Not even if it was read after another wallet's list, which showed a token anew."""
-    first, second = in_buckets(0, 1)
-    answered = threading.Event()
-    old, new = (
-        [entry(token(n), "1", metadata={"name": each}) for n in (1, 2)] for each in ("Old", "New")
-    )
-    for each in (first, second):
-        lying.holds(each, *old)
-    assert sync(lying.url, [first, second]).code == 0
+    """An incomplete list confirms only its own tokens, even after another wallet's newer list."""
 
-    def show(peer: Any) -> bool:
-        keep = reply(balances(*new))(peer)
+    def tokens(name: str) -> list[dict[str, Any]]:
+        return [entry(token(n), metadata={"name": name}) for n in (1, 2)]
+
+    for wallets, name in (([FIRST, SECOND], "Old"), ([SECOND], "New"), ([SECOND], "Newer")):
+        for each in wallets:
+            lying.holds(each, *tokens(name))
+        pair.sync(wallets)
+        pair.compare()
+    of_lake, of_copy = nftsync.lake.tokens(pair.lake).compute(), frames.tokens(pair.copy)
+    assert_frame_equal(*(x.sort_values("token_id", ignore_index=True) for x in (of_lake, of_copy)))
+    answered = threading.Event()
+
+    def newest(peer: Any) -> bool:
+        keep = reply(balances(*tokens("Newest")))(peer)
         answered.set()
         return keep
 
-    lying.on(f"/v1/wallets/{first}/nft-balances", show)
+    lying.on(path_of(FIRST), newest)
     lying.on(  # its second request is newer than the answer to the other
-        f"/v1/wallets/{second}/nft-balances",
+        path_of(SECOND),
         lambda peer: answered.wait(PATIENCE) and reply(status=503)(peer),
-        reply(balances(old[1], another="field")),
+        reply(balances(tokens("Newer")[1], another="field")),
     )
-    assert sync(lying.url, None, "--retries", 2).code == 1
-    names = exported(lake, "SELECT token_id, name FROM tokens")
-    assert sorted(names) == [(token(1), "New"), (token(2), "Old")]
-    check_lake(lake)
+    assert pair.sync_lake("--retries", 2).code == 1
+    of_lake = nftsync.lake.tokens(pair.lake).compute()
+    assert of_lake.set_index("token_id")["name"].to_dict() == {
+        token(1): "Newest",
+        token(2): "Newer",
+    }
+    check_lake(pair.lake)
 
 
-def test_a_loss_after_five_unchanged_runs_is_judged_as_in_a_database(
-    lying: Provider, lake: Path, both: Both
+def test_a_loss_after_five_unchanged_runs_is_held_as_in_a_database(
+    lying: Provider, pair: Pair
 ) -> None:
-    """A gain that was seen before the last of these runs does not explain it."""
-    every = [wallet(number) for number in range(100)]
-    losers, gainers = ([x for x in every if bucket_of(x, BUCKETS) == n][:20] for n in (0, 1))
+    """A gain before the last of these runs does not explain it."""
+    losers, gainers = wallets_of(0, 20), wallets_of(1, 20)
     times = []
 
-    def run(code: int = 0, **shown: list[str]) -> None:
-        for each in shown.get("nothing", ()):
+    def run(emptied: list[str], filled: list[str], status: str = "ok") -> None:
+        for each in emptied:
             lying.holds(each)
-        for number, each in enumerate(shown.get("tokens", ())):
-            lying.holds(each, *(entry(token(5 * number + place)) for place in range(5)))
-        both(lying.url, [*losers, *gainers], code)
+        show(lying, filled, count=5)
+        assert pair.sync([*losers, *gainers])["status"] == status
+        pair.compare()
         times.append(now())
 
-    run(tokens=losers, nothing=gainers)
-    first = files(lake)
-    run(tokens=gainers)
-    kept = files(lake)
-    assert [x == y for x, y in zip(first, kept, strict=True)] == [True, False]
+    run(gainers, losers)
+    before = files(pair.lake)
+    run([], gainers)
+    assert kept(before, pair.lake) == [True, False]
+    before = files(pair.lake)
     for _ in range(5):
-        run()
-        assert files(lake) == kept
-    run(1, nothing=losers)  # held: not transfers to the gainers
-    assert len(held(lake)) == 200
-    databases = lake.parent / "same.db", one_file(str(lake), lake.parent / "own.db")
+        run([], [])
+        assert files(pair.lake) == before
+    of_lake = nftsync.lake.wallet_states(pair.lake).compute()
+    of_database = frames.wallet_states(pair.database)
+    states = (x.sort_values("wallet_id", ignore_index=True) for x in (of_lake, of_database))
+    assert_frame_equal(*(x[["wallet_id", "body_sha256", "reads"]] for x in states))
+    run(losers, [], "partial")  # held: no transfers to the gainers
+    assert len(held(pair.lake)) == 200
+    databases = pair.database, pair.copy
     for at in times:
-        pair = (frames.holdings(each, as_of=at) for each in databases)
+        pair_of_frames = (frames.holdings(each, as_of=at) for each in databases)
         said = ["wallet_id", "token_id", "amount", "certainty"]
-        assert_frame_equal(*(x[said].sort_values(said, ignore_index=True) for x in pair))
+        assert_frame_equal(*(x[said].sort_values(said, ignore_index=True) for x in pair_of_frames))
     assert_frame_equal(*(frames.freshness(each)[["what", "count"]] for each in databases))
     for each in databases:
-        states = frames.wallet_states(each).set_index("wallet_id")["last_read_at"]
-        assert states[losers].between(times[5], times[6]).all()
+        last = frames.wallet_states(each).set_index("wallet_id")["last_read_at"]
+        assert last[losers].between(times[5], times[6]).all()
 
 
-def test_a_bucket_keeps_its_file_until_something_in_it_changes(
-    lying: Provider, lake: Path, sync: Sync, command: Callable[..., Outcome], cluster: Cluster
-) -> None:
-    first, second = in_buckets(0, 1)
-    path, lines = f"/v1/wallets/{first}/nft-balances", lake.parent / "lines.csv"
+def test_a_bucket_keeps_its_file_until_something_in_it_changes(lying: Provider, pair: Pair) -> None:
     full = [entry(token(number)) for number in range(120)]
-    lying.holds(second, entry(token(1)))
+    lying.holds(SECOND, entry(token(1)))
 
-    def kept(code: int, line: str = "Cold,east", *shown: Any) -> list[bool]:
-        before = files(lake) if lake.exists() else [None, None]
-        lines.write_text(f"wallet_id,label,group\n{first},{line}\n{second},,")
-        lying.holds(first, *shown)
-        outcome = sync(lying.url, None, "--wallets-file", lines)
-        assert outcome.code == code, outcome.said
-        check_lake(lake)
-        return [x == y for x, y in zip(before, files(lake), strict=True)]
+    def run(line: str = "Cold,east", *shown: Any) -> list[bool]:
+        before = files(pair.lake) if pair.began else [None, None]
+        lying.holds(FIRST, *shown)
+        pair.sync([f"{FIRST},{line}", SECOND])
+        pair.compare()
+        return kept(before, pair.lake)
 
     every, other = [True, True], [False, True]
-    assert kept(0, ",", *full) == [False, False]
-    assert kept(0, ",", *full) == every
+    assert [run(",", *full) for _ in range(2)] == [[False, False], every]
     for line in ("Cold,", "Cold,east"):
-        assert kept(0, line, *full) == other
-    lying.on(path, reply(b"gone", 404))
-    assert kept(1) == other
-    lying.on(path)
-    held_back: tuple[int, list[Any], list[bool]] = (1, [], other)
-    again = (0, full, other)
-    for code, shown, expected in (again, (0, full, every), held_back, again, held_back):
-        assert kept(code, "Cold,east", *shown) == expected
-    before = files(lake)
-    accept = ("lake", "removals", "accept", lake, "--yes", "--scheduler", cluster.address)
-    assert command(*accept).code == 0
-    assert [x == y for x, y in zip(before, files(lake), strict=True)] == other
-    assert kept(0) == other  # the approval forgot the answer
-    assert kept(0) == every
+        assert run(line, *full) == other
+    lying.on(path_of(FIRST), reply(b"gone", 404))
+    assert run() == other
+    lying.on(path_of(FIRST))
+    # Two lists without a token: their removals are held.
+    for shown, expected in ((full, other), (full, every), ([], other), (full, other), ([], other)):
+        assert run("Cold,east", *shown) == expected
+    before = files(pair.lake)
+    pair.accept()
+    assert kept(before, pair.lake) == other
+    assert [run(), run()] == [other, every]  # the approval removed the answer's digest
 
 
 def test_workers_whose_clocks_and_uptimes_differ_sync_one_lake(
@@ -259,79 +224,70 @@ def test_workers_whose_clocks_and_uptimes_differ_sync_one_lake(
 ) -> None:
     """No read is stale, no time runs back, and no loss is forgotten."""
     wallets, until = [wallet(number) for number in range(40)], ""
-    # From each number on, wallets show three tokens; every second worker is hours and days ahead.
-    for amount, first in enumerate((0, 15, 15, 30), start=1):
-        for number, each in enumerate(wallets):
-            places = range(3 if number >= first else 0)
-            lying.holds(each, *(entry(token(3 * number + n), str(amount)) for n in places))
-        ahead = shifted_clock(tmp_path, 1, 100) if amount % 2 else {}
-        (folder := tmp_path / str(amount)).mkdir()
-        with cluster_of(folder, 1, ahead) as own:
-            outcome = sync(lying.url, wallets, "--scheduler", own.address)
-        assert outcome.code == (amount == 4), outcome.said
-        check_lake(lake)
-        run_id = outcome.json["run_id"]
-        changes = [x for x in rows(lake, "balance_changes") if x["run_id"] == run_id]
-        assert min(row["observed_at"] for row in changes) > until
-        until = max(row["observed_at"] for row in changes)
+    (folder := tmp_path / "ahead").mkdir()
+    with cluster_of(folder, 1, shifted_clock(tmp_path, 1, 100)) as ahead:
+        # Each number is of wallets that have become empty; every second run is hours ahead.
+        for amount, empty in enumerate((0, 15, 15, 30), start=1):
+            show(lying, wallets, str(amount), 3)
+            for each in wallets[:empty]:
+                lying.holds(each)
+            outcome = sync(wallets, *(("--scheduler", ahead.address) if amount % 2 else ()))
+            assert outcome.code == (amount == 4), outcome.said
+            check_lake(lake)
+            run_id = outcome.json["run_id"]
+            times = [
+                row["observed_at"]
+                for row in rows(lake, "balance_changes")
+                if row["run_id"] == run_id
+            ]
+            assert min(times) > until
+            until = max(times)
     assert Counter(held(lake).values()) == {"3": 45, "4": 30}
 
 
-def test_the_rate_limit_and_a_not_now_hold_for_all_workers_together(
-    lying: Provider, lake: Path, sync: Sync
-) -> None:
+def test_all_workers_share_the_rate_limit_and_a_retry_after(lying: Provider, sync: Sync) -> None:
     wallets = [wallet(number) for number in range(20)]
-    for each in wallets:
-        lying.holds(each)
-    assert sync(lying.url, wallets, "--rate-limit", 20).code == 0
+    show(lying, wallets)
+    assert sync(wallets, "--rate-limit", 20).code == 0
     times = [seen.at for seen in lying.requests()]
     # Each worker may begin with one at once; never sooner, however slow the machine is.
     assert times[-1] - times[0] >= (len(wallets) - 4) / 20
-    asked = len(lying.requests())
-    first = f"/v1/wallets/{wallets[0]}/nft-balances"
-    lying.on(first, reply(b"", 429, retry_after="4"), reply(balances()))
-    assert sync(lying.url, wallets, "--rate-limit", 10, "--retries", 3).code == 0
+    asked, first = len(times), path_of(wallets[0])
+    lying.on(first, reply(b"", 429, retry_after="4"), reply(lying.bodies[first]))
+    assert sync(wallets, "--rate-limit", 10, "--retries", 3).code == 0
     again = lying.requests()[asked:]
-    refused = next(seen.at for seen in again if seen.path == first)
-    # What is on its way to the other worker takes a moment.
-    assert not [seen for seen in again if refused + 1.5 < seen.at < refused + 4]
+    limited = next(seen.at for seen in again if seen.path == first)
+    # A request that is on its way to the other worker takes a moment.
+    assert not [seen for seen in again if limited + 1.5 < seen.at < limited + 4]
 
 
-def test_a_new_lake_has_a_bucket_per_thousand_wallets_and_the_sync_says_so(
-    world: SandboxServer,
-    lake: Path,
-    cluster: Cluster,
-    command: Callable[..., Outcome],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+def test_a_new_lake_has_a_bucket_per_thousand_wallets_and_the_sync_reports_it(
+    lying: Provider, lake: Path, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     sizes = {0: 4, 4_999: 4, 5_000: 5, 63_999: 63, 10_000_000: 64}
     assert {wallets: default_buckets(wallets) for wallets in sizes} == sizes
-    (tmp_path / "wallets.txt").write_text("\n".join(world.world.wallets()[:2]))
-    words = ("lake", "sync", lake, "--base-url", world.url, "--scheduler", cluster.address)
-    refused(command(*words), 2, "no wallets to read: set --wallets-file")
-    refused(command(*words[:3], *words[5:]), 2, "base_url")
+    show(lying, [FIRST])
+    Path("wallets.txt").write_text(FIRST)
+    where, url = ("--scheduler", cluster.address), ("--base-url", lying.url)
+    refused(command("lake", "sync", lake, *where, *url), 2, "no wallets to read")
+    refused(command("lake", "sync", lake, *where), 2, "base_url")
     for _ in range(2):
-        assert command(*words, "--wallets-file", tmp_path / "wallets.txt").code == 0
-    assert [run.buckets for run in Ledger(Lake(str(lake))).runs()] == [4, 4]
-    assert [line for line in caplog.messages if "bucket" in line] == [
-        (
-            "New lake with 4 buckets; --buckets sets another number."
-            " To change it later, export the lake, and import it again."
-        )
-    ]
+        command("lake", "sync", lake, *where, *url, "--wallets-file", "wallets.txt").says()
+    assert [run.buckets for run in runs_of(lake)] == [4, 4]
+    (line,) = [line for line in caplog.messages if "bucket" in line]
+    assert line.startswith("New lake with 4 buckets; --buckets sets another number.")
 
 
-def test_a_provider_that_refuses_all_is_given_up_whatever_the_number_of_buckets(
+def test_drivers_give_up_a_provider_that_refuses_all_whatever_the_number_of_buckets(
     lying: Provider, lake: Path, sync: Sync, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    refused(sync(lying.url, [wallet(0)], to=tmp_path / "file"), 1, str(tmp_path / "file"))
+    refused(sync([wallet(0)], to=tmp_path / "file"), 1, str(tmp_path / "file"))
     lying.always(reply(b"no", 401))
-    outcome = sync(lying.url, [wallet(number) for number in range(480)], "--buckets", 12)
+    outcome = sync([wallet(number) for number in range(480)], "--buckets", 12)
     assert (outcome.code, outcome.json["status"]) == (1, "failed"), outcome.said
     assert len(lying.requests()) <= 2 * (20 + 16)  # each of two workers gives up by itself
-    assert all(run.manifest is None for run in Ledger(Lake(str(lake))).runs())
+    assert all(run.manifest is None for run in runs_of(lake))
 
 
 WITHOUT_THE_EXTRA = """
@@ -344,7 +300,7 @@ main(sys.argv[1:])
 """
 
 
-def test_without_the_extra_one_line_says_how_to_get_it_and_others_work(
+def test_without_the_extra_one_line_names_it_and_other_commands_work(
     world: SandboxServer, tmp_path: Path
 ) -> None:
     database = tmp_path / "own.db"

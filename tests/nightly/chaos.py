@@ -27,7 +27,6 @@ from pathlib import Path
 
 from nftsync.errors import NftsyncError
 from nftsync.lake.pinned import pinned
-from nftsync.lake.run import runs_of
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
@@ -35,13 +34,15 @@ from tests.kit.lake_cluster import (
     Cluster,
     check_lake,
     cluster_of,
-    driver,
+    command,
+    ended,
     held,
     played,
     published,
-    told,
+    runs_of,
+    start,
 )
-from tests.kit.worlds import PATIENCE, listed
+from tests.kit.worlds import listed
 
 WALLETS, NFTS, BUCKETS = 60, 4, 4
 #: Seconds that a driver needs to come to its end, about.
@@ -133,12 +134,12 @@ def run_seed(
         reader = threads.submit(_read, lake, over)
         stack.callback(over.set)
         (folder / "wallets.txt").write_text("\n".join(provider.world.wallets()))
-        arguments = [lake, "--wallets-file", folder / "wallets.txt", "--takeover-after", "1s"]
-        arguments += ["--base-url", provider.url, "--scheduler", cluster.address]
-        arguments += ["--buckets", BUCKETS, "--concurrency", 2, "--allow-removals"]
+        words = ["lake", "sync", lake, "--wallets-file", folder / "wallets.txt"]
+        words += ["--base-url", provider.url, "--scheduler", cluster.address, "--allow-removals"]
+        words += ["--buckets", BUCKETS, "--concurrency", 2, "--takeover-after", "1s"]
         while figures["kills"] < kills:
             resume = ["--resume"] * resumes.randrange(2)
-            process = driver(*arguments, *resume, folder=folder)
+            process = start(*words, *resume, folder=folder)
             while figures["kills"] < kills:
                 moment = moments[figures["kills"] % len(moments)]
                 _await(process, lake, moment, rng)
@@ -148,16 +149,16 @@ def run_seed(
                 # Workers have nothing to do once all is stored.
                 whom = ["driver", "both", *["worker"] * (moment in {"any", "stored"})]
                 _hit(process, cluster, hits.choice(whom), hits, figures)
-            out, err = process.communicate(timeout=PATIENCE)
-            assert process.returncode in {0, -signal.SIGKILL}, err
-            figures["ended"] += process.returncode == 0
-            figures["resumed"] += '"resumed"' in out
+            outcome = ended(process)
+            assert outcome.code in {0, -signal.SIGKILL}, outcome.err
+            figures["ended"] += outcome.code == 0
+            figures["resumed"] += '"resumed"' in outcome.out
             _change(provider.world, rng)
         for _ in range(2):
-            told("lake", "sync", *arguments).says()
+            command(*words).says()
         assert held(lake) == published(lake) == listed(provider.world)
         check_lake(lake)
-    runs = runs_of(str(lake))
+    runs = runs_of(lake)
     figures.update(runs=len(runs), attempts=sum(run.attempt for run in runs))
     figures.update(looks=reader.result().total(), seen=len(reader.result()))
     return figures

@@ -19,6 +19,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ import dask
 from nftsync import frames, lake
 from nftsync.errors import NftsyncError
 from nftsync.lake.tables import PUBLISHED
-from tests.kit.lake_cluster import check_lake, cluster_of, held, published, told
+from tests.kit.lake_cluster import check_lake, cluster_of, command, held, published
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import Outcome
 
@@ -43,28 +44,27 @@ class Damage(NamedTuple):
     apply: Callable[[Path], object]
 
 
-def flipped(path: Path, bit: int) -> None:
+def flip(bit: int, path: Path) -> None:
     """Flip one bit of a file."""
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
 
 
+def cut(end: int, path: Path) -> None:
+    """Cut a file to some bytes."""
+    path.write_bytes(path.read_bytes()[:end])
+
+
 def damages(size: int, flips: int, rng: random.Random) -> Iterator[Damage]:
     """Yield the damages of a file of so many bytes."""
     yield Damage("deleted", Path.unlink)
     if size:
-        yield Damage("emptied", lambda path: path.write_bytes(b""))
-        for part in (1 / 3, 2 / 3, 0.98):
+        for part in (0, 1 / 3, 2 / 3, 0.98):
             end = int(size * part)
-            yield Damage(
-                f"cut at {end}",
-                lambda path, end=end: path.write_bytes(  # type: ignore[misc]
-                    path.read_bytes()[:end]
-                ),
-            )
+            yield Damage(f"cut at {end}", partial(cut, end))
         for bit in sorted(rng.sample(range(8 * size), min(flips, 8 * size))):
-            yield Damage(f"bit {bit}", lambda path, bit=bit: flipped(path, bit))  # type: ignore[misc]
+            yield Damage(f"bit {bit}", partial(flip, bit))
 
 
 def make_lake(folder: Path, provider: Provider, scheduler: str) -> None:
@@ -81,13 +81,13 @@ def make_lake(folder: Path, provider: Provider, scheduler: str) -> None:
         said = sync(folder / "lake", provider, scheduler, "--takeover-after", "1h", *more)
         assert said.code == 0, said
         if run == 1:
-            assert told("lake", "compact", folder / "lake").code == 0
+            assert command("lake", "compact", folder / "lake").code == 0
 
 
 def sync(folder: Path, provider: Provider, scheduler: str, *more: object) -> Outcome:
     """Sync a lake."""
     words = ("--base-url", provider.url, "--wallets-file", folder.parent / "wallets.txt")
-    return told(
+    return command(
         *("lake", "sync", folder, *words, "--scheduler", scheduler, "--json"),
         *("--allow-removals", *more),
     )
@@ -100,7 +100,7 @@ def _rows(frame: Any) -> list[str]:
 def _exported(folder: Path, run: int | None) -> tuple[Outcome, Any]:
     copy = folder.parent / "copy.db"
     copy.unlink(missing_ok=True)
-    said = told("lake", "export", folder, copy, *(() if run is None else ("--run", run)))
+    said = command("lake", "export", folder, copy, *(() if run is None else ("--run", run)))
     if said.code:
         assert not copy.exists()
         return said, None
@@ -108,7 +108,7 @@ def _exported(folder: Path, run: int | None) -> tuple[Outcome, Any]:
 
 
 def _status(folder: Path) -> tuple[Outcome, Any]:
-    said = told("lake", "status", folder, "--json")
+    said = command("lake", "status", folder, "--json")
     if not said.out:
         return said, None
     status = json.loads(said.out)
@@ -120,7 +120,7 @@ def answers(folder: Path, run: int | None = None) -> Iterator[tuple[str, Outcome
     """Read a lake in each way: the reader, what it said, and its answer or None."""
     if run is None:
         yield ("status", *_status(folder))
-        said = told("lake", "runs", folder, "--json")
+        said = command("lake", "runs", folder, "--json")
         yield "runs", said, said.out or None
     yield ("export", *_exported(folder, run))
     for frame in (lake.holdings, lake.tokens, lake.changes):

@@ -27,18 +27,18 @@ from typing import get_args
 from nftsync.errors import NftsyncError
 from nftsync.lake.pinned import pinned
 from nftsync.lake.reasons import STORE_ERRORS
-from nftsync.lake.run import runs_of
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.lake_cluster import (
     Cluster,
     check_lake,
     cluster_of,
+    command,
     environment,
     held,
     played,
     published,
-    told,
+    runs_of,
 )
 from tests.kit.worlds import listed
 from tests.nightly.powercuts import left_by, run_command
@@ -90,7 +90,7 @@ class Recorded:
 
     def __init__(self, disk: Disk, lake: Path) -> None:
         self.disk = disk
-        self.rows = {run.run_id: held(lake, run.run_id) for run in runs_of(str(lake))}
+        self.rows = {run.run_id: held(lake, run.run_id) for run in runs_of(lake)}
         self.ended: dict[int, int] = {}
         for at, printed in disk.printed:
             if (result := _OK.search(printed)) is not None:
@@ -164,7 +164,7 @@ def syncs_again(folder: Path, provider: SandboxServer, cluster: Cluster, *more: 
     words = [lake, "--base-url", provider.url, "--scheduler", cluster.address, *more]
     words += ["--wallets-file", folder.parent / "wallets.txt", "--allow-removals"]
     words += [] if lake.exists() else ["--buckets", BUCKETS]
-    done = told("lake", "sync", *words, "--takeover-after", "1s")
+    done = command("lake", "sync", *words, "--takeover-after", "1s")
     if "damaged or missing" in done.said and more:
         return syncs_again(folder, provider, cluster)
     if done.code or "Traceback" in done.said:

@@ -13,43 +13,19 @@ buckets showed which had not known the token (the one loss), and a bucket may se
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import sqlite3
-import subprocess
-import sys
 import tempfile
-from ast import literal_eval
 from bisect import bisect
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from benchmarks.lake_costs import object_store
-from nftsync.records import CONTENT_COLUMNS
-from nftsync.times import now
-from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, environment, rows
+from tests.kit.lake_cluster import Cluster, Pair, cluster_of, environment, rows
 from tests.kit.provider import Provider, entry, reply, token, wallet
 
 WALLETS, TOKENS, BUCKETS = 60, 40, 5
-#: What a lake and a database have in common: all but numbers; times by their round.
-TABLES = {
-    "wallets": "SELECT wallet_id, label, wallet_group, tracked, status, error, at(first_seen_at)"
-    " FROM wallets",
-    "balances": "SELECT wallet_id, token_id, amount, at(held_since), at(b.first_seen_at),"
-    " at(b.updated_at) FROM balance_rows b JOIN wallets USING (wallet_no)"
-    " JOIN tokens USING (token_no)",
-    "tokens": f"SELECT token_id, {', '.join(CONTENT_COLUMNS)}, at(first_seen_at) FROM tokens",
-    "balance_changes": "SELECT wallet_id, token_id, old_amount, new_amount, baseline,"
-    " at(observed_at) FROM balance_changes",
-    "wallet_states": "SELECT wallet_id, reads, s.body_sha256, at(observed_at)"
-    " FROM wallet_state_rows s JOIN wallets USING (wallet_no)",
-    "contracts": "SELECT contract, guessed_name FROM contracts",
-    "removals": "SELECT coalesce(wallet_id, ''), token_id, old_amount, new_amount, emptied, held,"
-    " new_name, at(observed_at) FROM removal_rows LEFT JOIN wallets USING (wallet_no)"
-    " JOIN tokens USING (token_no)",
-}
 
 
 class World:
@@ -106,10 +82,7 @@ class World:
         for number, holdings in self.held.items():
             path = f"/v1/wallets/{wallet(number)}/nft-balances"
             self.provider.on(path)
-            self.provider.holds(
-                wallet(number),
-                *(self._entry(place, amount) for place, amount in holdings.items()),
-            )
+            self.provider.holds(wallet(number), *(self._entry(*each) for each in holdings.items()))
             if self.rng.random() < 0.05:
                 self.provider.on(path, reply(b"no", self.rng.choice((404, 500))))
 
@@ -118,121 +91,50 @@ class World:
         metadata = {} if name is None else {"name": name}
         return entry(token(place), amount, contractAddress=f"0x{place % 3}", metadata=metadata)
 
-
-def _lines(world: World) -> str:
-    lines = [f"{wallet(n)},L{n % 7 or ''},{'ab'[n % 2]}" for n in sorted(world.held)]
-    return "\n".join(["wallet_id,label,group", *lines])
-
-
-class Pair:
-    """A lake and a database that the same commands change."""
-
-    def __init__(self, folder: Path, lake: str, url: str, cluster: Cluster) -> None:
-        self.folder, self.lake, self.url, self.cluster = folder, lake, url, cluster
-        # So few wallets would otherwise rarely have removals held for review.
-        (folder / "nftsync.toml").write_text("removal_rows = 5\n")
-        self.began: list[str] = []
-        self.lost: set[tuple[str, str]] = set()
-
-    def run(self, *words: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "nftsync", *words],
-            cwd=self.folder,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode in {0, 1}, done.stderr
-        return done.returncode, done.stdout
-
-    def sync(self, more: list[str], tolerance: int) -> None:
-        """Sync both, and compare what they report."""
-        self.began.append(now())
-        words = ("--wallets-file", "w.csv", "--base-url", self.url, "--retries", "1", "--json")
-        new = () if len(self.began) > 1 else ("--buckets", str(BUCKETS))
-        where = ("--scheduler", self.cluster.address, *new)
-        codes, results = zip(
-            self.run("lake", "sync", self.lake, *where, *words, *more),
-            self.run("sync", "-d", "a.db", *words, *more),
-            strict=True,
-        )
-        assert codes[0] == codes[1], results
-        lake, database = (json.loads(str(text)) for text in results)
-        unchanged = [result["wallets"].pop("unchanged") for result in (lake, database)]
-        assert abs(unchanged[0] - unchanged[1]) <= tolerance, unchanged
-        del lake["tokens"]["changed"], database["tokens"]["changed"]
-        for name in ("status", "wallets", "tokens", "balances"):
-            assert lake[name] == database[name], (name, lake, database)
-
-    def accept(self) -> None:
-        """Approve all held removals in both."""
-        self.began.append(now())
-        where = ("--scheduler", self.cluster.address)
-        self.run("lake", "removals", "accept", self.lake, *where, "--yes")
-        self.run("removals", "accept", "-d", "a.db", "--yes")
-
-    def compare(self) -> int:
-        """Compare all tables; return the number of removals held for review."""
-        (self.folder / "copy.db").unlink(missing_ok=True)
-        assert self.run("lake", "export", self.lake, "copy.db")[0] == 0
-        check_lake(self.lake)
-        for name, query in TABLES.items():
-            found = [self._rows(path, query) for path in ("copy.db", "a.db")]
-            assert found[0] == found[1], (name, set(found[0]) ^ set(found[1]))
-        self._compare_history()
-        return len(self._rows("a.db", "SELECT 1 FROM removal_rows WHERE held"))
-
-    def _compare_history(self) -> None:
-        """Compare each token's contents after changes, and look for the one loss."""
-        query = "SELECT token_id, after, at(observed_at) FROM token_changes ORDER BY change_id"
-        lake, database = (set(self._rows(path, query)) for path in ("copy.db", "a.db"))
-        contents = {(row[0], row[1]) for row in map(literal_eval, database)}
-        for row in map(literal_eval, lake - database):
-            assert row[:2] in contents, row  # a bucket saw it later, or again
-        seen = {
-            (row["token_id"], bisect(self.began, row["first_seen_at"]))
-            for row in rows(self.lake, "tokens")
-        }
-        for token_id, after, round_ in map(literal_eval, database - lake):
-            if not any(row[:2] == (token_id, after) for row in map(literal_eval, lake)):
-                self.lost.add((token_id, after))
-                assert (token_id, round_) in seen, (token_id, after, round_)
-
-    def _rows(self, path: str, query: str) -> list[str]:
-        return rows_of(self.folder / path, query, self.began)
+    def lines(self) -> list[str]:
+        """Return the lines of a wallets file."""
+        return [f"{wallet(n)},L{n % 7 or ''},{'ab'[n % 2]}" for n in sorted(self.held)]
 
 
-def rows_of(path: Path, query: str, began: list[str]) -> list[str]:
-    """Query a database, where `at` gives the round that a time is in."""
+def compare_history(pair: Pair, lost: set[tuple[str, str]]) -> None:
+    """Compare each token's contents after changes; add contents that the lake lacks to `lost`."""
+    query = "SELECT token_id, after, at(observed_at) FROM token_changes"
+    lake, database = (set(pair.query(path, query)) for path in (pair.copy, pair.database))
+    for token_id, after, _ in lake - database:  # a bucket saw it later, or again
+        assert (token_id, after) in {row[:2] for row in database}, (token_id, after)
+    seen = {
+        (row["token_id"], bisect(pair.began, row["first_seen_at"]))
+        for row in rows(pair.lake, "tokens")
+    }
+    for token_id, after, round_ in database - lake:
+        if (token_id, after) not in {row[:2] for row in lake}:
+            lost.add((token_id, after))
+            assert (token_id, round_) in seen, (token_id, after, round_)
 
-    def at(time: str | None) -> int | None:
-        return None if time is None else bisect(began, time)
 
-    with closing(sqlite3.connect(path)) as connection:
-        connection.create_function("at", 1, at)
-        return sorted(map(repr, connection.execute(query)))
-
-
-def run_seed(seed: int, rounds: int, folder: Path, lake: str, cluster: Cluster) -> dict[str, int]:
+def run_seed(
+    seed: int, rounds: int, folder: Path, cluster: Cluster, lake: str | None = None
+) -> dict[str, int]:
     """Make rounds of changes; return how many there were of each kind."""
-    rng = random.Random(seed)
+    rng, lost = random.Random(seed), set[tuple[str, str]]()
     figures = {"rounds": 0, "held": 0, "accepted": 0}
     with Provider() as provider:
-        world, pair = World(provider, rng), Pair(folder, lake, provider.url, cluster)
-        more = world.change()
+        world, pair = World(provider, rng), Pair(folder, provider.url, cluster.address, lake)
         for _ in range(rounds):
-            (folder / "w.csv").write_text(_lines(world))
-            pair.sync(more, world.edited)
-            held = pair.compare()
+            more = world.change()
+            pair.sync(world.lines(), *more, buckets=BUCKETS, edited=world.edited)
+            pair.compare()
+            compare_history(pair, lost)
+            held = pair.removals()
             figures["rounds"] += 1
             figures["held"] += bool(held)
             if held and rng.random() < 0.5:
                 pair.accept()
-                assert pair.compare() == 0
+                pair.compare()
+                compare_history(pair, lost)
+                assert not pair.removals()
                 figures["accepted"] += 1
-            more = world.change()
-    return figures | {"lost": len(pair.lost)}
+    return figures | {"lost": len(lost)}
 
 
 def main() -> None:
@@ -243,6 +145,10 @@ def main() -> None:
     parser.add_argument("--faults", type=float, help="share of an S3's requests that fail")
     given = parser.parse_args()
     seeds = range(given.seeds) if given.seed is None else [given.seed]
+    for name in os.environ.keys() - environment().keys():
+        del os.environ[name]
+    # So few wallets would otherwise rarely have removals held for review.
+    os.environ["NFTSYNC_REMOVAL_ROWS"] = "5"
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         (shared := Path(name, "cluster")).mkdir()
         if given.faults is not None:
@@ -250,9 +156,8 @@ def main() -> None:
         cluster = stack.enter_context(cluster_of(shared, 2))
         for seed in seeds:
             (folder := Path(name, str(seed))).mkdir()
-            lake = str(folder / "lake") if given.faults is None else f"s3://lakes/{seed}"
-            figures = run_seed(seed, given.rounds, folder, lake, cluster)
-            print(f"seed {seed}: {figures}", flush=True)
+            lake = None if given.faults is None else f"s3://lakes/{seed}"
+            print(f"seed {seed}:", run_seed(seed, given.rounds, folder, cluster, lake), flush=True)
 
 
 if __name__ == "__main__":
