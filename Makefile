@@ -61,7 +61,7 @@ compiled: $(READY_DEV)
 tests: $(READY_DEV)  ## run pytest
 	$(MAKE) --jobs=2 tests-lake tests-rest
 
-LAKE := tests/nightly/test_lake_powercuts.py tests/nightly/test_lake_damage.py tests/nightly/test_chaos.py tests/lake
+LAKE := tests/lake/test_profiles.py tests/lake
 
 # Few processes, because each starts a cluster; the longest tests first.
 tests-lake: $(READY_DEV)

@@ -333,7 +333,8 @@ class Pair:
     def sync(self, lines: Sequence[str], *more: object, buckets: int = 2, edited: int = 0) -> Any:
         """Sync both from lines `wallet_id,label,group`; compare and return the result.
 
-        Wallets with `edited` tokens may count as unchanged in one of them.
+        With a number of `edited` tokens, the counts of unchanged wallets and changed tokens may
+        differ.
         """
         self._lines.write_text("\n".join(["wallet_id,label,group", *lines]))
         new = () if self.began else ("--buckets", buckets)
@@ -343,11 +344,11 @@ class Pair:
         lake, database = ({k: v for k, v in x.items() if k not in _OWN} for x in results)
         for result in (lake, database):
             result["failures"] = sorted(map(str, result["failures"]))
-        if edited:
+        if edited is not None:
             unchanged = [result["wallets"].pop("unchanged") for result in (lake, database)]
             assert abs(unchanged[0] - unchanged[1]) <= edited, unchanged
             del lake["tokens"]["changed"], database["tokens"]["changed"]
-        assert lake == database
+        assert lake == database, (lake, database)
         return results[0]
 
     def sync_lake(self, *more: object) -> Outcome:
@@ -368,8 +369,8 @@ class Pair:
         return outcomes[0].json, outcomes[1].json
 
     def removals(self) -> Rows:
-        """Return the held removals, which are the same in both."""
-        own, found = {"observed_at", "run_id", "webhook_id"}, []
+        """Return the held removals, which are the same in both but for names of wallets."""
+        own, found = {"observed_at", "run_id", "webhook_id", "wallet"}, []
         for words in (("lake", "removals", self.lake), ("removals", "-d", self.database)):
             rows = command(*words, "--json").json
             plain: Rows = [{k: v for k, v in row.items() if k not in own} for row in rows]

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -229,12 +230,13 @@ def test_the_next_sync_publishes_damaged_tables_again_with_a_warning_each(
 def test_on_a_full_disk_a_sync_changes_nothing_and_says_so(
     small_disk: Path, provider: Provider, sync: Sync, tmp_path: Path, disk: str
 ) -> None:
-    is_lake = disk == "of the lake"
-    lake = (small_disk if is_lake else tmp_path) / "lake"
-    with cluster_of(tmp_path, 0) as cluster:
-        temporary = ("--local-directory", str(tmp_path if is_lake else small_disk))
-        cluster.workers.append(cluster.start_worker(*temporary))
-        run = partial(sync, "--scheduler", cluster.address, to=lake)
+    lake = (small_disk if disk == "of the lake" else tmp_path) / "lake"
+    run = partial(sync, to=lake)
+    with ExitStack() as stack:
+        if disk != "of the lake":
+            cluster = stack.enter_context(cluster_of(tmp_path, 0))
+            cluster.workers.append(cluster.start_worker("--local-directory", str(small_disk)))
+            run = partial(run, "--scheduler", cluster.address)
         run().says()
         before = held(lake)
         provider.holds(WALLETS[0], entry(token(9), "2"))

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -180,7 +179,7 @@ def syncs_again(folder: Path, provider: SandboxServer, cluster: Cluster, *more: 
 
 
 def run_seed(
-    seed: int, cuts: int, every: int, mutation: str = ""
+    seed: int, cuts: int, every: int, cluster: Cluster, mutation: str = ""
 ) -> tuple[Counter[str], str | None]:
     """Cut a recording of its own at so many moments; what was counted, and the first fault.
 
@@ -188,6 +187,7 @@ def run_seed(
         seed: of the runs and the cuts.
         cuts: how many.
         every: how many of them there are for one after which a sync is made.
+        cluster: makes these syncs.
         mutation: one of `MUTATIONS`.
     """
     rng = random.Random(seed)
@@ -197,12 +197,10 @@ def run_seed(
         SandboxServer(
             lambda url: generate(wallets=WALLETS, nfts=3, seed=seed, image_base=url)
         ) as provider,
-        ExitStack() as stack,
     ):
         folder = Path(name).resolve() / "recorded"
         recorded = recorded_lake(folder, provider, seed, mutation)
         disk = recorded.disk
-        cluster: Cluster | None = None
         figures += Counter(recordings=1, syncs=len(disk.syncs))
         for number in range(cuts):
             # Half of them where a promise has just been made.
@@ -213,7 +211,6 @@ def run_seed(
             run, fault = table(recorded, at, how, rng, left)
             figures += Counter({"cuts": 1, how: 1, f"run {run} shown": 1})
             if fault is None and number % every == every - 1:
-                cluster = cluster or stack.enter_context(cluster_of(Path(name), 1))
                 resume = ["--resume"] * rng.randrange(2)
                 fault = syncs_again(left, provider, cluster, *resume)
                 figures["synced"] += 1
@@ -230,11 +227,12 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--mutation", choices=MUTATIONS, default="")
-    return run_command(
-        parser,
-        lambda seed, given: run_seed(seed, given.cuts, given.every, given.mutation),
-        {name: partial(run_seed, 0, 300, 1_000, name) for name in list(MUTATIONS)[1:]},
-    )
+    with tempfile.TemporaryDirectory() as name, cluster_of(Path(name), 1) as cluster:
+        return run_command(
+            parser,
+            lambda seed, given: run_seed(seed, given.cuts, given.every, cluster, given.mutation),
+            {name: partial(run_seed, 0, 300, 1_000, cluster, name) for name in MUTATIONS if name},
+        )
 
 
 if __name__ == "__main__":
