@@ -1,11 +1,11 @@
-"""Kill workers and drivers of a lake at random moments, and look what is left.
+"""Kill workers and drivers of a lake at random times, and check the lake.
 
     python -m tests.nightly.chaos --kills 20
-    python -m tests.nightly.chaos --kills 20 --seed 17     # one alone, that failed
+    python -m tests.nightly.chaos --kills 20 --seed 17     # only one seed
     python -m tests.nightly.chaos --kills 20 --at listed   # between its tables and its pin
 
-The world changes between two kills; a reader looks at each run that is pinned meanwhile. In the end
-a last run says what the provider says, and its change log, played from the start, says so too.
+The world changes between two kills, and a reader reads the pinned runs. In the end, the last run
+and its published table equal the provider's lists, and its changes add up to them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from tests.kit.lake_cluster import (
 from tests.kit.worlds import listed
 
 WALLETS, NFTS, BUCKETS = 60, 4, 4
-#: Seconds that a driver needs to come to its end, about.
+#: About the seconds that a driver needs.
 _LONGEST = 10.0
-#: Moments of a run after one of its files is there: between storing, publishing and pinning.
+#: Moments of a run, by the files that it has then just written.
 MOMENTS = {
     "stored": "buckets/*.zst",
     "published": "balances/_delta_log/*.json",
@@ -56,22 +56,20 @@ MOMENTS = {
 
 
 def _read(lake: Path, over: threading.Event) -> Counter[int]:
-    """Read what is pinned, in a loop: each time whole runs alone. How often each was seen."""
-    looks: Counter[int] = Counter()
+    """Read the pinned run again and again; return the number of reads of each run."""
+    reads: Counter[int] = Counter()
     while not over.wait(0.5):
-        if not (lake / "runs").exists():
-            continue
         try:
             run = pinned(lake).run.run_id
         except NftsyncError:
-            continue  # none has ended so far
+            continue  # no run has ended yet
         assert played(lake, run) == held(lake, run)
-        looks[run] += 1
-    return looks
+        reads[run] += 1
+    return reads
 
 
 def _change(world: World, rng: random.Random) -> None:
-    """Let some tokens change hands, be made, and be called otherwise."""
+    """Transfer, mint and rename some tokens."""
     wallets = world.wallets()
     for (giver, token), amount in rng.sample(sorted(listed(world).items()), 6):
         world.transfer(giver, rng.choice([x for x in wallets if x != giver]), token, amount)
@@ -81,30 +79,25 @@ def _change(world: World, rng: random.Random) -> None:
 
 
 def _await(process: subprocess.Popen[str], lake: Path, moment: str, rng: random.Random) -> None:
-    """Wait until a run comes to a moment, or some time; but no longer than until it ends."""
+    """Wait until a run comes to a moment, for some time, or until it ends."""
     if moment not in MOMENTS:
         with suppress(subprocess.TimeoutExpired):
             process.wait(rng.uniform(0.5, _LONGEST))
         return
-    known, least = {*lake.glob(MOMENTS[moment])}, rng.randint(1, BUCKETS - 1)
+    before, least = {*lake.glob(MOMENTS[moment])}, rng.randint(1, BUCKETS - 1)
     least = least if moment == "stored" else 1
-    while process.poll() is None and len({*lake.glob(MOMENTS[moment])} - known) < least:
+    while process.poll() is None and len({*lake.glob(MOMENTS[moment])} - before) < least:
         time.sleep(0.001)
 
 
-def _hit(
-    process: subprocess.Popen[str],
-    cluster: Cluster,
-    whom: str,
-    rng: random.Random,
-    figures: Counter[str],
+def _kill(
+    process: subprocess.Popen[str], cluster: Cluster, victim: str, rng: random.Random
 ) -> None:
-    """Kill the driver, or a worker in whose place another is started, or both."""
-    figures.update(kills=1, **{whom: 1})
-    if whom != "worker":  # first, as a moment is short
+    """Kill the driver, or a worker, in whose place another starts, or both."""
+    if victim != "worker":  # first, because a moment is short
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    if whom != "driver":
+    if victim != "driver":
         place = rng.randrange(len(cluster.workers))
         cluster.workers[place].kill()
         cluster.workers[place].wait()
@@ -114,12 +107,12 @@ def _hit(
 def run_seed(
     seed: int, kills: int, folder: Path, cluster: Cluster, moments: Sequence[str] = ("any",)
 ) -> Counter[str]:
-    """Kill so many times, at each of the moments in turn; what was counted.
+    """Kill some times, at each of the moments in turn; return counts.
 
     Raises:
-        AssertionError: something is wrong in what is left.
+        AssertionError: the lake is wrong.
     """
-    # Who is killed does not hang on how often a run had ended before.
+    # The victims do not depend on the number of ended runs.
     rng, hits, resumes = (random.Random(seed) for _ in range(3))
     figures: Counter[str] = Counter()
     lake, over = folder / "lake", threading.Event()
@@ -145,10 +138,11 @@ def run_seed(
                 _await(process, lake, moment, rng)
                 if process.poll() is not None:
                     break
-                figures[moment] += 1
-                # Workers have nothing to do once all is stored.
-                whom = ["driver", "both", *["worker"] * (moment in {"any", "stored"})]
-                _hit(process, cluster, hits.choice(whom), hits, figures)
+                # Workers have no work after they have stored all files.
+                victims = ["driver", "both", *["worker"] * (moment in {"any", "stored"})]
+                victim = hits.choice(victims)
+                figures.update({"kills": 1, moment: 1, victim: 1})
+                _kill(process, cluster, victim, hits)
             outcome = ended(process)
             assert outcome.code in {0, -signal.SIGKILL}, outcome.err
             figures["ended"] += outcome.code == 0
@@ -165,7 +159,7 @@ def run_seed(
 
 
 def main() -> int:
-    """The long run."""
+    """Run some seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=1)

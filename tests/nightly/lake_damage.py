@@ -1,4 +1,4 @@
-"""Damage each file of a lake, and read it: the right answer or one line, never a wrong answer.
+"""Damage each file of a lake, and read it: a right answer or one line, never a wrong answer.
 
     python -m tests.nightly.lake_damage --flips 3
     python -m tests.nightly.lake_damage --only balances      # the files whose path contains this
@@ -33,8 +33,6 @@ from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import Outcome
 
 WALLETS = [wallet(number) for number in range(6)]
-#: A reader showed the entry before a damaged newest one, as it says.
-_BEFORE = "Showing the entry before it"
 
 
 class Damage(NamedTuple):
@@ -117,7 +115,7 @@ def _status(folder: Path) -> tuple[Outcome, Any]:
 
 
 def answers(folder: Path, run: int | None = None) -> Iterator[tuple[str, Outcome, Any]]:
-    """Read a lake in each way: the reader, what it said, and its answer or None."""
+    """Read a lake in each way; yield the reader, its outcome, and its answer or None."""
     if run is None:
         yield ("status", *_status(folder))
         said = command("lake", "runs", folder, "--json")
@@ -173,7 +171,7 @@ class Lakes:
         unseen = own.parts[0] in PUBLISHED and own.parts[1] != "_delta_log" and "bit" in damage.name
         try:
             self._meet(copy, own.parts[0], counts, syncs=syncs and not unseen)
-        except Exception:  # noqa: BLE001 - that is what is looked for
+        except Exception:  # noqa: BLE001 - any error is a fault
             return counts, f"{own}, {damage.name}: {traceback.format_exc()}"
         finally:
             shutil.rmtree(copy)
@@ -181,7 +179,7 @@ class Lakes:
 
     def _meet(self, copy: Path, kind: str, counts: Counter[str], *, syncs: bool) -> None:
         for name, said, answer in answers(copy):
-            # A damaged newest entry of the ledger counts for nothing, and is told.
+            # Without a damaged newest entry of the ledger, the run before it counts.
             before = self._before.get(name, answer) if kind == "runs" else self._right[name]
             fault = fault_of(said, answer, self._right[name], before)
             assert fault is None, f"{name}: {fault}"
