@@ -35,7 +35,7 @@ def pair(tmp_path: Path, lying: Provider, cluster: Cluster) -> Pair:
 
 @pytest.fixture
 def sync(cluster: Cluster, lake: Path, provider: Provider) -> Sync:
-    """Sync wallets, by default those of the lake, from the provider on the cluster."""
+    """Sync wallets, by default the lake's, from the provider on the cluster."""
 
     def run(wallets: list[str] | None = None, *more: object, to: Path = lake) -> Outcome:
         if wallets is not None:

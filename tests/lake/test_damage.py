@@ -1,4 +1,4 @@
-"""Damaged files and full disks: one line says so, and the next sync repairs what can be."""
+"""Damaged files and full disks: one line reports them, and the next sync repairs unpinned files."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_the_next_sync_publishes_damaged_tables_again_with_a_warning_each(
 
 
 @pytest.mark.parametrize("disk", ["of the lake", "of a worker's temporary files"])
-def test_on_a_full_disk_a_sync_changes_nothing_and_says_so(
+def test_on_a_full_disk_a_sync_changes_nothing_and_reports_it(
     small_disk: Path, provider: Provider, sync: Sync, tmp_path: Path, disk: str
 ) -> None:
     lake = (small_disk if disk == "of the lake" else tmp_path) / "lake"

@@ -67,7 +67,7 @@ def resume(words: tuple[object, ...], provider: Provider) -> Outcome:
     return outcome
 
 
-def test_of_two_drivers_one_begins_and_the_other_says_so(
+def test_of_two_drivers_one_begins_and_the_other_reports_it(
     provider: Provider, words: tuple[object, ...], lake: Path
 ) -> None:
     go = slow(provider)

@@ -61,7 +61,7 @@ def emptied(tmp_path: Path, shared: Path, cluster: Cluster, lying: Provider) -> 
 def test_held_removals_are_reported_and_approved_by_runs_that_are_pinned(
     emptied: Pair, lying: Provider
 ) -> None:
-    """All, or those of wallets by id or label; approved removals count no more."""
+    """All, or of wallets by id or label; approved removals count no more."""
     both, lake = emptied, emptied.lake
     before, stored, asked = held(lake), files(lake), len(lying.requests())
     assert len(before) == 60 * EACH
@@ -151,7 +151,7 @@ def test_an_approval_beside_a_sync_is_refused_and_an_interrupted_one_applies_not
     check_lake(lake)
 
 
-# What is held -------------------------------------------------------------------------------------
+# The removal guard --------------------------------------------------------------------------------
 
 
 def editions(provider: Provider, amount: str) -> None:

@@ -50,7 +50,7 @@ class Talk(socketserver.BaseRequestHandler):
 
 
 class Stranger(ThreadServer):
-    """A server that is no scheduler; it counts its connections."""
+    """A server of another kind; it counts its connections."""
 
     def __init__(self, greeting: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
         self.greeting, self.tls, self.connections = greeting, tls, 0
@@ -58,7 +58,7 @@ class Stranger(ThreadServer):
         self.address = f"tcp://127.0.0.1:{self.port}"
 
 
-#: First bytes from servers that are no scheduler.
+#: First bytes from servers of other kinds.
 STRANGERS = {
     "nothing in TLS": b"",
     "a web server": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",

@@ -1,4 +1,4 @@
-"""`nftsync lake sync` on a cluster of processes does what a sync into a database does."""
+"""A `nftsync lake sync` on a cluster of processes equals a sync into a database."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_drivers_give_up_a_provider_that_refuses_all_whatever_the_number_of_buck
     lying.always(reply(b"no", 401))
     outcome = sync([wallet(number) for number in range(480)], "--buckets", 12)
     assert (outcome.code, outcome.json["status"]) == (1, "failed"), outcome.said
-    assert len(lying.requests()) <= 2 * (20 + 16)  # each of two workers gives up by itself
+    assert len(lying.requests()) <= 2 * (20 + 16)  # each of two workers gives up on its own
     assert all(run.manifest is None for run in runs_of(lake))
 
 

@@ -79,7 +79,7 @@ def _change(world: World, rng: random.Random) -> None:
 
 
 def _await(process: subprocess.Popen[str], lake: Path, moment: str, rng: random.Random) -> None:
-    """Wait until a run comes to a moment, for some time, or until it ends."""
+    """Wait until a run reaches a moment, for some time, or until it ends."""
     if moment not in MOMENTS:
         with suppress(subprocess.TimeoutExpired):
             process.wait(rng.uniform(0.5, _LONGEST))

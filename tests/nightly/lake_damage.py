@@ -132,7 +132,7 @@ def answers(folder: Path, run: int | None = None) -> Iterator[tuple[str, Outcome
 
 
 def fault_of(said: Outcome, answer: Any, right: Any, before: Any) -> str | None:
-    """Return what is wrong with an answer, or None. `before`: the answer of the entry before."""
+    """Return the fault of an answer, or None. `before`: the answer of the previous entry."""
     if "Traceback" in said.err:
         return said.err
     if answer is not None:
@@ -160,8 +160,8 @@ class Lakes:
         return sorted(path for path in self.original.rglob("*") if path.is_file())
 
     def meet(self, path: Path, damage: Damage, *, syncs: bool) -> tuple[Counter[str], str | None]:
-        """Read a lake with a damaged file: counts of outcomes, and what is wrong."""
-        self._number += 1  # a process keeps what it has read of an address
+        """Read a lake with a damaged file; return counts of outcomes, and a fault."""
+        self._number += 1  # a process caches reads of an address
         copy = self._damaged / f"lake-{self._number}"
         shutil.copytree(self.original, copy)
         own = path.relative_to(self.original)

@@ -1,11 +1,11 @@
-"""Cut the power of `lake sync` into a folder at many moments, and look what is left.
+"""Cut the power of `lake sync` into a folder at many moments, and check the lake.
 
     python -m tests.nightly.lake_powercuts --cuts 200
-    python -m tests.nightly.lake_powercuts --seed 17 --cuts 200     # one alone, that failed
+    python -m tests.nightly.lake_powercuts --seed 17 --cuts 200     # only one seed
 
-A recording is some runs, one after the other, of a driver and its worker, between which the
-provider changes. After each cut the lake must open at the newest run whose `ok` was printed, or a
-newer one, with the rows that the run had. After some of them, the next sync must do its work.
+A recording has some runs of a driver and its worker, between which the provider changes. After each
+cut, the lake must show the newest run whose `ok` was printed, or a newer one, with the rows of that
+run. After some cuts, the next sync must succeed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.nightly.recorded_disk import Disk, How, recording
 
 BUCKETS, WALLETS, RUNS = 2, 8, 3
 _OK = re.compile(rb'"run_id": (\d+),\s+"status": "ok"')
-#: Syncs several times on one worker; between two runs the provider moves tokens, as it is asked to.
+#: Syncs several times on one worker; between two runs, it asks the provider for changes.
 _RUNS = """
 import json, sys, urllib.request
 from distributed import LocalCluster
@@ -70,7 +70,7 @@ def run():
 if __name__ == "__main__":
     run()
 """
-#: Mistakes that the cuts must find.
+#: Faults that the cuts must find.
 MUTATIONS = {
     "": "",
     "a run is pinned before its files are synced": "whole_files.sync_to_disk = lambda _: None",
@@ -79,13 +79,7 @@ MUTATIONS = {
 
 
 class Recorded:
-    """Some runs of a lake, as they were recorded.
-
-    Attributes:
-        disk: what was written.
-        rows: what each run listed, by its number.
-        ended: when its `ok` was printed, by its number.
-    """
+    """A recording: the writes, and the rows and the time of the `ok` of each run by its number."""
 
     def __init__(self, disk: Disk, lake: Path) -> None:
         self.disk = disk
@@ -98,7 +92,7 @@ class Recorded:
 
 
 def _moves(provider: SandboxServer, rng: random.Random) -> list[list[tuple[str, object]]]:
-    """What the provider is asked to change after each run."""
+    """Return the requests for changes after each run."""
     wallets, holdings, every = provider.world.wallets(), listed(provider.world), []
     for number in range(RUNS):
         moves: list[tuple[str, object]] = []
@@ -139,11 +133,7 @@ def recorded_lake(folder: Path, provider: SandboxServer, seed: int, mutation: st
 def table(
     recorded: Recorded, at: int, how: How, rng: random.Random, folder: Path
 ) -> tuple[int, str | None]:
-    """Cut the power at a moment, and open what is left.
-
-    Returns:
-        The run that is shown, or 0, and what is wrong, if anything is.
-    """
+    """Cut the power at a moment, and open the lake; return the run that it shows, and a fault."""
     lake = left_by(recorded.disk, at, how, rng, folder) / "lake"
     least = max((run for run, ended in recorded.ended.items() if ended < at), default=0)
     try:
@@ -158,7 +148,7 @@ def table(
 
 
 def syncs_again(folder: Path, provider: SandboxServer, cluster: Cluster, *more: str) -> str | None:
-    """Sync what a cut left; what is wrong, if anything is."""
+    """Sync the lake after a cut; return a fault."""
     lake = folder / "lake"
     words = [lake, "--base-url", provider.url, "--scheduler", cluster.address, *more]
     words += ["--wallets-file", folder.parent / "wallets.txt", "--allow-removals"]
@@ -170,7 +160,7 @@ def syncs_again(folder: Path, provider: SandboxServer, cluster: Cluster, *more: 
         return f"exit {done.code}: {done.said}"
     try:
         check_lake(lake)
-        # What a resumed run had read may be of before the provider's last changes.
+        # A resumed run may have reads from before the provider's last changes.
         assert more or held(lake) == listed(provider.world), "other balances than the provider's"
         assert published(lake) == held(lake), "other balances are published"
     except (NftsyncError, AssertionError) as error:
@@ -181,14 +171,9 @@ def syncs_again(folder: Path, provider: SandboxServer, cluster: Cluster, *more: 
 def run_seed(
     seed: int, cuts: int, every: int, cluster: Cluster, mutation: str = ""
 ) -> tuple[Counter[str], str | None]:
-    """Cut a recording of its own at so many moments; what was counted, and the first fault.
+    """Cut a new recording at some moments; return counts, and the first fault.
 
-    Args:
-        seed: of the runs and the cuts.
-        cuts: how many.
-        every: how many of them there are for one after which a sync is made.
-        cluster: makes these syncs.
-        mutation: one of `MUTATIONS`.
+    A sync on the cluster follows one of `every` cuts.
     """
     rng = random.Random(seed)
     figures: Counter[str] = Counter()
@@ -203,11 +188,11 @@ def run_seed(
         disk = recorded.disk
         figures += Counter(recordings=1, syncs=len(disk.syncs))
         for number in range(cuts):
-            # Half of them where a promise has just been made.
+            # Half of the cuts follow a sync of a file or an `ok`.
             after = [*disk.syncs, *(at + 1 for at in recorded.ended.values())]
             at = rng.choice(after) if number % 2 else rng.randrange(disk.end + 1)
             how: How = rng.choice(get_args(How))
-            left = folder / f"left-{number}"  # a process keeps what it has read of an address
+            left = folder / f"left-{number}"  # a process caches reads of an address
             run, fault = table(recorded, at, how, rng, left)
             figures += Counter({"cuts": 1, how: 1, f"run {run} shown": 1})
             if fault is None and number % every == every - 1:
@@ -221,7 +206,7 @@ def run_seed(
 
 
 def main() -> int:
-    """The long run."""
+    """Run some seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--cuts", type=int, default=200)
