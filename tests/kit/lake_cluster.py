@@ -330,7 +330,9 @@ class Pair:
         self._lines = folder / "wallets.csv"
         self._scheduler, self._url = ("--scheduler", scheduler), ("--base-url", url)
 
-    def sync(self, lines: Sequence[str], *more: object, buckets: int = 2, edited: int = 0) -> Any:
+    def sync(
+        self, lines: Sequence[str], *more: object, buckets: int = 2, edited: int | None = None
+    ) -> Any:
         """Sync both from lines `wallet_id,label,group`; compare and return the result.
 
         With a number of `edited` tokens, the counts of unchanged wallets and changed tokens may
