@@ -1,7 +1,7 @@
 """Run all long runs, one after another, and print a table of their results.
 
-    python -m tests.nightly                  # hours; each run's output is in build/nightly
-    python -m tests.nightly soak powercuts   # some of them
+python -m tests.nightly                  # hours; each run's output is in build/nightly
+python -m tests.nightly soak powercuts   # some of them
 """
 
 from __future__ import annotations
