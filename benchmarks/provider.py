@@ -105,7 +105,7 @@ def static_provider(
 
     With `etag`, send ETags and respond 304 to them. `delay` is the seconds before each response.
     With `count`, log the bytes of each body. With `changing`, cache no files. `missing` is the
-    status for a wallet without a file, if there is no delay.
+    status for a wallet without a file (without delay).
     """
     port = free_port()
     log = folder / "bytes.log"

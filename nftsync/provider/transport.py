@@ -107,8 +107,9 @@ class Response(NamedTuple):
 class LargeResponses:
     """Bound on large responses in memory, as decoding takes several times their size."""
 
-    def __init__(self, large_bytes: int) -> None:
+    def __init__(self, large_bytes: int, timeout: float) -> None:
         self._large_bytes = large_bytes
+        self._timeout = min(timeout, _LONGEST_WAIT_FOR_A_PLACE)
         self._places = threading.Semaphore(_MOST_LARGE)
         self._thread = threading.local()
 
@@ -120,7 +121,7 @@ class LargeResponses:
     def reserve(self, size: int) -> None:
         """Take a place once this thread's response is large; ReadError: none became free."""
         if size > self._large_bytes and not self.has_place:
-            if not self._places.acquire(timeout=_LONGEST_WAIT_FOR_A_PLACE):
+            if not self._places.acquire(timeout=self._timeout):
                 error = ReadError("too many large responses arrived at once; discarded this one")
                 error.passing = True
                 raise error
@@ -153,7 +154,7 @@ class Transports:
         self.accepts = accepts
         self.timeout = min(config.timeout, _LONGEST_TIMEOUT)
         self.max_bytes = config.max_bytes
-        self.large = LargeResponses(config.large_bytes)
+        self.large = LargeResponses(config.large_bytes, config.timeout)
         self.stopped = stopped
         self.answered = False
         self._local = threading.local()

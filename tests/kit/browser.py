@@ -1,4 +1,4 @@
-"""Headless Chromium, cut off from the internet, and a record of all that its pages do."""
+"""Headless Chromium without the internet, and a record of its pages' messages and requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-#: Milliseconds that a busy machine may take for anything; what is awaited comes much sooner.
+#: Milliseconds, a limit for a busy machine.
 PATIENCE = 120_000.0
 
 _FLAGS = (
@@ -32,17 +32,17 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
-    # What would leave this machine fails at its name, before a packet is sent.
+    # Names of other machines do not resolve, so that no packet leaves this one.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
 
 @contextmanager
 def open_chromium(*, proxy: str | None = None) -> Iterator[Browser]:
-    """Headless Chromium for the length of a block; skips the test where there is none.
+    """Headless Chromium for a block; skips the test if it is not installed.
 
-    Playwright keeps an event loop running in this thread meanwhile, so a block should not outlast
-    the tests of one module. The proxy is for all but 127.0.0.1.
+    Playwright runs an event loop in this thread meanwhile, so a block should not outlast the tests
+    of one module. The proxy is for all hosts but 127.0.0.1.
     """
     executable = shutil.which("chromium")
     if executable is None:
@@ -64,13 +64,13 @@ def accessibility_problems(page: Page) -> list[str]:
 
 
 class Record:
-    """All that pages of a browser context say, ask for, pop up and go to, of every frame.
+    """Messages, requests, dialogs and visits of all frames of a browser context.
 
-    Playwright does not tell of what a frame asks for while it is being made.
+    Playwright does not report the requests of a frame that is being created.
     """
 
     def __init__(self, context: BrowserContext) -> None:
-        #: Of each line on the console and each uncaught error its kind, text and source.
+        #: Kind, text and source of each console line and uncaught error.
         self.messages: list[tuple[str, str, str]] = []
         self.dialogs: list[str] = []
         self.requests: list[str] = []
@@ -101,19 +101,19 @@ class Record:
         page.on("websocket", lambda socket: self.requests.append(socket.url))
 
     def errors(self, known: Iterable[str] = ()) -> list[str]:
-        """Console errors and uncaught ones, but those whose text matches a known pattern."""
+        """Return console errors and uncaught errors whose text matches no known pattern."""
         said = [f"{kind}: {text} ({source})" for kind, text, source in self.messages]
         wrong = [each for each in said if each.startswith(("error: ", "uncaught: "))]
         return [each for each in wrong if not any(re.search(one, each) for one in known)]
 
     def strangers(self, *origins: str) -> list[str]:
-        """Requests and documents of other origins than these, each an `http://host:port`."""
+        """Return requests and documents of other origins than these (`http://host:port`)."""
         hosts = {urlsplit(each).netloc for each in origins}
         asked = [url for url in self.requests if not _within(url, hosts)]
         return asked + [url for url in self.visits if url and not _inline(url, hosts)]
 
     def check(self, *origins: str, known: Iterable[str] = ()) -> None:
-        """Fail on an error, a dialog, or anything of another origin than these."""
+        """Check that there was no error, no dialog, and no request to another origin."""
         assert self.errors(known) == []
         assert self.dialogs == []
         assert self.strangers(*origins) == []
@@ -123,7 +123,7 @@ def _within(url: str, hosts: set[str]) -> bool:
     parts = urlsplit(url)
     if parts.scheme in {"http", "ws"}:
         return parts.netloc in hosts
-    # Icons of JupyterLab's own, and what scripts of its own make in memory.
+    # JupyterLab's icons, and objects in memory.
     return parts.scheme == "blob" or url.startswith("data:image/")
 
 

@@ -1,4 +1,4 @@
-"""Builds databases for the tests of the frames, row by row, through the real schema."""
+"""Databases for tests of frames, built row by row with the real schema."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _empty() -> bytes:
 
 
 def begun(path: Path) -> Path:
-    """An empty database; what is there goes."""
+    """Make an empty database in place of any other."""
     for name in (f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
     path.write_bytes(_empty())
@@ -51,13 +51,14 @@ def begun(path: Path) -> Path:
 
 
 def begun_once(path: Path) -> Path:
-    """A database, empty if it is new: a process that makes one imports pandas for that."""
+    """Make an empty database unless it exists; a process that makes one imports pandas."""
     return path if path.exists() else begun(path)
 
 
 class Builder:
+    """Builder of a database, in place of any other at its path."""
+
     def __init__(self, path: Path) -> None:
-        """Begins a database; what is there goes."""
         self.path = begun(path)
         self.connection = open_store(path)
 
@@ -138,7 +139,7 @@ class Builder:
 
 
 def small(path: Path) -> Builder:
-    """A bit of everything."""
+    """A database with a few rows of every kind."""
     build = Builder(path)
     build.wallet(1, label="Vault", wallet_group="cold", synced_at=at(9), status="ok", state_id=1)
     build.wallet(2, tracked=0, status="failed", error="HTTP 500")
@@ -192,7 +193,7 @@ def small(path: Path) -> Builder:
 
 
 def rows_of(frame: pd.DataFrame, columns: list[str]) -> list[dict[str, Any]]:
-    """Some columns of each row: times in the stored form, None where a value is missing."""
+    """Return some columns of each row: times as stored, None for missing values."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, pd.Timestamp):

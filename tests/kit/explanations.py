@@ -1,4 +1,4 @@
-"""All explanations of the movements of one token: which loss went to which gain."""
+"""All explanations of the movements of one token: pairs of losses and gains."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 from nftsync.movements import Movement, overlap
 
-#: How much of each loss went to each gain, by their positions.
+#: Amounts by the positions of loss and gain.
 Flow: TypeAlias = dict[tuple[int, int], int]
 
 
 def flows(movements: Sequence[Movement[int]], amounts: Sequence[int]) -> Iterator[Flow]:
-    """All ways in which losses can have gone to gains of other wallets in overlapping times."""
+    """Yield all assignments of losses to gains of other wallets in overlapping times."""
     losses = [place for place, amount in enumerate(amounts) if amount < 0]
     gains = [place for place, amount in enumerate(amounts) if amount > 0]
     edges = [
@@ -39,7 +39,7 @@ def flows(movements: Sequence[Movement[int]], amounts: Sequence[int]) -> Iterato
 
 
 def explanations(movements: Sequence[Movement[int]]) -> Iterator[list[Flow]]:
-    """The flows that explain most, for each size that movements of unknown size can have."""
+    """Yield the largest flows, for each size that movements of unknown size can have."""
     sizes = [(-2, -1, 1, 2) if m.amount is None else (m.amount,) for m in movements]
     for amounts in product(*sizes):
         flow_list = list(flows(movements, amounts))

@@ -1,8 +1,7 @@
-"""What stands between a client and the provider: a forward proxy, or a network with faults.
+"""A forward proxy, and a network with faults, between a client and the provider.
 
-`ForwardProxy` is a small real one on loopback: CONNECT, absolute-form requests and Basic auth. It
-knows one name that nobody else knows, `provider.test`, and finds it on this machine. `Relay`
-carries bytes to a port, and spoils what it carries.
+`ForwardProxy` supports CONNECT, absolute-form requests and Basic auth. Only this proxy resolves the
+name `provider.test`, to this machine. `Relay` forwards bytes to a port, with faults.
 """
 
 from __future__ import annotations
@@ -84,9 +83,9 @@ class ForwardProxy(ThreadServer):
     """The proxy.
 
     Attributes:
-        asked: method and target of every request, in their order.
-        credentials: `user:password` that it wants, or None.
-        refuse_with: a status that it answers everything with, or None.
+        asked: method and target of every request, in order.
+        credentials: the required `user:password`, or None.
+        refuse_with: a status for all requests, or None.
     """
 
     def __init__(self, certificate: str | None = None) -> None:
@@ -103,18 +102,18 @@ class ForwardProxy(ThreadServer):
         self.address = f"{scheme}://127.0.0.1:{self.port}"
 
     def with_credentials(self, credentials: str) -> str:
-        """Its URL, with a user and a password."""
+        """Return its URL with a user and a password."""
         return self.address.replace("://", f"://{credentials}@")
 
 
 class Fault(NamedTuple):
-    """What becomes of a connection, once so many bytes of its answers have passed."""
+    """A fault of a connection, after this number of bytes of its answers."""
 
     kind: str
     after: int
 
 
-#: Faults that hit a connection before it has carried anything.
+#: Faults before the first byte.
 AT_ONCE = ("refused", "deaf")
 #: Faults within answers.
 WITHIN = (
@@ -123,16 +122,16 @@ WITHIN = (
 )
 
 
-#: A changed byte. TLS notices it; without, one digit may become another, and nobody can tell.
+#: A changed byte. Only TLS detects it: without TLS, a digit may become another.
 SPOILED = "spoiled"
 
 
 class Relay:
-    """Carries connections to a port of this machine, with the faults that a test asks for.
+    """Forwards connections to a port of this machine, with faults.
 
     Attributes:
-        fault: asked at each new connection; None carries it as it is.
-        counts: connections, bytes of answers, and how often each kind of fault struck.
+        fault: returns the fault of each new connection; None for no fault.
+        counts: connections, bytes of answers, and faults of each kind.
     """
 
     def __init__(self, url: str, fault: Callable[[], Fault | None]) -> None:
@@ -200,7 +199,7 @@ class Relay:
                         end.shutdown(socket.SHUT_RDWR)
                 asking.join(10)
         except OSError:
-            pass  # one of the two has gone
+            pass  # one side has disconnected
         finally:
             near.close()
             with self._lock:
@@ -225,7 +224,7 @@ class Relay:
     def _strike(
         self, kind: str, near: socket.socket, rest: bytes, asking: threading.Thread
     ) -> bool:
-        """Do it; whether the connection goes on."""
+        """Inject a fault; return whether the connection continues."""
         if kind == "reset":
             _reset_at_close(near)
         elif kind in {"half-closed", "silent"}:

@@ -1,4 +1,4 @@
-"""Frames of holdings for the tests of the analyses, drawn at random or written by hand."""
+"""Frames of holdings for tests of analyses, random or written by hand."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CONTRACTS = (*HEX, *LONG, "0x" + "cd" * 20, "KT1abc", "kt1abc", "0x" + "ab" * 19
 
 
 def folded(address: str) -> str:
-    """What all spellings of a contract have in common."""
+    """Return the normal form of a contract's address."""
     if not re.fullmatch("0[xX][0-9a-fA-F]{1,64}", address):
         return address
     return address.lower() if len(address) == 42 else hex(int(address, 16))
 
 
 def called(address: str) -> str:
-    """What a contract without a name is called."""
+    """Return the label of an unnamed contract."""
     key = folded(address)
     return key if len(key) <= 20 else f"{key[:6]}…{key[-4:]}"
 
@@ -46,7 +46,7 @@ _AMOUNTS = st.one_of(
 def holdings_of(
     wallets: int = 12, tokens: int = 12, size: int = 60
 ) -> st.SearchStrategy[dict[tuple[int, int], str]]:
-    """Amounts by wallet and token, each pair once."""
+    """Amounts by wallet and token."""
     pairs = st.tuples(st.integers(1, wallets), st.integers(1, tokens))
     return st.dictionaries(pairs, _AMOUNTS, max_size=size)
 
@@ -54,7 +54,7 @@ def holdings_of(
 def frame_of_held(
     held: dict[tuple[int, int], str], about: Callable[[int], dict[str, Any]]
 ) -> pd.DataFrame:
-    """A frame with the columns that the analyses need, as `frames.holdings` would type them."""
+    """Return a frame with the columns of the analyses, typed as by `frames.holdings`."""
     rows = [
         {
             "wallet_id": wallet_id(wallet),
@@ -72,7 +72,7 @@ def frame_of_held(
 
 
 def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:
-    """What counts as a holding, by the definition."""
+    """Return the rows that are holdings by definition."""
     return [
         (wallet, token, amount)
         for (wallet, token), amount in held.items()
@@ -81,12 +81,12 @@ def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:
 
 
 def shown(frame: pd.DataFrame) -> list[list[object]]:
-    """The rows as lists; None where a value is missing."""
+    """Return the rows as lists; None for missing values."""
     return frame.astype(object).where(frame.notna(), None).to_numpy(dtype=object).tolist()
 
 
 def measures(amounts: list[int]) -> list[int | float | None]:
-    """From `amount` to `nakamoto` by their definitions, in fractions; of a group's holders."""
+    """Return the measures `amount` to `nakamoto` of a group, computed in fractions."""
     if not amounts:
         return [0, None, None, None, None, None]
     x, total, n = sorted(amounts), sum(amounts), len(amounts)

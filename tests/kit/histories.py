@@ -1,7 +1,7 @@
-"""Histories for the tests of measures over time: random reads, applied by the real store.
+"""Histories for tests of measures over time: random reads, applied by the real store.
 
-The store never lets its times go back. A state in the future therefore stops its clock there, so
-that a test decides what time each read is stored at, and may let many reads have the same.
+Stored times never decrease. A state in the future therefore stops the store's clock, so that a test
+chooses the time of each read, and many reads may have the same time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SENTINEL = 99
 
 
 def moment(seconds: float) -> str:
-    """Later than any clock that these tests run by."""
+    """Return a time in the future."""
     return format_time(datetime(2090, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds))
 
 
@@ -72,18 +72,18 @@ class Change(NamedTuple):
 
 
 class Histories:
-    """Databases with histories, one after the other."""
+    """A database whose history is replaced by each `play`."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "history.db"
 
     def play(self, reads: Iterable[Read]) -> int:
-        """Make the database anew, and return what the clock shows in the end."""
+        """Replace the database; return the time at the end, in seconds."""
         begun(self.path)
         clock = 0
         with Mirror(self.path, write_gap=0.0) as mirror:
             self._apply(mirror, Read(0, _SENTINEL, {}, True))
-            # No time that a test asks for is still to come.
+            # Every queried time is in the past.
             mirror.connection.execute(
                 "INSERT INTO sync_runs (kind, status, started_at, finished_at)"
                 " VALUES ('sync', 'ok', ?1, ?1)",
@@ -120,7 +120,7 @@ class Histories:
             )
 
     def label(self, labels: dict[str, str]) -> None:
-        """Call wallets something, by their ids."""
+        """Set labels by wallet id."""
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.executemany(
                 "UPDATE wallets SET label = ? WHERE wallet_id = ?",
@@ -136,7 +136,7 @@ class Histories:
                 yield Change(*row[:5], bool(row[5]))
 
     def begin(self) -> str:
-        """The time of the first read."""
+        """Return the time of the first read."""
         with closing(sqlite3.connect(self.path)) as connection:
             (first,) = connection.execute(
                 "SELECT min(observed_at) FROM (SELECT observed_at FROM wallet_state_rows"
@@ -145,7 +145,7 @@ class Histories:
         return str(first)
 
     def held(self, until: str) -> dict[tuple[str, str], int | str]:
-        """What is held at a time, by wallet and token; an amount as `size` gives it."""
+        """Return the holdings at a time, by wallet and token; amounts as of `size`."""
         held = {
             (each.wallet, each.token): size(each.new) for each in self.log() if each.at <= until
         }
@@ -153,7 +153,7 @@ class Histories:
 
 
 def size(amount: str | None) -> int | str:
-    """What an amount means: a number of tokens, or a text that is no whole number."""
+    """Return an amount as a number, or as text if it is not a whole number."""
     if amount is None:
         return 0
     if amount.isascii() and amount.isdigit() and len(amount) <= 100:

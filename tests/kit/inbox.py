@@ -1,4 +1,4 @@
-"""A database with stored webhooks, put there as the receiver does, or with messages."""
+"""A database with webhooks, stored as by the receiver, or with messages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def message(number: int) -> str:
 
 
 class _Rows:
-    """A queue of a database of its own; its rows have numbers from 0 on."""
+    """A queue in a database; its rows are numbered from 0."""
 
     queue: Queue
     name: Callable[[int], str]
@@ -61,7 +61,7 @@ class _Rows:
             return connection.execute(statement, parameters).fetchall()
 
     def settle(self, number: int, state: str, **columns: object) -> None:
-        """Bring a row to a state, as its worker leaves it there."""
+        """Set the state of a row as its worker does."""
         values: dict[str, object] = {"state": state, "attempts": 3}
         if state in {"done", "dead", "unrouted"}:
             values |= {"finished_at": LONG_AGO, "next_attempt_at": None}
@@ -79,14 +79,13 @@ class _Rows:
             return dict(connection.execute(query, (name,)).fetchone())
 
     def states(self) -> Sequence[str]:
-        """The states, in the order in which the rows were stored; quarantined ones that became
-        pending have new numbers."""
+        """Return the states by row number; rows leave quarantine with a new number."""
         query = f"SELECT state FROM {self.queue.table} ORDER BY {self.queue.key}"
         return [row[0] for row in self.run(query)]
 
 
 class Outbox(_Rows):
-    """The outbox of a database of its own."""
+    """An outbox in a database."""
 
     queue = OUTBOX
     name = staticmethod(message)
@@ -102,7 +101,7 @@ class Outbox(_Rows):
 
 
 class Inbox(_Rows):
-    """The inbox of a database of its own."""
+    """An inbox in a database."""
 
     queue = INBOX
     name = staticmethod(webhook)

@@ -1,4 +1,4 @@
-"""Texts that a browser draws over each other, or cuts."""
+"""Overlapping or truncated texts in a browser."""
 
 from __future__ import annotations
 

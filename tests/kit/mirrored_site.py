@@ -1,4 +1,4 @@
-"""A provider with a database that mirrors it, and commands that read it."""
+"""A sandbox and a database that mirrors it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kit.database import begun
 
 
 class Site:
-    """A provider, and a database that mirrors it."""
+    """A sandbox, and a database that mirrors it."""
 
     def __init__(self, server: SandboxServer, database: Path) -> None:
         self.server = server
@@ -33,12 +33,12 @@ class Site:
         )
 
     def held(self, wallet: str) -> list[str]:
-        """The tokens that the provider lists for a wallet, in its order."""
+        """Return the tokens of a wallet in the provider's order."""
         body = json.loads(self.world.balances_body(wallet) or b"{}")
         return [entry["tokenId"].lower() for entry in body["nftTokenBalances"]]
 
 
 def run(database: Path, statement: str, *parameters: object) -> None:
-    """Change a database behind nftsync's back."""
+    """Change a database without nftsync."""
     with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
         connection.execute(statement, parameters)

@@ -1,7 +1,4 @@
-"""Processes that end with the test that started them, even with one that fails.
-
-What a failed test leaves is collected in a later one, which then fails instead.
-"""
+"""Processes that end with the test that started them, also if it fails."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ def start_process(*arguments: Any, **options: Any) -> subprocess.Popen[Any]:
 
 
 def end_processes() -> None:
-    """Kill what still runs, and close the pipes of all."""
+    """Kill running processes, and close all pipes."""
     while _started:
         with _started.pop() as process:
             process.kill()

@@ -1,7 +1,7 @@
-"""A provider on a real port that answers as a test tells it to, lies and silences included.
+"""A provider on a real port, with scripted answers and faults, for tests and benchmarks.
 
-It speaks HTTP/1.1 over plain sockets, as most of what it does no well-behaved server library
-offers, and keeps a record of every connection and request in the order in which they came.
+It speaks HTTP/1.1 over plain sockets, because server libraries do not send faulty answers. It
+records every connection and request in their order.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import ssl
 import struct
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tests.kit.worlds import PATIENCE
@@ -27,7 +28,7 @@ Sender = Callable[["Peer"], bool]
 
 
 class Seen(NamedTuple):
-    """A request, as it came."""
+    """A received request."""
 
     number: int
     connection: int
@@ -51,6 +52,17 @@ def token(number: int) -> str:
     return uuid(number, 0xB)
 
 
+def path_of(number: int) -> str:
+    """Return the path of a wallet's balances."""
+    return f"/v1/wallets/{wallet(number)}/nft-balances"
+
+
+def wallets_file(numbers: Iterable[int], name: str = "wallets") -> str:
+    """Write the ids of some wallets to a file of the working directory; return its name."""
+    Path(name).write_text("\n".join(map(wallet, numbers)))
+    return name
+
+
 def entry(token_id: str, amount: str = "1", **fields: Any) -> dict[str, Any]:
     return {"tokenId": token_id, "amount": amount, "token": {"id": token_id, **fields}}
 
@@ -65,7 +77,7 @@ def balances(*entries: Mapping[str, Any], **beside: Any) -> bytes:
 def reply(
     body: bytes = b"", status: int = 200, *, length: int | None = None, **headers: str
 ) -> Sender:
-    """A whole answer; `length` lies about its length. `if_x="y"` is the header `If-X: y`."""
+    """A complete answer; `length` is a false length. `if_x="y"` is the header `If-X: y`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     head = {"content-length": str(len(body) if length is None else length), **named}
     lines = [f"HTTP/1.1 {status} X", *(f"{name}: {value}" for name, value in head.items()), "", ""]
@@ -74,7 +86,7 @@ def reply(
 
 
 def raw(*parts: bytes, pause: float = 0.0, then: str = "close") -> Sender:
-    """Bytes as they are, with pauses between; then `keep`, `close`, `reset` or `hold`."""
+    """Bytes with pauses between them; then `keep`, `close`, `reset` or `hold` the connection."""
 
     def send(peer: Peer) -> bool:
         for number, part in enumerate(parts):
@@ -87,7 +99,7 @@ def raw(*parts: bytes, pause: float = 0.0, then: str = "close") -> Sender:
 
 
 def endless(part: bytes, head: bytes = b"", *, pause: float = 0.0) -> Sender:
-    """The same bytes for ever, until the client has had enough."""
+    """The same bytes until the client disconnects."""
 
     def send(peer: Peer) -> bool:
         peer.sock.sendall(head)
@@ -106,8 +118,13 @@ def head(*headers: str, status: int = 200) -> bytes:
     return "\r\n".join([f"HTTP/1.1 {status} X", *headers, "", ""]).encode()
 
 
+def one_token_each(peer: Peer) -> bool:
+    """Answer that each wallet holds the token of its number."""
+    return reply(balances(entry(token(peer.number))))(peer)
+
+
 class Peer:
-    """A connection to a client."""
+    """A connection to a client, and its last request."""
 
     def __init__(self, sock: socket.socket, closing: threading.Event) -> None:
         self.sock = sock
@@ -115,8 +132,13 @@ class Peer:
         self.seen: Seen
         self.reset = False
 
+    @property
+    def number(self) -> int:
+        """Number of the wallet or token in the request's path."""
+        return int(self.seen.path.split("/")[3][-12:], 16)
+
     def wait(self, seconds: float) -> bool:
-        """Wait; True when the provider is closing."""
+        """Wait; return True when the provider is closing."""
         return self.closing.wait(seconds) if seconds else self.closing.is_set()
 
     def end(self, how: str) -> bool:
@@ -131,7 +153,7 @@ class Peer:
 
 
 class Provider:
-    """The provider. What no script is set for is answered from `bodies`, and else with 404."""
+    """The provider; paths without a script are answered from `bodies`, or with 404."""
 
     def __init__(
         self, *, certificate: str | None = None, tls: ssl.SSLContext | None = None
@@ -141,7 +163,7 @@ class Provider:
         self.connections = 0
         self._scripts: dict[str, tuple[Sender, ...]] = {}
         self._default: tuple[Sender, ...] = ()
-        self._told: dict[str, int] = defaultdict(int)
+        self._sent: dict[str, int] = defaultdict(int)
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._closing = threading.Event()
@@ -174,35 +196,39 @@ class Provider:
             thread.join(10)
             assert not thread.is_alive()
 
-    # What a test says ---------------------------------------------------------------------------
+    # Scripts --------------------------------------------------------------------------------------
 
     def always(self, *answers: Sender) -> None:
-        """Answer whatever path with these, one after the other; the last for ever."""
+        """Answer all other paths with these in turn, and then always with the last."""
         with self._lock:
             self._default = answers
-            self._told[""] = 0
+            self._sent[""] = 0
 
     def on(self, path: str, *answers: Sender) -> None:
-        """Answer a path with these, one after the other; without any, as if never told to."""
+        """Answer a path with these in turn, then always with the last; none: without a script."""
         with self._lock:
             self._scripts[path] = answers
-            self._told[path] = 0
+            self._sent[path] = 0
 
     def holds(self, wallet_id: str, *entries: Mapping[str, Any], **beside: Any) -> None:
         self.bodies[f"/v1/wallets/{wallet_id}/nft-balances"] = balances(*entries, **beside)
 
-    # What a test asks ---------------------------------------------------------------------------
+    # Records --------------------------------------------------------------------------------------
 
     def requests(self, path: str | None = None) -> list[Seen]:
         with self._lock:
             return [seen for seen in self.seen if path is None or seen.path == path]
 
+    def attempts(self) -> Counter[str]:
+        """Return the number of requests of each path."""
+        return Counter(seen.path for seen in self.requests())
+
     def wait_for(self, count: int) -> None:
-        """Wait for so many requests, for as long as a busy machine may take."""
+        """Wait for this number of requests."""
         with self._arrived:
             assert self._arrived.wait_for(lambda: len(self.seen) >= count, PATIENCE)
 
-    # How it works -------------------------------------------------------------------------------
+    # Connections ----------------------------------------------------------------------------------
 
     def _start(self, target: Callable[..., None], *args: Any) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
@@ -269,9 +295,9 @@ class Provider:
         with self._lock:
             key = seen.path if self._scripts.get(seen.path) else ""
             answers = self._scripts[key] if key else self._default
-            told = self._told[key]
-            self._told[key] += 1
+            sent = self._sent[key]
+            self._sent[key] += 1
         if answers:
-            return answers[min(told, len(answers) - 1)]
+            return answers[min(sent, len(answers) - 1)]
         body = self.bodies.get(seen.path)
         return reply(b"no such object", 404) if body is None else reply(body)

@@ -1,4 +1,4 @@
-"""How each frame is read of a database, by the name of its function."""
+"""Functions that read a frame from a database, by name."""
 
 from __future__ import annotations
 

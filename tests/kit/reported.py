@@ -1,4 +1,4 @@
-"""Changes that rules must report, messages that report them, and what destinations received."""
+"""Checks of messages: changes that rules must report, and requests to destinations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def messages_of(database: Path) -> list[Message]:
 
 
 def changes_of(database: Path) -> list[Change]:
-    """Return the changed amounts; a `0` is as good as none."""
+    """Return the changed amounts; `0` counts as no holding."""
     rows = query(
         database,
         "SELECT change_id, wallet_id, token_id, observed_at, old_amount, new_amount"
@@ -55,7 +55,7 @@ def changes_of(database: Path) -> list[Change]:
 
 
 def check_received(messages: Sequence[Message], arrived: Sequence[tuple[str, bytes]]) -> None:
-    """Each message was received, with one body, and first after the earlier ones of its keys."""
+    """Check that each message was received, with one body, and first in the order of its keys."""
     bodies = {message.message_id: message.body for message in messages}
     missing = bodies.keys() - {name for name, _ in arrived}
     assert not missing, f"never received: {missing}"
@@ -72,7 +72,7 @@ def check_received(messages: Sequence[Message], arrived: Sequence[tuple[str, byt
 
 
 def events_of(messages: Iterable[Message]) -> tuple[list[dict[str, Any]], int]:
-    """Return the data of all events in messages, and the number that digests leave out."""
+    """Return the events in messages, and the number of events that digests omit."""
     events, hidden = [], 0
     for message in messages:
         body = json.loads(message.body)
@@ -91,16 +91,16 @@ def check_once(
     key: Callable[[dict[str, Any]], Any],
     hidden: int,
 ) -> None:
-    """Each change was reported once."""
+    """Check that each change was reported once."""
     wanted, told = Counter(expected), Counter(map(key, events))
     assert told <= wanted, f"reported again, or without a change: {told - wanted}"
     assert (wanted - told).total() == hidden, f"not reported: {wanted - told}"
 
 
 def check_moves(changes: list[Change], events: list[dict[str, Any]], hidden: int) -> None:
-    """Each change was reported as an event of its own, or as a side of a transfer.
+    """Check that each change was reported as an event of its own, or as a side of a transfer.
 
-    A loss can be reported alone, and once more when the other side is read.
+    A loss can be reported alone, and again when the other side is read.
     """
     wanted = Counter((one.wallet, one.token, one.new > one.old) for one in changes)
     alone, in_transfers = Counter[Any](), Counter[Any]()
@@ -117,7 +117,7 @@ def check_moves(changes: list[Change], events: list[dict[str, Any]], hidden: int
 def check_other_sides(
     changes: Iterable[Change], reported: Iterable[tuple[Change, dict[str, Any]]], hidden: int = 0
 ) -> None:
-    """Changes without an event of their own are the other sides of reported ones."""
+    """Check that changes without an event are the other sides of reported ones."""
     others: Counter[tuple[str, str, bool]] = Counter()  # by wallet, token and whether it gains
     for change, event in reported:
         gains = change.new > change.old

@@ -1,4 +1,4 @@
-"""`nftsync serve` and its neighbours as processes of their own, and webhooks for them."""
+"""`nftsync serve` and other commands as processes, and webhooks for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 def environment(**variables: str | None) -> dict[str, str]:
-    """This process's environment with the secret, and without other settings of nftsync's."""
+    """Return this process's environment with the secret, and without other settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
     given = {"NFTSYNC_WEBHOOK_SECRET": SECRET, **variables}
     return kept | {name: value for name, value in given.items() if value is not None}
@@ -51,7 +51,7 @@ def query(database: Path, statement: str, *parameters: object) -> list[tuple[Any
 
 
 def scraped(port: int) -> dict[str, float]:
-    """What a `serve` tells Prometheus, by metric and labels."""
+    """Return the metrics of a `serve`, by name and labels."""
     text = httpx.get(
         f"http://127.0.0.1:{port}/metrics", trust_env=False, verify=False, timeout=30
     ).text
@@ -60,12 +60,12 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def states(database: Path) -> dict[str, str]:
-    """The state of each webhook."""
+    """Return the state of each webhook."""
     return dict(query(database, "SELECT webhook_id, state FROM webhooks"))
 
 
 def wait_until_done(database: Path, *webhook_ids: str) -> None:
-    """Wait until these webhooks, or else all that are stored, have been worked off."""
+    """Wait until these webhooks, by default all stored ones, are done."""
 
     def done() -> bool:
         found = states(database)
@@ -76,7 +76,7 @@ def wait_until_done(database: Path, *webhook_ids: str) -> None:
 
 
 def assert_settled(database: Path) -> None:
-    """The file is whole, nobody works on anything, and the ledger says so."""
+    """Check that the file is intact, and that nothing is running or leased."""
     assert query(database, "PRAGMA integrity_check") == [("ok",)]
     assert query(database, "SELECT * FROM leases") == []
     assert query(database, "SELECT * FROM webhooks WHERE state = 'running'") == []
@@ -84,7 +84,7 @@ def assert_settled(database: Path) -> None:
 
 
 def webhook(resource_type: str, resource_id: str, **changed: Any) -> bytes:
-    """The body of a webhook with an id of its own."""
+    """Return the body of a webhook with a new id."""
     fields = {
         "organizationId": ORGANIZATION,
         "action": "update",
@@ -102,12 +102,12 @@ def id_of(body: bytes) -> str:
 
 
 def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
-    """The headers of a webhook."""
+    """Return the headers of a webhook."""
     return {HEADER: sign(secret, body), "Content-Type": "application/json; charset=utf-8"}
 
 
 def post(url: str, body: bytes, secret: str = SECRET, client: httpx.Client | None = None) -> int:
-    """Send a webhook; the reply's status."""
+    """Send a webhook; return the status."""
     headers = signed(body, secret)
     if client is not None:
         return client.post(url, content=body, headers=headers).status_code
@@ -117,7 +117,7 @@ def post(url: str, body: bytes, secret: str = SECRET, client: httpx.Client | Non
 
 
 def configure(provider: SandboxServer, url: str, secret: str = SECRET) -> None:
-    """Have the provider send its nft webhooks to a receiver."""
+    """Let the sandbox send nft webhooks to a receiver."""
     provider.sandbox.configure(
         json.dumps(
             {"url": url, "enabled": True, "sharedSecret": secret, "webhookTypes": ["nft"]}
@@ -129,9 +129,9 @@ class Serve:
     """A running `nftsync serve`.
 
     Attributes:
-        url: where it takes webhooks.
+        url: of its webhooks.
         base: the base URL.
-        lines: what it has logged so far, a JSON object each.
+        lines: its log, a JSON object each.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -155,7 +155,7 @@ class Serve:
                 self.lines.append(json.loads(line))
 
     def logged(self, message: str) -> list[dict[str, Any]]:
-        """The log lines that begin so."""
+        """Return the log lines that start with a message."""
         return [line for line in list(self.lines) if line["message"].startswith(message)]
 
     def get(self, path: str) -> int:
@@ -179,7 +179,7 @@ class Serve:
         return code
 
     def end(self) -> None:
-        """Read what is left of the log of a process that has ended."""
+        """Read the rest of the log of an ended process."""
         self.process.wait()
         self._reader.join()
         if self.process.stderr is not None:

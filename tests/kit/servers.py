@@ -1,4 +1,4 @@
-"""A server that runs in a thread during a block, and carries bytes between two sockets."""
+"""A server in a thread for a block, and the forwarding of bytes between sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ThreadServer(socketserver.ThreadingTCPServer):
         self.port: int = self.server_address[1]
 
     def handle_error(self, *_: Any) -> None:
-        """Say nothing: the other side may break off."""
+        """Ignore it: the other side may disconnect."""
 
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
@@ -35,7 +35,7 @@ class ThreadServer(socketserver.ThreadingTCPServer):
 def carry(
     source: socket.socket, target: socket.socket, seen: Callable[[bytes], object] = len
 ) -> None:
-    """Send on what comes until one side ends; then end both."""
+    """Forward bytes until one side ends; then end both."""
     with suppress(OSError):
         while data := source.recv(65536):
             seen(data)

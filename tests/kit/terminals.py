@@ -8,7 +8,7 @@ import pytest
 
 
 def open_terminal() -> tuple[int, int]:
-    """Return both ends of a terminal: the screen, and what a command takes for it."""
+    """Return both ends of a terminal: the user's and the command's."""
     try:
         return pty.openpty()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The modules that one wallet of a sync and one webhook pass, as JSON.
+"""The modules on the paths of a wallet in a sync and of a webhook, as JSON.
 
 python -m tests.kit.traced_paths
 """
@@ -29,7 +29,7 @@ from tests.kit.serve_process import SECRET, post, webhook
 
 
 class Tracer:
-    """Collect the modules whose functions run, in all threads that start after it was made."""
+    """Collects the modules whose functions run, in all later threads."""
 
     def __init__(self) -> None:
         self.modules: set[str] = set()

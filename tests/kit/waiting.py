@@ -1,4 +1,4 @@
-"""Waiting for what is sure to come, with a limit for what never does."""
+"""Waiting for a condition, with a limit."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from tests.kit.worlds import PATIENCE
 
 
 def wait_until(condition: Callable[[], object], what: object = "it") -> None:
-    """Wait until something is so; `what` names it, or shows the state, if it never is.
+    """Wait until a condition is true; `what` names it, or returns the state for the error.
 
-    Conditions that read a lake take milliseconds each: they get a fifth of a processor at most.
+    Conditions that read a lake take milliseconds: they use a fifth of a processor at most.
     """
     deadline = time.monotonic() + PATIENCE
     began = time.thread_time()
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"never came: {str(what() if callable(what) else what)[:2_000]}")
+            raise AssertionError(
+                f"still waiting for: {str(what() if callable(what) else what)[:2_000]}"
+            )
         time.sleep(max(0.02, 4 * (time.thread_time() - began)))
         began = time.thread_time()
 
 
 def has_ended(number: Path) -> bool:
-    """Whether the process whose number a file names, once it does, has ended."""
+    """Return whether the process whose number is in a file has ended."""
     if not number.exists() or not number.read_text().endswith("\n"):
         return False
     with suppress(OSError):

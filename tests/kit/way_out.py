@@ -1,7 +1,6 @@
-"""The only way from the browser to other machines: a proxy that notes what is wanted and refuses.
+"""A proxy that records and refuses all requests of a browser to other machines.
 
-Playwright does not report what a frame asks for in the moment before it is attached to it; whatever
-asks, it cannot pass by here.
+Playwright does not report requests of a frame before it is attached, but they use this proxy.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from socketserver import StreamRequestHandler
 
 from tests.kit.servers import ThreadServer
 
-#: Services of its vendor that Chromium contacts by itself: for updates, accounts, forms and, after
-#: some minutes, push messages.
+#: Services of Chromium's vendor: updates, accounts, forms and push messages.
 _OWN = re.compile(r"[A-Z]+ (http://)?([a-z0-9-]+\.)+google(apis)?\.com[:/]")
 
 
 class WayOut(ThreadServer):
-    """The proxy; `wanted` has the first line of each request but Chromium's own."""
+    """The proxy; `wanted` has the first line of each request, without Chromium's own."""
 
     def __init__(self) -> None:
         self.wanted: list[str] = []

@@ -1,4 +1,4 @@
-"""A receiver on a real port that writes down what it gets and answers as it is told."""
+"""A receiver on a real port with scripted answers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.kit.worlds import PATIENCE
 
 SECRET = "s3cret-ключ-🔑"
 CONFIG = "/api/organization/v1/current-organization/webhook-config"
-#: An id that no world has.
+#: An unknown id.
 UNKNOWN = "99999999-9999-4999-8999-999999999999"
 
 
 class Received(NamedTuple):
-    """One request: its headers by lower-case name, and its body."""
+    """A request: headers by lower-case name, and the body."""
 
     path: str
     headers: dict[str, str]
@@ -37,7 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers["Content-Length"])
         body = self.rfile.read(length)
         if len(body) < length:
-            return  # the sender was killed in the middle of it
+            return  # the sender was killed meanwhile
         headers = {name.lower(): value for name, value in self.headers.items()}
         received = Received(self.path, headers, body)
         status = self.server.answer(received, self.server.add(received))
@@ -65,19 +65,19 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Receiver(ThreadServer):
-    """Answers 200 unless `answer`, called with what came and its number from 0, says otherwise."""
+    """A receiver; `answer` returns the status of a request and its number from 0."""
 
     def __init__(self) -> None:
         super().__init__(_Handler)
         self.got: list[Received] = []
         self.answer: Callable[[Received, int], int] = lambda _received, _number: 200
-        #: "head" or "body": sends the rest of it byte by byte, for ever.
+        #: "head" or "body": sends the rest of it byte by byte without end.
         self.drips = ""
         self.url = f"http://127.0.0.1:{self.port}/webhooks"
         self._came = threading.Condition()
 
     def wait_for(self, count: int) -> list[Received]:
-        """What came, once it is so many or more."""
+        """Wait for this number of requests; return all."""
         with self._came:
             assert self._came.wait_for(lambda: len(self.got) >= count, PATIENCE), self.got
             return list(self.got)
@@ -94,12 +94,12 @@ class Receiver(ThreadServer):
 
 
 def enable(server: SandboxServer, receiver: Receiver, **fields: object) -> None:
-    """Let nft webhooks go to a receiver."""
+    """Let the sandbox send nft webhooks to a receiver."""
     config = {"url": receiver.url, "enabled": True, "sharedSecret": SECRET, "webhookTypes": ["nft"]}
     server.sandbox.configure(json.dumps(config | fields).encode())
 
 
 def finished(server: SandboxServer) -> list[dict[str, Any]]:
-    """The deliveries once none is pending."""
+    """Wait until no delivery is pending; return all."""
     wait_until(lambda: all(each["state"] != "pending" for each in server.sandbox.deliveries()))
     return server.sandbox.deliveries()

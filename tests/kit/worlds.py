@@ -1,4 +1,4 @@
-"""What a world lists, what the mirror lists, what its history comes to; and what commands print."""
+"""Holdings of a sandbox, of a mirror and of its change log; and results of commands."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.runs import start_run
 from nftsync.times import now
 
-#: Seconds that a busy machine may take for what is sure to come; a limit for what never does.
+#: Seconds, a limit for conditions on a busy machine.
 PATIENCE = 240.0
 
 
 class Outcome(NamedTuple):
-    """What a command came to, and what it printed."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -42,27 +42,27 @@ class Outcome(NamedTuple):
         return self.out + self.err
 
     def says(self, *texts: str, code: int = 0) -> Outcome:
-        """Check how it ended, and that each text stands in what it printed."""
+        """Check the exit code, and that the output has each text."""
         assert self.code == code, self.said
         assert [text for text in texts if text not in self.said] == [], self.said
         return self
 
     def tells(self, *texts: str, code: int = 2) -> Outcome:
-        """Check that it printed no result, and how it ended, with these texts on stderr."""
+        """Check the exit code, and that only stderr has output, with each text."""
         assert self.out == ""
         return self.says(*texts, code=code)
 
 
 @contextmanager
 def alone(folder: Path, name: str) -> Iterator[None]:
-    """Let one process of a test run at a time make what the others then find."""
+    """Lock a name among all processes of a test run."""
     with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def made_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path:
-    """Return a folder that one process of a test run fills for all; tests copy it."""
+    """Return a folder that one process of a test run fills for all."""
     made, making = shared / name, shared / f"{name}.part"
     with alone(shared, name):
         if not made.exists():
@@ -74,7 +74,7 @@ def made_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path:
 
 
 def listed(world: World) -> dict[tuple[str, str], str]:
-    """What the provider lists: the amount of each wallet and token."""
+    """Return a sandbox's amounts by wallet and token."""
     found = {}
     for wallet in world.wallets():
         body = msgspec.json.decode(world.balances_body(wallet) or b"")
@@ -84,7 +84,7 @@ def listed(world: World) -> dict[tuple[str, str], str]:
 
 
 def mirrored(database: Path) -> dict[tuple[str, str], str]:
-    """What the mirror lists."""
+    """Return a mirror's amounts by wallet and token."""
     with sqlite3.connect(database) as connection:
         rows = connection.execute("SELECT wallet_id, token_id, amount FROM balances").fetchall()
     connection.close()
@@ -92,10 +92,7 @@ def mirrored(database: Path) -> dict[tuple[str, str], str]:
 
 
 def begin_work(database: Path, wallet: str) -> str:
-    """Leave a webhook and a message in a replay's hands, and a sync that runs.
-
-    Returns the webhook's id.
-    """
+    """Leave a webhook and a message running, and a sync; return the webhook's id."""
     webhook_id = "0f0f0f0f-0000-4000-8000-000000000001"
     body = {
         "id": webhook_id,
@@ -125,7 +122,7 @@ def begin_work(database: Path, wallet: str) -> str:
 
 
 def under_way(database: Path) -> list[tuple[str, int]]:
-    """How many leases, webhooks and messages in work, and runs that run a database has."""
+    """Count the leases and the running webhooks, messages and runs."""
     with closing(sqlite3.connect(database)) as connection:
         return connection.execute(
             "SELECT 'leases', count(*) FROM leases UNION ALL"
@@ -138,7 +135,7 @@ def under_way(database: Path) -> list[tuple[str, int]]:
 
 
 def replayed(database: Path) -> dict[tuple[str, str], str]:
-    """The change log played from its start."""
+    """Return the amounts that result from the change log."""
     with sqlite3.connect(database) as connection:
         rows = connection.execute(
             "SELECT wallet_id, token_id, old_amount, new_amount FROM balance_changes"

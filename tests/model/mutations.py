@@ -37,7 +37,7 @@ _MODELS = {
 _TESTS = {
     "store/leases": "replay/test_queue_property.py replay/test_clocks.py replay",
     "store/runs": "replay/test_queue_property.py replay/test_follow.py replay/test_clocks.py"
-    " replay pull/test_kill.py pull",
+    " replay pull/test_processes.py pull",
     "store/inbox": "receiver/test_storage.py replay/test_queue_property.py receiver replay cli",
     "store/requeue": "cli/test_inbox_requeue.py cli/test_inbox.py",
     "store/removals": "pull/test_removal_guard.py pull/test_removals.py store pull",
@@ -50,9 +50,9 @@ _TESTS = {
     "receiver/": "receiver/test_storage.py receiver serve",
     "pull/guard": "pull/test_removal_guard.py pull/test_removals.py pull replay",
     "movements": "test_movements.py pull/test_removal_guard.py",
-    "records": "pull/test_read_order.py",
-    "provider/": "pull/test_read_order.py provider",
-    "pull/": "pull/test_kill.py pull/test_half_broken.py pull/test_removals.py pull replay",
+    "records": "pull/test_reads.py",
+    "provider/": "pull/test_reads.py provider",
+    "pull/": "pull/test_processes.py pull/test_failures.py pull/test_removals.py pull replay",
 }
 
 

@@ -1,22 +1,69 @@
-"""A faulty provider, and a client with short waits between attempts."""
+"""A client of the provider double, with short waits between attempts."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from nftsync.provider.client import Client, access_to
+from nftsync.errors import ReadError
+from nftsync.provider.client import Client, access_to, finish
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.rate_limit import GiveUpRule, RateLimiter
-from tests.kit.provider import MakeClient, Provider
+from nftsync.provider.wire import WalletList
+from nftsync.records import Content, Effort
+from tests.kit.provider import MakeClient, Provider, token, wallet
+
+_T = TypeVar("_T")
 
 
-def everything_known_of(error: BaseException) -> str:
-    """An error with its causes and contexts, as any printer of tracebacks could show them."""
+class Reader:
+    """A client whose reads run to their end.
+
+    Attributes:
+        spent: requests and retries of the last read of each object, by its id or path.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.spent: dict[str, tuple[int, int]] = {}
+
+    def balances(self, number: int = 1, **known: Any) -> WalletList:
+        return self.run(self.client.balances, wallet(number), **known)
+
+    def token(self, number: int = 1) -> Content:
+        return self.run(self.client.token, token(number))
+
+    def object(self, path: str) -> bytes:
+        return self.run(self.client.object, path)
+
+    def fails(
+        self, message: str = ".", kind: type[ReadError] = ReadError, number: int = 1, **known: Any
+    ) -> ReadError:
+        """Check that a read of balances fails; return the error."""
+        with pytest.raises(kind, match=message) as caught:
+            self.balances(number, **known)
+        return caught.value
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Requests and retries of the last read."""
+        return [*self.spent.values()][-1]
+
+    def run(self, read: Callable[..., Generator[float, None, _T]], name: str, **known: Any) -> _T:
+        effort = Effort()
+        try:
+            return finish(read(name, effort, **known))
+        finally:
+            self.spent.pop(name, None)
+            self.spent[name] = effort.requests, effort.retries
+
+
+def describe(error: BaseException) -> str:
+    """Return an error with its causes and contexts, as any printer of tracebacks shows them."""
     seen: list[str] = []
     link: BaseException | None = error
     while link is not None:
@@ -27,7 +74,7 @@ def everything_known_of(error: BaseException) -> str:
 
 @pytest.fixture
 def make_client(provider: Provider) -> Iterator[MakeClient]:
-    """Make a client of some fields of its config, and of what it shares with others."""
+    """Make a client from fields of its configuration, and from objects that clients share."""
     with ExitStack() as stack:
 
         def make(
@@ -36,12 +83,12 @@ def make_client(provider: Provider) -> Iterator[MakeClient]:
             urgent: bool = False,
             rule: GiveUpRule | None = None,
             **of: Any,
-        ) -> Client:
+        ) -> Reader:
             given = {"base_url": provider.url, "timeout": 10.0, "first_wait": 0.01, **of}
             config = ClientConfig(**given)
             access = access_to(config)
             if limiter is not None:
                 access = access._replace(limiter=limiter)
-            return stack.enter_context(Client(config, access, urgent=urgent, rule=rule))
+            return Reader(stack.enter_context(Client(config, access, urgent=urgent, rule=rule)))
 
         yield make

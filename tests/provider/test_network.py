@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -21,18 +20,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from nftsync.errors import NoConnection, ProxyFailed, ReadError, SettingsError
-from nftsync.provider.client import finish
-from nftsync.records import Effort
+from nftsync.errors import NoConnection, ProxyFailed, SettingsError
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.database import begun_once
+from tests.kit.faults import GOOD
 from tests.kit.forward_proxy import HOST, ForwardProxy
 from tests.kit.inbox import Inbox, body_of
-from tests.kit.provider import Provider, balances, entry, head, raw, reply, token, wallet
+from tests.kit.provider import Provider, balances, head, raw, reply, token, wallet, wallets_file
 from tests.kit.worlds import Outcome
+from tests.provider.conftest import describe
 
-GOOD = balances(entry(token(1)))
 PASSWORD = "hu%3Ash"  # as an URL has it
 CREDENTIALS = "me:hu:sh"
 
@@ -46,7 +44,7 @@ def proxy() -> Iterator[ForwardProxy]:
 
 @pytest.fixture
 def secure(certificates: Any) -> Iterator[Provider]:
-    """The provider over TLS, known as `provider.test` to the proxy alone."""
+    """The provider over TLS; only the proxy knows the name `provider.test`."""
     with Provider(certificate=certificates.server) as running:
         running.always(reply(GOOD))
         yield running
@@ -58,7 +56,7 @@ def named(provider: Provider) -> str:
 
 @pytest.fixture
 def run(command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """Runs a command with these variables, as the command line does."""
+    """Run a command with environment variables."""
 
     def run(*words: str, **environ: str) -> Outcome:
         with monkeypatch.context() as patch:
@@ -87,7 +85,7 @@ COMMANDS = [
 def test_every_command_that_asks_the_provider_goes_through_the_proxy(
     proxy, provider, tmp_path, words, where, run
 ):
-    """By its name, which only the proxy can look up."""
+    """Only the proxy can resolve its name."""
     provider.always(reply(GOOD))
     if words[0] == "replay":
         webhook = body_of(1, resourceType="Token", resourceId=token(1))
@@ -113,7 +111,7 @@ def test_every_command_that_asks_the_provider_goes_through_the_proxy(
 
 
 @pytest.mark.parametrize("proxy_over_tls", [False, True])
-def test_over_tls_the_proxy_sees_a_tunnel_that_is_kept_and_no_request(
+def test_over_tls_the_proxy_sees_one_tunnel_and_no_request(
     secure, certificates, make_client, proxy_over_tls
 ):
     with ForwardProxy(*[certificates.server] * proxy_over_tls) as proxy:
@@ -121,35 +119,31 @@ def test_over_tls_the_proxy_sees_a_tunnel_that_is_kept_and_no_request(
         url = proxy.with_credentials(f"me:{PASSWORD}")
         client = make_client(base_url=named(secure), proxy=url, ca_file=certificates.ca)
         for number in range(3):
-            assert finish(client.balances(wallet(number), Effort())).entries
+            assert client.balances(number).entries
         assert proxy.asked == [f"CONNECT {HOST}:{secure.port}"]
     assert "proxy-authorization" not in secure.requests()[0].headers
 
 
-def test_behind_a_proxy_each_read_meets_a_certificate_that_nobody_trusts(
-    proxy, secure, make_client
-):
-    """httpcore keeps a tunnel whose TLS failed, and would wait for ever to use it."""
+def test_behind_a_proxy_each_read_refuses_an_untrusted_certificate(proxy, secure, make_client):
+    """httpcore keeps a tunnel whose TLS failed, and would wait for it forever."""
     proxy.credentials = None
     client = make_client(base_url=named(secure), proxy=proxy.address, attempts=3)
     for _ in range(3):
-        with pytest.raises(NoConnection, match="certificate verify failed"):
-            finish(client.balances(wallet(1), Effort()))
+        client.fails("certificate verify failed", NoConnection)
     assert len(proxy.asked) == 3
 
 
-def test_the_reading_process_gets_the_proxy_and_the_own_ca_too(proxy, secure, certificates, run):
+def test_the_reading_process_uses_the_proxy_and_the_ca_file(proxy, secure, certificates, run):
     secure.always(reply(balances()))
-    Path("wallets").write_text("\n".join(wallet(number) for number in range(500)))
     url = proxy.with_credentials(f"me:{PASSWORD}")
     settings = {"NFTSYNC_PROXY": url, "NFTSYNC_BASE_URL": named(secure)}
     settings["NFTSYNC_CA_FILE"] = certificates.ca
-    ran = run("sync", "--wallets-file", "wallets", "--json", **settings)
+    ran = run("sync", "--wallets-file", wallets_file(range(500)), "--json", **settings)
     assert json.loads(ran.out)["wallets"]["ok"] == 500
     assert set(proxy.asked) == {f"CONNECT {HOST}:{secure.port}"}
 
 
-def test_no_proxy_is_asked_where_none_is_meant(proxy, provider, run):
+def test_no_proxy_is_used_if_none_applies(proxy, provider, run):
     provider.always(reply(GOOD))
     for environ in (
         {"HTTP_PROXY": proxy.address, "NO_PROXY": "example.com,127.0.0.1"},
@@ -164,39 +158,36 @@ def test_no_proxy_is_asked_where_none_is_meant(proxy, provider, run):
 
 
 @pytest.mark.parametrize("scheme", ["https:", "http:"])
-def test_a_proxy_that_refuses_is_named_without_its_password_and_asked_once(
+def test_a_refusing_proxy_is_named_without_its_password_and_not_retried(
     proxy, provider, make_client, scheme
 ):
     url = named(provider).replace("http:", scheme)
     given = proxy.with_credentials("me:wrong")
     client = make_client(base_url=url, proxy=given, proxy_source="file x", timeout=5.0)
     message = re.escape(f"the proxy {proxy.address} (from file x) refused: 407")
-    with pytest.raises(ProxyFailed, match=f"^{message}") as caught:
-        finish(client.balances(wallet(1), Effort()))
-    assert caught.value.provider_down
-    assert "wrong" not in repr(caught.value.__context__)
+    error = client.fails(f"^{message}", ProxyFailed)
+    assert error.provider_down
+    assert "wrong" not in describe(error)
     assert (len(proxy.asked), provider.requests()) == (1, [])
 
 
-def test_a_proxy_that_is_not_there_is_named_and_tried_again(make_client, run):
+def test_an_unreachable_proxy_is_named_and_retried(make_client, run):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     client = make_client(proxy=f"127.0.0.1:{port}", attempts=3, proxy_source="environment X")
-    effort = Effort()
     where = f"http://127.0.0.1:{port} (from environment X)"
-    with pytest.raises(NoConnection, match=re.escape(f"no connection to the proxy {where}: ")):
-        finish(client.balances(wallet(1), effort))
-    assert effort == Effort(3, 2)
+    client.fails(re.escape(f"no connection to the proxy {where}: "), NoConnection)
+    assert client.last == (3, 2)
     ran = run("check", wallet(1), NFTSYNC_BASE_URL="http://x.test", HTTP_PROXY=f"127.0.0.1:{port}")
     assert "no connection to the proxy" in ran.said
     assert "check base_url" not in ran.said
 
 
-def test_a_gateway_that_the_proxy_cannot_reach_is_tried_again(proxy, make_client):
+def test_a_502_of_the_proxy_is_retried(proxy, make_client):
     proxy.credentials, proxy.refuse_with = None, 502
-    client = make_client(base_url="https://x.test", proxy=proxy.address, attempts=2)
-    with pytest.raises(ProxyFailed, match="refused: 502"):
-        finish(client.balances(wallet(1), Effort()))
+    make_client(base_url="https://x.test", proxy=proxy.address, attempts=2).fails(
+        "refused: 502", ProxyFailed
+    )
     assert len(proxy.asked) == 2
 
 
@@ -208,7 +199,7 @@ BAD_PROXIES = {
 }  # fmt: skip
 
 
-def test_a_proxy_that_cannot_be_used_is_an_error_of_the_settings(run):
+def test_an_unusable_proxy_is_an_error_of_the_settings(run):
     for number, (value, problem) in enumerate(BAD_PROXIES.items()):
         words = COMMANDS[number % len(COMMANDS)]
         ran = run(*words, NFTSYNC_BASE_URL="http://x.test", NFTSYNC_PROXY=value)
@@ -221,7 +212,7 @@ def test_a_proxy_that_cannot_be_used_is_an_error_of_the_settings(run):
 # Certificates -----------------------------------------------------------------------------------
 
 
-def test_a_certificate_of_nobody_that_is_trusted_or_of_another_host_is_refused_at_once(
+def test_an_untrusted_certificate_or_one_of_another_host_is_not_retried(
     secure, certificates, make_client
 ):
     with Provider(certificate=certificates.client) as other:
@@ -229,16 +220,15 @@ def test_a_certificate_of_nobody_that_is_trusted_or_of_another_host_is_refused_a
             (secure, {}, "if your own CA issued it, set ca_file"),
             (other, {"ca_file": certificates.ca}, "check base_url"),
         ):
-            effort = Effort()
             message = rf"^no connection to {provider.url}: certificate verify failed: .*; {advice}"
-            with pytest.raises(NoConnection, match=message):
-                finish(make_client(base_url=provider.url, **given).balances(wallet(1), effort))
-            assert effort == Effort(1, 0)
+            client = make_client(base_url=provider.url, **given)
+            client.fails(message, NoConnection)
+            assert client.last == (1, 0)
             assert provider.requests() == []
 
 
 class OldCompanyCa:
-    """A CA without some of the extensions that RFC 5280 asks for, and a server's certificate."""
+    """A CA that lacks extensions required by RFC 5280, and a server's certificate."""
 
     def __init__(self, folder: Path, *without: str) -> None:
         self.without = without
@@ -310,23 +300,21 @@ def as_python_3_13(monkeypatch: pytest.MonkeyPatch) -> None:
         ("critical", "Basic Constraints of CA cert not marked critical"),
     ],
 )
-def test_a_certificate_against_rfc_5280_is_refused_with_a_way_out(
+def test_a_certificate_against_rfc_5280_is_refused_with_advice(
     tmp_path, make_client, as_python_3_13, without, problem
 ):
     old = OldCompanyCa(tmp_path, without)
     with Provider(certificate=old.chain) as provider:
         provider.always(reply(GOOD))
-        effort = Effort()
-        with pytest.raises(NoConnection) as caught:
-            finish(make_client(base_url=provider.url, ca_file=old.ca).balances(wallet(1), effort))
-        assert str(caught.value) == (
+        client = make_client(base_url=provider.url, ca_file=old.ca)
+        assert str(client.fails(kind=NoConnection)) == (
             f"no connection to {provider.url}: certificate verify failed: {problem}; Python 3.13 "
             "and later refuse this; ask the CA for certificates that follow RFC 5280, or set "
             "ca_file to the server's own certificate, without the CA's"
         )
-        assert (effort, provider.requests()) == (Effort(1, 0), [])
+        assert (client.last, provider.requests()) == ((1, 0), [])
         client = make_client(base_url=provider.url, ca_file=old.server)
-        assert finish(client.balances(wallet(1), Effort())).entries
+        assert client.balances().entries
 
 
 def test_a_ca_that_follows_rfc_5280_is_trusted(tmp_path, make_client, as_python_3_13):
@@ -334,13 +322,11 @@ def test_a_ca_that_follows_rfc_5280_is_trusted(tmp_path, make_client, as_python_
     with Provider(certificate=good.chain) as provider:
         provider.always(reply(GOOD))
         client = make_client(base_url=provider.url, ca_file=good.ca)
-        assert finish(client.balances(wallet(1), Effort())).entries
+        assert client.balances().entries
 
 
-def test_once_the_provider_has_answered_a_handshake_that_fails_is_repeated(
-    certificates, make_client
-):
-    """One of several machines behind an address may be the one that is set up wrongly."""
+def test_a_failed_handshake_is_retried_once_the_provider_has_answered(certificates, make_client):
+    """Only one of several servers behind an address may be misconfigured."""
     contexts = []
     for file in (certificates.server, certificates.client, certificates.server):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -351,16 +337,15 @@ def test_once_the_provider_has_answered_a_handshake_that_fails_is_repeated(
     tls.sni_callback = lambda sock, *_: setattr(sock, "context", contexts.pop(0))
     answer = head(f"content-length: {len(GOOD)}") + GOOD
     with Provider(tls=tls) as provider:
-        provider.always(raw(answer))  # and close, so that the next one connects anew
+        provider.always(raw(answer))  # and close, so that the next one opens a connection
         client = make_client(base_url=provider.url, ca_file=certificates.ca)
-        for effort in (Effort(1, 0), Effort(2, 1)):
-            counted = Effort()
-            assert finish(client.balances(wallet(1), counted)).entries
-            assert counted == effort
+        for spent in ((1, 0), (2, 1)):
+            assert client.balances().entries
+            assert client.last == spent
 
 
-def test_https_where_the_server_waits_for_plain_http_is_said_after_two_tries(run):
-    """Some servers without TLS wait for more, and leave the handshake unanswered."""
+def test_https_on_a_plain_port_ends_after_two_attempts(run):
+    """Some servers without TLS do not answer the handshake."""
     with SandboxServer(lambda url: generate(wallets=1, nfts=1, seed=1, image_base=url)) as server:
         url = server.url.replace("http:", "https:")
         environ = {"NFTSYNC_RETRIES": "1000000", "NFTSYNC_TIMEOUT": "2"}
@@ -373,34 +358,23 @@ def test_https_where_the_server_waits_for_plain_http_is_said_after_two_tries(run
 
 def test_a_proxy_that_does_not_speak_tls_is_named(proxy, provider, make_client):
     url = proxy.address.replace("http:", "https:")
-    effort = Effort()
-    with pytest.raises(ProxyFailed) as caught:
-        finish(make_client(proxy=url).balances(wallet(1), effort))
-    assert str(caught.value) == (
+    client = make_client(proxy=url)
+    assert str(client.fails(kind=ProxyFailed)) == (
         f"no connection to the proxy {url} (from the caller): the server does not speak TLS on this"
         " port; use http:// in the proxy's URL, or correct the port"
     )
-    assert effort == Effort(1, 0)
+    assert client.last == (1, 0)
 
 
-def test_plain_http_where_the_server_may_expect_tls_is_hinted_at(secure, provider, make_client):
+def test_plain_http_gets_a_hint_if_the_server_may_expect_tls(secure, provider, make_client):
     hint = "base_url starts with http: does the server expect https?"
     provider.always(reply(status=400))
     for url in (secure.url.replace("https:", "http:"), provider.url):
-        with pytest.raises(ReadError) as caught:
-            finish(make_client(base_url=url, attempts=2).balances(wallet(1), Effort()))
-        assert hint in str(caught.value)
+        assert hint in str(make_client(base_url=url, attempts=2).fails())
     client = make_client(attempts=1)
     provider.always(reply(GOOD), raw(then="close"))
-    finish(client.balances(wallet(1), Effort()))
-    with pytest.raises(NoConnection, match="^the connection broke: ") as broken:
-        finish(client.balances(wallet(1), Effort()))
-    assert hint not in str(broken.value)
-
-
-def test_an_own_ca_is_trusted(secure, certificates, run):
-    ran = run("sync", wallet(1), NFTSYNC_BASE_URL=secure.url, SSL_CERT_FILE=certificates.ca)
-    assert ran.code == 0, ran.said
+    client.balances()
+    assert hint not in str(client.fails("^the connection broke: ", NoConnection))
 
 
 def test_a_response_over_tls_may_drip_and_its_connection_is_kept(secure, certificates, make_client):
@@ -410,13 +384,12 @@ def test_a_response_over_tls_may_drip_and_its_connection_is_kept(secure, certifi
     secure.always(parts, reply(GOOD), stalls)
     client = make_client(base_url=secure.url, ca_file=certificates.ca, timeout=2.0, attempts=1)
     for number in range(2):
-        assert finish(client.balances(wallet(number), Effort())).entries
+        assert client.balances(number).entries
     assert secure.connections == 1
-    with pytest.raises(NoConnection, match=r"^no complete response within 2 s$"):
-        finish(client.balances(wallet(1), Effort()))
+    client.fails(r"^no complete response within 2 s$", NoConnection)
 
 
-def test_a_client_certificate_is_shown(certificates, make_client):
+def test_a_client_certificate_is_sent(certificates, make_client):
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates.server)
     tls.load_verify_locations(certificates.ca)
@@ -427,9 +400,8 @@ def test_a_client_certificate_is_shown(certificates, make_client):
         given = {"base_url": strict.url, "ca_file": certificates.ca, "attempts": 1}
         for certificate, key in (alone, (certificates.client, None)):
             client = make_client(**given, client_certificate=certificate, client_key=key)
-            assert finish(client.balances(wallet(1), Effort())).entries
-        with pytest.raises(NoConnection):
-            finish(make_client(**given).balances(wallet(1), Effort()))
+            assert client.balances().entries
+        make_client(**given).fails(kind=NoConnection)
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "NFTSYNC_CA_FILE", "NFTSYNC_CLIENT_CERTIFICATE"])
@@ -445,7 +417,7 @@ def test_an_unusable_certificate_is_an_error_that_names_setting_and_file(tmp_pat
         file.write_text("no certificate")
 
 
-def test_a_key_that_does_not_go_with_the_certificate_is_an_error(certificates, make_client):
+def test_a_key_of_another_certificate_is_an_error(certificates, make_client):
     alone, key = certificates.client_certificate_alone, certificates.client_key_alone
     for files in (
         *((certificates.locked, None), (alone, None)),
@@ -458,7 +430,7 @@ def test_a_key_that_does_not_go_with_the_certificate_is_an_error(certificates, m
 
 def test_few_descriptors_end_a_sync_without_a_traceback(provider):
     provider.always(reply(status=503))
-    Path("wallets").write_text("\n".join(wallet(number) for number in range(80)))
+    wallets_file(range(80))
     begun_once(Path("nftsync.db"))
     words = ["sync", "--base-url", provider.url, "--wallets-file", "wallets", "-d", "nftsync.db"]
     ran = subprocess.run(
@@ -471,21 +443,3 @@ def test_few_descriptors_end_a_sync_without_a_traceback(provider):
     assert ran.returncode == 1, ran.stderr
     assert "Traceback" not in ran.stderr
     assert "Too many open files" in ran.stdout + ran.stderr
-
-
-def test_an_answer_that_came_before_it_was_asked_for_is_never_taken(provider, make_client):
-    """What came in the same packet as the one before cannot be told from it; the rest can."""
-    whole, later = (head(f"content-length: {len(x)}") + x for x in (GOOD, balances()))
-    came = threading.Event()
-
-    def twice(peer):
-        raw(whole, later, pause=0.5, then="keep")(peer)
-        came.set()
-        return True
-
-    provider.always(twice, reply(GOOD))
-    client = make_client(attempts=1)
-    for number in range(2):
-        assert finish(client.balances(wallet(number), Effort())).entries
-        assert came.wait(10)
-    assert provider.connections == 2

@@ -148,6 +148,18 @@ def test_any_text_is_kept_and_a_lone_surrogate_is_replaced(written, text):
     content["extra"].encode()
 
 
+@pytest.mark.parametrize("known", [{}, {"cursor_field": "next"}, {"known_fields": ["x"]}])
+@pytest.mark.parametrize("key", ["nftTokenBalances", "tokenId", "amount"])
+def test_a_repeated_key_of_a_list_or_an_entry_is_refused(key, known):
+    once = wallet_body()
+    pattern, again = {
+        "nftTokenBalances": (b"}]}", b'}], "nftTokenBalances": []}'),
+        "tokenId": (b'"amount"', b'"tokenId": "%s", "amount"' % OTHER.encode()),
+        "amount": (b'"amount"', b'"amount": "5", "amount"'),
+    }[key]
+    assert f"the key {key!r} appears twice" in refusal(once.replace(pattern, again), **known)
+
+
 @pytest.mark.parametrize("key", ["name", "x"])
 @pytest.mark.parametrize("spaced", ["", " "])
 @pytest.mark.parametrize("beside", ["", '"y":null,', '"y":"\\u003a\\u003A:",', '"y":{"a":[1]},'])
@@ -182,6 +194,13 @@ def test_values_deeper_than_others_can_read_again_are_named():
 _TOKENS = [
     (json.dumps({"id": OTHER, "metadata": {}}).encode(), rf"^\$\.id: .*another token, '{OTHER}'$"),
     *((body, r"^\$: expected object, got ") for body in (b"null", b"[]", b'"x"', b"1")),
+    *(
+        (body, "no id and no metadata")
+        for body in (
+            b'{"error": "not found"}',
+            b'{"error": "not found", "id": null, "metadata": null}',
+        )
+    ),
 ]
 _KINDS = [
     (b"  <!doctype html><p>Sorry", "it looks like HTML"),

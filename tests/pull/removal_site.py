@@ -1,4 +1,4 @@
-"""A site for tests of the removal guard: a provider that lies, a database, and the commands."""
+"""A provider double, its mirror, and commands: the site of tests of the removal guard."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from nftsync.cli import main
 from nftsync.times import shifted
+from tests.kit.inbox import Inbox, body_of
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import mirrored, replayed
 
@@ -25,13 +27,15 @@ NAMED = {"metadata": {"name": "A name"}}
 
 @dataclass
 class Site:
-    """A mirror of the lying provider, and the commands on it."""
+    """A mirror of the provider double, and the commands on it."""
 
     provider: Provider
     database: Path
     capsys: pytest.CaptureFixture[str] | None = None
+    _webhooks: count[int] = field(default_factory=count)
 
     def fill(self, wallets: int = WALLETS, **fields: Any) -> None:
+        """Let each wallet list its own five tokens."""
         for number in range(wallets):
             self.lists(number, *range(EACH), **fields)
 
@@ -42,49 +46,60 @@ class Site:
         self.provider.holds(wallet(number), *(entry(token(n), amount, **fields) for n in tokens))
 
     def empty(self, numbers: Iterable[int] = range(WALLETS)) -> None:
-        """Let wallets list nothing any more."""
+        """Let wallets list nothing."""
         for number in numbers:
             self.lists(number)
 
+    def post(self, numbers: Iterable[int]) -> None:
+        """Store a webhook for each of some wallets, and replay them."""
+        bodies = [
+            body_of(next(self._webhooks), resourceType="Wallet", resourceId=wallet(number))
+            for number in numbers
+        ]
+        Inbox(self.database).receive(*bodies)
+        self.run("replay")
+
     def groups(self, **wallets: Iterable[int]) -> str:
-        """Write a wallets file with these groups; returns its name."""
+        """Write a wallets file with these groups; return its path."""
         lines = [f"{wallet(n)},,{name}" for name, numbers in wallets.items() for n in numbers]
-        text = "\n".join(["wallet_id,label,group", *lines])
-        (self.database.parent / "wallets.csv").write_text(text)
-        return "wallets.csv"
+        file = self.database.with_name("wallets.csv")
+        file.write_text("\n".join(["wallet_id,label,group", *lines]))
+        return str(file)
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command; return its exit code and output."""
         with pytest.raises(SystemExit) as ended:
             main([*arguments, "--database", str(self.database)])
-        assert self.capsys is not None
-        said = self.capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
+        output = self.capsys.readouterr() if self.capsys else ("", "")
+        return int(ended.value.code or 0), *output
 
     def sync(self, *arguments: str) -> int:
-        """A sync's exit code; a run says `ok` only if nothing was held back."""
+        """Sync; return the exit code, which is 0 only if no removal was held."""
         code, out, _ = self.run("sync", "--json", "--retries", "1", *arguments)
-        assert (code == 0) == (json.loads(out)["status"] == "ok")
+        assert not out or (code == 0) == (json.loads(out)["status"] == "ok")
         return code
 
-    def query(self, statement: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.database)) as connection:
-            return connection.execute(statement).fetchall()
+    def query(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.database)) as connection, connection:
+            return connection.execute(statement, parameters).fetchall()
 
     @property
     def held(self) -> int:
+        """The number of holdings; the change log matches them."""
         assert replayed(self.database) == mirrored(self.database)
-        return self.query("SELECT count(*) FROM holdings WHERE held_since IS NOT NULL")[0][0]
+        return int(self.query("SELECT count(*) FROM holdings WHERE held_since IS NOT NULL")[0][0])
 
     @property
     def names(self) -> int:
-        return self.query("SELECT count(name) FROM tokens")[0][0]
+        return int(self.query("SELECT count(name) FROM tokens")[0][0])
 
     def held_back(self) -> list[dict[str, Any]]:
+        """Return the removals held for review."""
         found: list[dict[str, Any]] = json.loads(self.run("removals", "--json")[1])
         return found
 
     def grow_older(self, by: timedelta) -> None:
-        """Let everything that is stored have happened so much earlier."""
+        """Move all stored times into the past."""
         columns = {
             "balance_change_rows": ("observed_at",),
             "token_change_rows": ("observed_at",),

@@ -1,4 +1,4 @@
-"""What goes wrong is one line that says what to do, the right exit code, and nothing lost."""
+"""Unusable input, files and disks: one line with advice, an exit code, and no lost data."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_json_is_utf_8_whatever_the_terminal_speaks(database: Path) -> None:
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_database_that_is_gone_at_the_end_is_an_error(database: Path, how: str) -> None:
-    """A sync does not call what it wrote to a file that is gone a success."""
+    """Writes to a deleted file are not a success."""
     other = database.with_name("other.db")
     other.touch()
 

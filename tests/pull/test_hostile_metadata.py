@@ -1,14 +1,12 @@
-"""One entry with unreadable metadata costs nothing but its own unreadable fields."""
+"""Unreadable metadata of a token: only its unreadable fields are lost."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -17,24 +15,17 @@ from hypothesis import strategies as st
 
 import nftsync
 from nftsync import frames
-from nftsync.provider.config import ClientConfig
-from nftsync.pull.result import SyncResult
-from nftsync.reports.status import read_status
-from nftsync.reports.verification import verify
-from nftsync.times import now
-from tests.kit.provider import Provider, entry, reply, token, wallet
-from tests.kit.worlds import mirrored
-from tests.pull.runs import path_of
+from tests.kit.provider import Provider, entry, path_of, reply, token, wallet
+from tests.kit.worlds import Outcome, mirrored
+from tests.pull.mirror import Mirror, errors
 
-Sync = Callable[..., SyncResult]
-DATABASE = Path("data/nftsync.db")
 KNOWN = {
     "name": "Known",
     "description": "old",
     "attributes": [{"trait_type": "amount", "value": 5}],
 }
 
-#: A record's JSON, and the parts of it that cannot be read.
+#: Records as JSON, and their unreadable parts.
 HOSTILE: dict[str, tuple[bytes, set[str]]] = {
     "a trait twice": (
         b'{"metadata":{"name":"Known","attributes":{"Eyes":"Blue","Eyes":"Green"}}}',
@@ -82,8 +73,15 @@ HOSTILE: dict[str, tuple[bytes, set[str]]] = {
 }
 
 
+#: The numbers of the wallets and tokens of these records.
+NUMBERS = {what: number for number, what in enumerate(HOSTILE, 10)}
+WALLETS = [wallet(number) for number in NUMBERS.values()]
+BAD = {what for what, (_, fields) in HOSTILE.items() if fields}
+GOOD = json.dumps({"metadata": KNOWN}).encode()
+
+
 def body_of(*records: tuple[int, bytes]) -> bytes:
-    """A wallet's list of tokens by number, each with its record's JSON."""
+    """Return a list of tokens by number, each with its record's JSON."""
     entries = (
         b'{"tokenId":"%s","amount":"%d","token":%s}' % (token(number).encode(), number, record)
         for number, record in records
@@ -91,77 +89,76 @@ def body_of(*records: tuple[int, bytes]) -> bytes:
     return b'{"nftTokenBalances":[%s]}' % b",".join(entries)
 
 
-def holds(lying: Provider, *records: tuple[int, bytes]) -> None:
-    lying.on(path_of(0), reply(body_of(*records)))
-
-
-def parts(result: SyncResult) -> set[tuple[str, str]]:
+def parts(result: nftsync.SyncResult) -> set[tuple[str, str]]:
     return {(part.token_id, part.field) for part in result.unreadable}
 
 
-GOOD = json.dumps({"metadata": KNOWN}).encode()
-
-
-NUMBERS = {what: number for number, what in enumerate(HOSTILE, 10)}
-BAD = {what for what, (_, fields) in HOSTILE.items() if fields}
-
-
 @pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
-def test_a_balance_counts_whatever_its_metadata_hold(
-    lying: Provider, sync: Sync, held: Any, bom: bytes
+def test_a_balance_counts_whatever_its_metadata(
+    mirror: Mirror, command: Callable[..., Outcome], bom: bytes
 ) -> None:
     for what, number in NUMBERS.items():
         body = body_of((number, HOSTILE[what][0]), (number + 100, GOOD))
-        lying.on(path_of(number), reply(bom + body))
-    result = sync([wallet(number) for number in NUMBERS.values()])
+        mirror.provider.on(path_of(number), reply(bom + body))
+    result = mirror.sync(WALLETS)
     assert result.status == "ok"
-    assert held() == {
+    assert mirror.held() == {
         wallet(number): {token(n): str(n) for n in (number, number + 100)}
         for number in NUMBERS.values()
     }
     assert parts(result) == {
         (token(NUMBERS[what]), field) for what, (_, fields) in HOSTILE.items() for field in fields
     }
-    assert parts(sync()) == parts(result)  # also where the response is unchanged
-    status, _ = read_status(DATABASE, now())
-    assert status.unreadable == result.unreadable
-    quality = frames.quality(DATABASE)
+    assert parts(mirror.sync()) == parts(result)  # also for unchanged responses
+    where = ("-d", mirror.database)
+    shown = command("status", "--json", *where).json["unreadable"]
+    assert [tuple(part.values()) for part in shown] == [
+        (part.token_id, part.field, part.reason) for part in result.unreadable
+    ]
+    quality = frames.quality(mirror.database)
     named = quality[quality["reason"].str.startswith("unreadable: ")]
     assert set(named["token_id"]) == {token(NUMBERS[what]) for what in BAD}
-    names = frames.tokens(DATABASE).set_index("token_id")["name"]
+    names = frames.tokens(mirror.database).set_index("token_id")["name"]
     assert {names[token(number + 100)] for number in NUMBERS.values()} == {"Known"}
+    for change in (False, True):  # the second sync of readable records repairs them
+        options = ("--base-url", mirror.provider.url, "--json", *where)
+        checked = command("verify", *options).says().json
+        assert checked["differences"] == []
+        if not change:
+            for number in NUMBERS.values():
+                mirror.provider.on(path_of(number), reply(body_of((number, GOOD))))
+            assert mirror.sync(allow_removals=True).unreadable == []
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_known_fields_stay_until_they_can_be_read_again(
-    lying: Provider, sync: Sync, query: Any, *, by_id: bool
-) -> None:
-    more = {"tokens": by_id, "toml": "removal_limit = 0.0\nremoval_rows = 0"}
+def test_stored_fields_stay_until_they_are_readable_again(mirror: Mirror, *, by_id: bool) -> None:
+    more: dict[str, Any] = {"tokens": by_id, "toml": "removal_limit = 0.0\nremoval_rows = 0"}
     refused = {"a list as token", "a text as token", "another token's record"} & BAD
     what_of = {token(NUMBERS[what]): what for what in BAD}
 
     def show(records: dict[str, bytes]) -> None:
         for what, number in NUMBERS.items():
             record = records.get(what, GOOD)
-            lying.on(path_of(number), reply(body_of((number, GOOD if by_id else record))))
-            path = f"/v1/tokens/{token(number)}"
+            body = body_of((number, GOOD if by_id else record))
+            mirror.provider.on(path_of(number), reply(body))
             is_whole = b'"id"' in record or not by_id
             own = b"{" if is_whole else b'{"id":"%s",' % token(number).encode()
-            lying.on(path, reply(record.replace(b"{", own, 1)))
+            path = f"/v1/tokens/{token(number)}"
+            mirror.provider.on(path, reply(record.replace(b"{", own, 1)))
 
     def columns() -> dict[str, tuple[str, str]]:
-        rows = query("SELECT token_id, name, extra ->> '$.metadata.attributes' FROM tokens")
+        attributes = "extra ->> '$.metadata.attributes'"
+        rows = mirror.query(f"SELECT token_id, name, {attributes} FROM tokens")
         return {what_of[one]: tuple(rest) for one, *rest in rows if one in what_of}
 
     show({})
-    assert sync([wallet(number) for number in NUMBERS.values()], **more).status == "ok"
+    assert mirror.sync(WALLETS, **more).status == "ok"
     before = columns()
     show({what: record for what, (record, fields) in HOSTILE.items() if fields})
-    result = sync(**more)
+    result = mirror.sync(**more)
     assert result.status == ("partial" if by_id else "ok")
-    assert {failure.token_id for failure in result.failures} == {
-        token(NUMBERS[what]) for what in refused if by_id
-    }
+    failed = {token(NUMBERS[what]) for what in refused if by_id}
+    assert {failure.token_id for failure in result.failures} == failed
     assert parts(result) == {
         (token(NUMBERS[what]), field)
         for what in BAD - (refused if by_id else set())
@@ -171,7 +168,7 @@ def test_known_fields_stay_until_they_can_be_read_again(
     kept = {what for what in BAD if HOSTILE[what][1] & {"token", "metadata", "metadata.attributes"}}
     assert {what: columns()[what] for what in kept} == {what: before[what] for what in kept}
     show({})
-    assert parts(sync(**more)) == set()
+    assert parts(mirror.sync(**more)) == set()
     assert columns() == before
 
 
@@ -190,52 +187,29 @@ ENTRIES: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-def test_an_entry_without_id_or_amount_fails_its_wallet_and_is_named(
-    lying: Provider, sync: Sync, held: Any
-) -> None:
+def test_an_entry_without_a_valid_id_or_amount_fails_its_wallet(mirror: Mirror) -> None:
     good = b'{"tokenId":"%s","amount":"1","token":{"x":NaN}}' % token(2).encode()
     for number, (fields, _) in enumerate(ENTRIES.values(), 1):
         bad = fields.replace(b"%s", token(1).encode())
-        lying.on(path_of(number), reply(b'{"nftTokenBalances":[%s,{%s}]}' % (good, bad)))
-    lying.holds(wallet(0), entry(token(3)))
-    result = sync([wallet(number) for number in range(len(ENTRIES) + 1)])
-    assert {failure.wallet_id: failure.error for failure in result.failures} == {
+        mirror.provider.on(path_of(number), reply(b'{"nftTokenBalances":[%s,{%s}]}' % (good, bad)))
+    mirror.provider.holds(wallet(0), entry(token(3)))
+    result = mirror.sync(map(wallet, range(len(ENTRIES) + 1)))
+    assert errors(result) == {
         wallet(number): f"$.nftTokenBalances{message}".replace("TOKEN", token(1))
         for number, (_, message) in enumerate(ENTRIES.values(), 1)
     }
-    assert held() == {wallet(0): {token(3): "1"}}
+    assert mirror.held() == {wallet(0): {token(3): "1"}}
 
 
-def test_commands_name_the_token_and_the_reason(lying: Provider, sync: Sync) -> None:
-    holds(lying, (1, HOSTILE["a trait twice"][0]))
-    sync([wallet(0)])
+def test_commands_name_the_token_and_the_reason(
+    mirror: Mirror, command: Callable[..., Outcome]
+) -> None:
+    mirror.provider.on(path_of(0), reply(body_of((1, HOSTILE["a trait twice"][0]))))
+    mirror.sync([wallet(0)])
     reason = f"{token(1)}: metadata.attributes: the key 'Eyes' appears twice"
-    base = [sys.executable, "-m", "nftsync"]
-    options = ["-d", str(DATABASE), "--base-url", lying.url]
-    ran = subprocess.run([*base, "sync", *options], capture_output=True, text=True, check=True)
-    assert reason in ran.stderr
-    ran = subprocess.run([*base, "sync", "--json", *options], capture_output=True, check=True)
-    (part,) = json.loads(ran.stdout)["unreadable"]
-    assert part == {"token_id": token(1), "field": "metadata.attributes",
-                    "reason": "the key 'Eyes' appears twice"}  # fmt: skip
-    ran = subprocess.run(
-        [*base, "status", *options[:2]], capture_output=True, text=True, check=True
-    )
-    assert reason in ran.stdout
-
-
-def test_verify_finds_no_difference_in_unreadable_fields(lying: Provider, sync: Sync) -> None:
-    wallets = [wallet(number) for number in NUMBERS.values()]
-    for records in (
-        dict.fromkeys(HOSTILE, GOOD),
-        {what: one for what, (one, _) in HOSTILE.items()},
-    ):
-        for what, number in NUMBERS.items():
-            lying.on(path_of(number), reply(body_of((number, records[what]))))
-        assert sync(wallets).status == "ok"
-        report = verify(DATABASE, ClientConfig(base_url=lying.url), sample=None, progress=False)
-        assert report.differences == []
-        assert report.is_right
+    where = ("-d", mirror.database)
+    assert reason in command("sync", *where, "--base-url", mirror.provider.url).says().err
+    assert reason in command("status", *where).out
 
 
 _SURE = ["a trait twice", "a cut character", "half a character", "deep", "not a number",
@@ -251,26 +225,21 @@ _SURE = ["a trait twice", "a cut character", "half a character", "deep", "not a 
 def test_every_balance_is_stored_and_every_bad_token_is_named(
     records: list[bool | str], bom: bytes, name: bytes
 ) -> None:
-    """Beside hostile records, records with any bytes as a name."""
+    """Records are hostile, or have any bytes as a name."""
     chosen = [
         (number, HOSTILE[one][0] if isinstance(one, str)
          else GOOD if one else b'{"metadata":{"name":"%s"}}' % name)
         for number, one in enumerate(records, 1)
     ]  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder, Provider() as lying:
+    with TemporaryDirectory() as folder, Provider() as lying:
         lying.on(path_of(0), reply(bom + body_of(*chosen)))
         database = Path(folder, "nftsync.db")
-        result = nftsync.sync(
-            [wallet(0)], base_url=lying.url, database=database, progress=False, retries=1
-        )
+        options = {"base_url": lying.url, "database": database, "retries": 1, "progress": False}
+        result = nftsync.sync([wallet(0)], **options)
         assert result.status == "ok"
         expected = {(wallet(0), token(number)): str(number) for number, _ in chosen}
         assert mirrored(database) == expected
-    try:
-        name.decode()
-        broken = False
-    except UnicodeDecodeError:
-        broken = True
+    broken = name.decode(errors="ignore").encode() != name
     bad = {
         token(number)
         for number, one in enumerate(records, 1)

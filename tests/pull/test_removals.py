@@ -1,211 +1,72 @@
-"""A provider that answers 200 and lies cannot wipe the database: its removals are held for review.
-
-100 wallets hold five NFTs each. Each attack is run through the commands, as an operator would.
-"""
+"""Removals of a faulty provider that answers 200: held for review, listed and approved."""
 
 from __future__ import annotations
 
-import io
 import json
+import os
+import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nftsync.store.inbox import store
-from nftsync.store.mirror import Mirror
-from nftsync.times import now
-from tests.kit.provider import entry, token, wallet
+from tests.kit.provider import Peer, Provider, entry, path_of, token, wallet
+from tests.kit.terminals import open_terminal
 from tests.kit.worlds import mirrored, replayed
+from tests.pull.attacks import ATTACKS, attacked
 from tests.pull.removal_site import ALL, EACH, NAMED, WALLETS, Site
-from tests.replay.world import delivery
 
 
-def _nothing(site: Site, number: int) -> None:
-    site.lists(number)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_faulty_provider_removes_half_at_most_and_large_transfers_need_no_review(
+    lying: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("NFTSYNC_BASE_URL", lying.url)
+    attack = ATTACKS[name]
+    site = attacked(lying, tmp_path / "mirror.db", attack)
+    if attack.most is None:
+        assert site.reviewed == 0
+        assert site.query("SELECT DISTINCT status FROM wallets") == [("ok",)]
+    else:
+        assert site.lost(attack.what) <= attack.most
+    assert replayed(site.database) == mirrored(site.database)
 
 
-def _a_fifth(site: Site, number: int) -> None:
-    site.lists(number, 0)
-
-
-def _zeros(site: Site, number: int) -> None:
-    site.lists(number, *range(EACH), amount="0")
-
-
-def _dust(site: Site, number: int) -> None:
-    site.provider.holds(wallet(number), entry(token(9_000), "1"))
-
-
-def _no_numbers(site: Site, number: int) -> None:
-    site.lists(number, *range(EACH), amount="NaN")
-
-
-def _ones(site: Site, number: int) -> None:
-    site.lists(number, *range(EACH), amount="1")
-
-
-ATTACKS = [_nothing, _a_fifth, _zeros, _dust, _no_numbers, _ones]
+CHANGES: list[Callable[[Site, int], None]] = [
+    lambda site, number: site.lists(number),
+    lambda site, number: site.lists(number, 0),
+    lambda site, number: site.lists(number, *range(EACH), amount="0"),
+    lambda site, number: site.provider.holds(wallet(number), entry(token(9_000), "1")),
+    lambda site, number: site.lists(number, *range(EACH), amount="NaN"),
+    lambda site, number: site.lists(number, *range(EACH), amount="1"),
+    lambda site, number: site.lists(number, *range(EACH), metadata={}),
+]
 
 
 @pytest.mark.parametrize(
-    ("attacks", "attacked"), [(ATTACKS, 65), ([_dust], WALLETS)], ids=["each", "dust for all"]
+    ("changes", "changed"), [(CHANGES[:6], 65), (CHANGES[3:4], WALLETS)], ids=["each", "dust"]
 )
-def test_a_run_in_which_most_vanishes_takes_nothing_away_and_the_truth_clears_it(
-    site: Site, attacks: list[Callable[[Site, int], None]], attacked: int
+def test_held_removals_are_dropped_when_the_provider_lists_the_nfts_again(
+    site: Site, changes: list[Callable[[Site, int], None]], changed: int
 ) -> None:
     before = mirrored(site.database)
-    for number in range(attacked):
-        attacks[number % len(attacks)](site, number)
+    for number in range(changed):
+        changes[number % len(changes)](site, number)
     for _ in range(2):
         assert site.sync() == 1
         assert mirrored(site.database).items() >= before.items()
     affected = {row["wallet_id"] for row in site.held_back()}
-    assert affected == set(map(wallet, range(attacked)))
+    assert affected == set(map(wallet, range(changed)))
     site.fill()
     assert (site.sync(), site.held_back(), mirrored(site.database)) == (0, [], before)
     assert site.query("SELECT DISTINCT status, error FROM wallets") == [("ok", None)]
 
 
-def test_a_part_that_grows_from_run_to_run_is_stopped_at_half(site: Site) -> None:
-    codes = []
-    for run in range(1, 6):
-        site.empty(range(15 * run))
-        codes.append(site.sync())
-    assert codes == [0, 0, 0, 1, 1]
-    assert site.held == ALL - 45 * EACH
-    assert len(site.held_back()) == 30 * EACH
-
-
-def test_few_wallets_at_a_time_are_stopped_at_half_all_the_same(site: Site) -> None:
-    site.empty()
-    for start in range(0, WALLETS, 19):
-        site.sync(*map(wallet, range(start, min(WALLETS, start + 19))))
-    assert site.held >= ALL // 2
-
-
-def test_webhooks_alone_take_no_more_than_half(site: Site) -> None:
-    codes = []
-    for start in range(0, WALLETS, 25):
-        numbers = range(start, start + 25)
-        site.empty(numbers)
-        deliveries = [delivery(number, "Wallet", wallet(number)) for number in numbers]
-        with Mirror(site.database) as mirror, mirror.transaction() as transaction:
-            store(transaction.connection, deliveries, now())
-        codes.append(site.run("replay")[0])
-    assert codes == [0, 0, 1, 1]
-    assert site.held == ALL // 2
-    assert site.query("SELECT DISTINCT state, attempts FROM webhooks") == [("done", 1)]
-
-
-def test_emptied_metadata_is_held_back_and_the_truth_clears_it(site: Site) -> None:
-    site.fill(metadata={})
-    for _ in range(2):
-        assert site.sync() == 1
-        assert (site.names, site.held) == (ALL, ALL)
-    assert {row["what"] for row in site.held_back()} == {"metadata emptied"}
-    site.fill()
-    assert (site.sync(), site.names, site.held_back()) == (0, ALL, [])
-
-
-def test_one_token_that_all_wallets_hold_is_one_whose_metadata_was_emptied(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0.1")
-    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "10")
-    shared = token(9_000)
-    for metadata in ({"name": "A name"}, {}):
-        for number in range(WALLETS):
-            own = (entry(token(EACH * number + n), "4", **NAMED) for n in range(EACH))
-            site.provider.holds(wallet(number), *own, entry(shared, "1", metadata=metadata))
-        assert site.sync() == 0
-    assert site.query(f"SELECT name FROM tokens WHERE token_id = '{shared}'") == [(None,)]
-
-
-def test_a_token_that_is_as_it_was_leaves_what_is_held_back_of_others(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of tokens read by their ids: each clears what is held back of itself alone."""
-    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
-    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "2")
-
-    def says(number: int, **metadata: str) -> None:
-        record = json.dumps({"id": token(number), "metadata": metadata}).encode()
-        site.provider.bodies[f"/v1/tokens/{token(number)}"] = record
-
-    for number in range(2 * EACH):
-        says(number, description="of the token")
-    assert site.sync("--tokens", wallet(0), wallet(1)) == 0
-    for number in range(EACH):
-        says(number)
-    assert site.sync("--tokens", wallet(0)) == 1
-    emptied = {token(number) for number in range(EACH)}
-    assert {row["token_id"] for row in site.held_back()} == emptied
-    says(0, description="of the token")
-    assert site.sync("--tokens", wallet(1)) == 0
-    assert {row["token_id"] for row in site.held_back()} == emptied
-    assert site.sync("--tokens", wallet(0)) == 1
-    assert {row["token_id"] for row in site.held_back()} == emptied - {token(0)}
-
-
-def test_what_the_rest_of_a_run_finds_is_applied(site: Site) -> None:
-    site.empty(range(60))
-    site.provider.holds(wallet(0), entry(token(7_000)))
-    site.provider.holds(wallet(80), *(entry(token(EACH * 80 + n), "9") for n in range(EACH)))
-    assert site.sync() == 1
-    held = mirrored(site.database)
-    assert held[wallet(0), token(7_000)] == "1"
-    assert held[wallet(80), token(EACH * 80)] == "9"
-    assert site.query("SELECT status, count(*) FROM wallets GROUP BY 1") == [
-        ("incomplete", 60),
-        ("ok", 40),
-    ]
-
-
-def test_removals_that_an_incomplete_read_applies_are_no_longer_held(site: Site) -> None:
-    less = [[entry(token(EACH * n + place), "1", **NAMED) for place in range(EACH)] for n in (0, 1)]
-    for number in range(60):
-        _ones(site, number)
-    assert (site.sync(), len(site.held_back())) == (1, 60 * EACH)
-    site.provider.holds(wallet(0), *less[0], nextPage="a")
-    site.provider.holds(wallet(1), *less[1][:2], nextPage="a")
-    assert site.sync("--allow-removals", wallet(0), wallet(1)) == 1
-    still = {row["token_id"] for row in site.held_back() if row["wallet_id"] == wallet(1)}
-    assert still == {token(EACH + place) for place in range(2, EACH)}
-    assert wallet(0) not in {row["wallet_id"] for row in site.held_back()}
-
-
-def test_only_the_group_in_which_most_vanishes_is_held_back(site: Site) -> None:
-    assert site.sync("--wallets-file", site.groups(cold=range(30), hot=range(30, WALLETS))) == 0
-    site.empty([*range(25), 50])
-    assert site.sync() == 1
-    assert site.held == ALL - EACH
-    assert len(site.held_back()) == 25 * EACH
-
-
-def test_what_moves_between_wallets_has_not_vanished(site: Site) -> None:
-    """All of it, three times in a day, out of one group into another among it."""
-    file = site.groups(cold=range(50), hot=range(50, WALLETS))
-    for moved in (50, 51, 7):
-        for number in range(WALLETS):
-            held = (EACH * number + place for place in range(EACH))
-            entries = (entry(token(n), "4", **NAMED) for n in held)
-            site.provider.holds(wallet((number + moved) % WALLETS), *entries)
-        assert (site.sync("--wallets-file", file), site.held) == (0, ALL)
-    site.empty()
-    assert (site.sync(), site.held) == (1, ALL)
-
-
-@pytest.mark.parametrize("wallets", [1, 19])
-def test_wallets_that_sell_their_last_are_not_held_up(site: Site, wallets: int) -> None:
-    site.empty(range(wallets))
-    assert (site.sync(), site.held) == (0, ALL - wallets * EACH)
-
-
-def test_accepted_removals_are_applied_as_they_were_read(site: Site) -> None:
-    attacks = [*ATTACKS, lambda site, n: site.lists(n, *range(EACH), metadata={})]
+def test_approved_removals_are_applied_as_read(site: Site) -> None:
     for number in range(98):
-        attacks[number % len(attacks)](site, number)
+        CHANGES[number % len(CHANGES)](site, number)
     before = site.query("SELECT wallet_id, synced_at FROM wallets ORDER BY 1")
     assert site.sync() == 1
     _, out, err = site.run("removals")
@@ -222,29 +83,146 @@ def test_accepted_removals_are_applied_as_they_were_read(site: Site) -> None:
     assert replayed(site.database) == accepted
     assert site.query("SELECT wallet_id, synced_at FROM wallets ORDER BY 1") > before
     assert site.query("SELECT DISTINCT status FROM wallets") == [("ok",)]
-    # It is what a sync that takes the provider's word finds.
+    # A sync that allows all removals finds the same.
     assert site.sync("--allow-removals") == 0
     assert mirrored(site.database) == accepted
-    assert site.run("status", "--json")[1].count('"removed":0') == 0
 
 
-def test_what_is_held_back_is_told_by_status_check_and_the_failures(site: Site) -> None:
+def test_the_rest_of_a_run_with_held_removals_is_applied(site: Site) -> None:
+    site.empty(range(60))
+    site.provider.holds(wallet(0), entry(token(7_000)))
+    site.lists(80, *range(EACH), amount="9")
+    assert site.sync() == 1
+    held = mirrored(site.database)
+    assert (held[wallet(0), token(7_000)], held[wallet(80), token(EACH * 80)]) == ("1", "9")
+    statuses = site.query("SELECT status, count(*) FROM wallets GROUP BY 1")
+    assert statuses == [("incomplete", 60), ("ok", 40)]
+
+
+def test_removals_that_an_incomplete_read_applies_are_no_longer_held(site: Site) -> None:
+    less = [[entry(token(EACH * n + place), "1", **NAMED) for place in range(EACH)] for n in (0, 1)]
+    for number in range(60):
+        site.lists(number, *range(EACH), amount="1")
+    assert (site.sync(), len(site.held_back())) == (1, 60 * EACH)
+    site.provider.holds(wallet(0), *less[0], nextPage="a")
+    site.provider.holds(wallet(1), *less[1][:2], nextPage="a")
+    assert site.sync("--allow-removals", wallet(0), wallet(1)) == 1
+    still = {row["token_id"] for row in site.held_back() if row["wallet_id"] == wallet(1)}
+    assert still == {token(EACH + place) for place in range(2, EACH)}
+    assert wallet(0) not in {row["wallet_id"] for row in site.held_back()}
+
+
+def test_only_removals_of_the_affected_group_are_held(site: Site) -> None:
+    assert site.sync("--wallets-file", site.groups(cold=range(30), hot=range(30, WALLETS))) == 0
+    site.empty([*range(25), 50])
+    assert (site.sync(), site.held) == (1, ALL - EACH)
+    assert len(site.held_back()) == 25 * EACH
+
+
+def test_an_interrupted_run_applies_no_removal(site: Site) -> None:
+    def interrupt(peer: Peer) -> bool:
+        os.kill(os.getpid(), signal.SIGINT)
+        peer.wait(0.5)
+        return False
+
     site.empty()
-    code, out, err = site.run("sync")
-    assert code == 1
-    assert "0 wallets read, 100 incomplete; " in out
-    assert "100 wallets: removals held for review" in err
-    assert "nftsync removals" in err
-    assert "0 wallets ok, 100 incomplete or failed)" in site.run("status")[1]
-    for command in ("status", "check"):
-        assert "500 balances of 100 wallets" in site.run(command)[1]
-    told = json.loads(site.run("status", "--json")[1])["removals_held"]
-    assert (told["wallets"], told["balances"], told["emptied"]) == (100, 500, 0)
+    site.provider.on(path_of(WALLETS - 1), interrupt)
+    assert site.sync() == 130
+    assert (site.held, site.held_back()) == (ALL, [])
+    site.provider.on(path_of(WALLETS - 1))
+    assert site.sync("--resume") == 1
+    assert (site.held, len(site.held_back())) == (ALL, ALL)
 
 
-def test_the_list_starts_with_a_summary_that_names_the_largest_parts_and_the_first_time(
-    site: Site,
+def test_the_limits_are_settings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.empty(range(70))
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0.7")
+    assert (site.sync(), site.held) == (0, ALL - 350)
+    site.empty(range(70, 75))
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "10000")
+    assert (site.sync(), site.held) == (1, ALL - 350)  # of 20 wallets and more, any is too much
+
+
+# Metadata ---------------------------------------------------------------------------------------
+
+
+def test_emptied_metadata_is_held_and_applies_once_to_a_shared_token(
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    site.fill(metadata={})
+    for _ in range(2):
+        assert site.sync() == 1
+        assert (site.names, site.held) == (ALL, ALL)
+    assert {row["what"] for row in site.held_back()} == {"metadata emptied"}
+    site.fill()
+    assert (site.sync(), site.names, site.held_back()) == (0, ALL, [])
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0.1")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "10")
+    for metadata in ({"name": "A name"}, {}):
+        for number in range(WALLETS):
+            own = (entry(token(EACH * number + n), "4", **NAMED) for n in range(EACH))
+            shared = entry(token(9_000), "1", metadata=metadata)
+            site.provider.holds(wallet(number), *own, shared)
+        assert site.sync() == 0
+    assert site.query("SELECT name FROM tokens WHERE token_id = ?", token(9_000)) == [(None,)]
+
+
+def test_one_name_for_all_tokens_of_a_contract_is_held(site: Site) -> None:
+    def names(name: str) -> None:
+        for number in range(WALLETS):
+            fields = {"contractAddress": "0xC0", "amount": "4"}
+            entries = [
+                {**entry(token(n), metadata={"name": name.format(n)}, **fields), "amount": "4"}
+                for n in range(EACH * number, EACH * (number + 1))
+            ]
+            site.provider.holds(wallet(number), *entries)
+
+    names("Piece {}")  # a reveal: all had the same name
+    assert site.sync() == 0
+    names("Not found")
+    for _ in range(2):
+        assert site.sync() == 1
+        assert site.query("SELECT count(*) FROM tokens WHERE name LIKE 'Piece %'") == [(ALL,)]
+    assert {row["what"] for row in site.held_back()} == {"name replaced"}
+    names("Piece {}")
+    assert (site.sync(), site.held_back()) == (0, [])
+    names("Not found")
+    assert site.sync() == 1
+    assert site.run("removals", "accept")[0] == 0
+    assert site.query("SELECT DISTINCT name FROM tokens") == [("Not found",)]
+    names("Found")  # from now on, they share a name
+    assert site.sync() == 0
+
+
+def test_a_token_read_by_its_id_clears_only_its_own_held_removal(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
+    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "2")
+
+    def show(number: int, **metadata: str) -> None:
+        record = json.dumps({"id": token(number), "metadata": metadata}).encode()
+        site.provider.bodies[f"/v1/tokens/{token(number)}"] = record
+
+    for number in range(2 * EACH):
+        show(number, description="of the token")
+    assert site.sync("--tokens", wallet(0), wallet(1)) == 0
+    for number in range(EACH):
+        show(number)
+    emptied = {token(number) for number in range(EACH)}
+    for code, name, left in ((1, wallet(0), emptied), (0, wallet(1), emptied)):
+        assert site.sync("--tokens", name) == code
+        assert {row["token_id"] for row in site.held_back()} == left
+        show(0, description="of the token")
+    assert site.sync("--tokens", wallet(0)) == 1
+    assert {row["token_id"] for row in site.held_back()} == emptied - {token(0)}
+
+
+# Messages and approval --------------------------------------------------------------------------
+
+
+def test_the_list_of_removals_starts_with_a_summary(site: Site) -> None:
     site.run("wallets", "label", wallet(7), "Vault\x1b[31m")
     site.empty(range(60))
     assert site.sync() == 1
@@ -266,47 +244,69 @@ def test_the_list_starts_with_a_summary_that_names_the_largest_parts_and_the_fir
     assert len(json.loads(site.run("removals", "--json", "--limit", "1")[1])) == 300
 
 
-def test_on_a_terminal_accept_shows_the_summary_and_asks_first(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.empty(range(60))
-    assert site.sync() == 1
-    summary = site.run("removals", "--limit", "1")[1].splitlines()[:3]
-    for answer, code, left in (("n", 1, 300), ("y", 0, 0)):
-        typed = io.StringIO(f"{answer}\n")
-        monkeypatch.setattr(typed, "isatty", lambda: True)
-        monkeypatch.setattr("sys.stdin", typed)
-        ended, _, err = site.run("removals", "accept")
-        assert err.splitlines()[:3] == summary
-        assert "Remove 300 balances of 60 wallets from the database?" in err
-        assert (ended, len(site.held_back())) == (code, left)
-
-
-def test_the_limits_are_settings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.empty(range(70))
-    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0.7")
-    assert (site.sync(), site.held) == (0, ALL - 350)
-    site.empty(range(70, 75))
-    monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0")
-    monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "10000")
-    assert (site.sync(), site.held) == (1, ALL - 350)  # of 20 wallets and more, any is too much
-
-
-def test_an_interrupted_run_takes_nothing_of_it_away(site: Site) -> None:
-    """Nobody knows how much of it would have vanished in the end."""
+@pytest.fixture
+def held(site: Site) -> Site:
+    """A site with removals of all wallets held for review."""
     site.empty()
-    site.provider.on(f"/v1/wallets/{wallet(WALLETS - 1)}/nft-balances", _interrupting)
-    assert site.sync() == 130
-    assert (site.held, site.held_back()) == (ALL, [])
-    site.provider.on(f"/v1/wallets/{wallet(WALLETS - 1)}/nft-balances")
-    assert site.sync("--resume") == 1
-    assert (site.held, len(site.held_back())) == (ALL, ALL)
+    code, out, err = site.run("sync")
+    assert code == 1
+    assert "0 wallets read, 100 incomplete; " in out
+    assert "100 wallets: removals held for review" in err
+    assert "nftsync removals" in err
+    return site
 
 
-def _interrupting(peer: Any) -> bool:
-    import os
-    import signal
+def test_status_and_check_name_held_removals(held: Site) -> None:
+    assert "0 wallets ok, 100 incomplete or failed)" in held.run("status")[1]
+    for command in ("status", "check"):
+        assert "500 balances of 100 wallets" in held.run(command)[1]
+    shown = json.loads(held.run("status", "--json")[1])["removals_held"]
+    assert (shown["wallets"], shown["balances"], shown["emptied"]) == (100, 500, 0)
 
-    os.kill(os.getpid(), signal.SIGINT)
-    peer.wait(0.5)
-    return False
+
+def test_an_approval_and_its_dry_run_print_the_applied_removals(held: Site) -> None:
+    def accept(*arguments: str) -> dict[str, Any]:
+        code, out, _ = held.run("removals", "accept", "--json", *arguments)
+        assert code == 0
+        found: dict[str, Any] = json.loads(out)
+        assert len(found["removals"]) == found["balances"]
+        return found
+
+    before = mirrored(held.database)
+    code, out, err = held.run("removals", "accept", "--dry-run", wallet(3))
+    assert (code, out.count("no longer listed")) == (0, EACH)
+    assert "Dry run: would remove 5 balances of 1 wallet" in err
+    found = accept("--dry-run")
+    assert (found["dry_run"], found["wallets"], found["balances"]) == (True, WALLETS, ALL)
+    assert (mirrored(held.database), len(held.held_back())) == (before, ALL)
+    found = accept(wallet(3))
+    assert (found["dry_run"], found["wallets"], found["balances"]) == (False, 1, EACH)
+    assert {row["wallet_id"] for row in found["removals"]} == {wallet(3)}
+    assert held.held == ALL - EACH
+    assert accept("--yes")["balances"] == 495
+    nothing = {"wallets": 0, "balances": 0, "emptied": 0, "removals": []}
+    assert accept() == {"dry_run": False, **nothing}
+    assert held.held == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "more", "code", "left"), [("n", [], 1, ALL), ("y", [], 0, 0), ("", ["--yes"], 0, 0)]
+)
+def test_an_approval_on_a_terminal_is_confirmed_after_the_summary(
+    held: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    more: list[str],
+    code: int,
+    left: int,
+) -> None:
+    summary = held.run("removals", "--limit", "1")[1].splitlines()[:3]
+    terminal, of_process = open_terminal()
+    os.write(terminal, f"{answer}\n".encode())
+    with os.fdopen(of_process) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        ended, _, err = held.run("removals", "accept", *more)
+    os.close(terminal)
+    assert (ended, held.held) == (code, left), err
+    assert ("Remove 500 balances of 100 wallets from the database?" in err) == (not more)
+    assert (err.splitlines()[:3] == summary) == (not more)

@@ -61,7 +61,7 @@ def test_readers_and_writers_in_two_processes_lose_nothing(
         for way in cycle((database, connection)):
             now = frames.holdings(way)
             then = frames.holdings(way, as_of=now["balance_updated_at"].max())
-            # What is written in one transaction is seen whole or not at all.
+            # A transaction is visible completely or not at all.
             for holdings in (now, then):
                 assert set(holdings.groupby("wallet_id")["amount_text"].nunique()) == {1}
                 one = holdings.drop_duplicates("token_id", keep=False).dropna(subset="name")
