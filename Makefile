@@ -17,7 +17,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS := true
 endif
 
-.PHONY: help reference demo notebook wheel test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills watchmemory flips nightly fresh constraints bench clean
+.PHONY: help reference demo notebook wheel test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills flips nightly fresh constraints bench clean
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -113,11 +113,8 @@ lakedamage: $(READY_DEV)  ## damage each file of a lake, then read it; FLIPS=3
 watchkills: $(READY_DEV)  ## kill a serve that sends alerts at random times; KILLS=200
 	$(BIN)/python -m tests.nightly.watch_kills --kills $(or $(KILLS),200)
 
-watchmemory: $(READY_DEV)  ## measure the memory of a serve whose destinations fail; MINUTES=180 SPEED=1
-	$(BIN)/python -m tests.nightly.watch_memory --minutes $(or $(MINUTES),180) --speed $(or $(SPEED),1)
-
 flips: $(READY_DEV)  ## flip random bits in a database, then run every command; SEEDS=2000
-	$(BIN)/python -m tests.nightly.flips --seeds $(or $(SEEDS),2000)
+	$(BIN)/python -m tests.nightly.flips --rounds $(or $(SEEDS),2000)
 
 mutations: $(READY_DEV)  ## break the code on purpose, and check that a test fails
 	$(BIN)/python -m tests.model.mutations

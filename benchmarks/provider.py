@@ -1,12 +1,11 @@
-"""A fast provider: wallets as static files, served by nginx or asyncio.
+"""A fast provider: wallets as static files, served by nginx or the provider double of the tests.
 
-nginx (Debian's package; for delayed responses also libnginx-mod-http-echo) serves the files where
-it is installed, otherwise a process with asyncio.
+nginx (Debian's package; for delayed responses also libnginx-mod-http-echo) serves the files if it
+is installed.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
@@ -14,6 +13,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 from benchmarks.commands import free_port, wait_for
 from nftsync.sandbox.generator import generate
+from tests.kit.provider import Peer, reply
+from tests.kit.provider import Provider as Double
 
 ECHO_MODULE = Path("/usr/lib/nginx/modules/ngx_http_echo_module.so")
 _AMOUNT = re.compile(rb'"amount":"(\d+)"')
@@ -133,7 +135,7 @@ def static_provider(
     else:
         options = [str(delay), "etag" if etag else "", str(log) if count else "", str(missing)]
         command = [sys.executable, "-m", "benchmarks.provider", str(folder / "www"), str(port)]
-        command, name = command + options, "asyncio"
+        command, name = command + options, "Python"
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         wait_for(port)
@@ -143,56 +145,31 @@ def static_provider(
         process.wait()
 
 
-class _Static(asyncio.Protocol):
-    """Responds to GETs one after the other with files."""
+def _serve(root: str, port: str, delay: str, etag: str, log: str, missing: str) -> None:
+    with Double(port=int(port)) as provider:
 
-    root: Path
-    delay: float
-    etags: bool
-    log: Path | None
-    missing: bytes
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.rest = b""
-
-    def data_received(self, data: bytes) -> None:
-        *requests, self.rest = (self.rest + data).split(b"\r\n\r\n")
-        for request in requests:
-            if self.delay:
-                loop = asyncio.get_running_loop()
-                loop.call_later(self.delay, self.answer, request)
+        def answer(peer: Peer) -> bool:
+            time.sleep(float(delay))
+            file = Path(root, peer.seen.path.lstrip("/"))
+            status, body, headers = 200, b"", {}
+            try:
+                body, about = file.read_bytes(), file.stat()
+            except OSError:
+                status = int(missing)
             else:
-                self.answer(request)
+                if etag:
+                    headers["etag"] = f'"{about.st_mtime_ns:x}-{about.st_size:x}"'
+                    if peer.seen.headers.get("if-none-match") == headers["etag"]:
+                        status, body = 304, b""
+            if log:
+                with Path(log).open("a") as sizes:
+                    sizes.write(f"{len(body)}\n")
+            provider.seen.clear()  # there may be millions
+            return reply(body, status, content_type="application/json", **headers)(peer)
 
-    def answer(self, request: bytes) -> None:
-        path = self.root / request.split(b" ", 2)[1].decode().lstrip("/")
-        status, body, etag = b"200 OK", b"", b""
-        try:
-            body = path.read_bytes()
-        except OSError:
-            status = b"%s Missing" % self.missing
-        if self.etags and body:
-            seen = path.stat()
-            etag = b'"%x-%x"' % (seen.st_mtime_ns, seen.st_size)
-            if etag in request:
-                status, body = b"304 Not Modified", b""
-        self.transport.write(
-            b"HTTP/1.1 %s\r\ncontent-type: application/json\r\n%scontent-length: %d\r\n\r\n%s"
-            % (status, b"etag: %s\r\n" % etag if etag else b"", len(body), body)
-        )
-        if self.log is not None:
-            with self.log.open("a") as file:
-                file.write(f"{len(body)}\n")
-
-
-async def _serve(root: str, port: str, delay: str, etags: str, log: str, missing: str) -> None:
-    _Static.root, _Static.delay, _Static.etags = Path(root), float(delay), bool(etags)
-    _Static.log, _Static.missing = Path(log) if log else None, missing.encode()
-    server = await asyncio.get_running_loop().create_server(_Static, "127.0.0.1", int(port))
-    await server.serve_forever()
+        provider.always(answer)
+        threading.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(*sys.argv[1:]))
+    _serve(*sys.argv[1:])

@@ -16,9 +16,9 @@ def get(url: str, wallet: str, etag: str = "") -> tuple[int, bytes, str | None]:
     return found
 
 
-@pytest.mark.parametrize("server", ["what is installed", "asyncio"])
+@pytest.mark.parametrize("server", ["installed", "double"])
 def test_what_was_written_is_served_and_counted_and_may_change(server, tmp_path, monkeypatch):
-    if server == "asyncio":
+    if server == "double":
         monkeypatch.setenv("PATH", str(tmp_path))  # no nginx there
     wallets = write_world(tmp_path, 3, 2)
     with static_provider(tmp_path, etag=True, count=True) as provider:

@@ -156,7 +156,7 @@ class Provider:
     """The provider; paths without a script are answered from `bodies`, or with 404."""
 
     def __init__(
-        self, *, certificate: str | None = None, tls: ssl.SSLContext | None = None
+        self, *, certificate: str | None = None, tls: ssl.SSLContext | None = None, port: int = 0
     ) -> None:
         self.bodies: dict[str, bytes] = {}
         self.seen: list[Seen] = []
@@ -173,7 +173,7 @@ class Provider:
         if certificate is not None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(certificate)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = self._listener.getsockname()[1]
         scheme = "http" if self._tls is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self.port}"

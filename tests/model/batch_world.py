@@ -1,4 +1,4 @@
-"""The provider of the batches: a few wallets and tokens that change, and change back."""
+"""The provider of the batches: a few wallets and tokens whose changes may be undone."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def content(**fields: str | None) -> Content:
 
 
 class World:
-    """What the provider would answer now. Few values, so that states come back."""
+    """The provider's state, of few values, so that states repeat."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        #: Either lists are cut off or bare, or lists and single reads contradict each other; where
-        #: both do, an incomplete list counts as if it had shown all that its wallet holds.
+        #: Either lists may be incomplete or without records, or lists and reads of tokens may
+        #: contradict each other; with both, an incomplete list counts as complete.
         self.is_whole = rng.random() < 0.5
         self.held: dict[str, dict[str, str]] = {each: {} for each in WALLETS}
         self.shown: dict[str, dict[str, str | None]] = {each: {"name": "x"} for each in TOKENS}
         self.detail: dict[str, dict[str, str | None]] = {each: {} for each in TOKENS}
-        #: Lists show no record of these.
+        #: Tokens without a record in lists.
         self.bare = set[str]() if self.is_whole else set(rng.sample(TOKENS, rng.randint(0, 2)))
         for _ in range(12):
             self.change_balance()
         self.before = copy.deepcopy((self.held, self.shown, self.detail))
 
     def change(self) -> None:
-        """Something changes, or the last change is undone: there skipping goes wrong first."""
+        """Change the world, or undo the last change, which a wrong skip would miss first."""
         now = copy.deepcopy((self.held, self.shown, self.detail))
         if self.rng.random() < 0.25:
             self.held, self.shown, self.detail = self.before

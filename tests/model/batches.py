@@ -3,10 +3,10 @@
     python -m tests.model.batches --steps 1000000      # a step is a read that is applied
     python -m tests.model.batches --seed 17            # one seed alone, the one that failed
 
-A seed is a world of a few wallets and tokens that changes while reads of it are under way. Reads
-are complete, incomplete, failed or conditional, end in any order, and are applied in batches of any
-cut, at a wall clock that jumps both ways. What shows something to be gone is applied, kept to be
-applied later, or applied without what is gone; in the end that is let through.
+A seed is a world of a few wallets and tokens that changes during reads. Reads are complete,
+incomplete, failed or conditional, end in any order, and are applied in random batches, at a wall
+clock that jumps both ways. Reads with removals are applied, applied later, or applied without the
+removals, which are approved in the end.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ STEPS_OF_A_SEED = 250
 
 
 class Batches:
-    """One seed: the world, the real mirror, the plain one, and the reads under way."""
+    """One seed: the world, the real mirror, the plain one, and running reads."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng = random.Random(seed)
         self.world = World(self.rng)
         self.mirror = Mirror(Path(shutil.copy(seeds.template(), folder)), write_gap=0.0)
         self.plain = PlainMirror()
-        #: What is done where a read shows something to be gone. One that is applied without that
-        #: counts as incomplete, and those have their own worlds.
+        #: Treatments of reads with removals. A read applied without them counts as incomplete, and
+        #: only some worlds have incomplete reads.
         self.ways: list[OnRemovals] = ["apply", "apply", "stage"]
         self.ways += [] if self.world.is_whole else ["hold"]
         self.answers: dict[str, list[Entry]] = {}
@@ -79,14 +79,14 @@ class Batches:
         return self.figures
 
     def tick(self) -> None:
-        """Time passes; now and then the wall clock jumps, either way."""
+        """Time passes, or the wall clock jumps."""
         seconds = self.rng.choice([0.001, 1.0, 1.0, 60.0, 86_400.0, -3_600.0])
         self.clock = shifted(self.clock, timedelta(seconds=seconds))
 
     # Reads ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A read takes its number, and sees the world as it is."""
+        """A read takes its number, and sees the world at this time."""
         self.sequence += self.rng.choice([1, 1, 5])
         asked: dict[str, Any] = {"sequence": self.sequence, "started_at": self.clock}
         asked["webhook_id"] = self.rng.choice(self.webhooks)
@@ -128,7 +128,7 @@ class Batches:
     # Applying ------------------------------------------------------------------------------------
 
     def apply(self) -> None:
-        """Some of the reads under way end, whichever; one transaction takes them."""
+        """Random reads end; one transaction applies them."""
         if self.rng.random() < 0.05:
             self.mirror.index_tokens()
         self.rng.shuffle(self.under_way)
@@ -153,7 +153,7 @@ class Batches:
         self.compared.check()
 
     def give_up(self, reads: list[WalletRead | TokenRead], run_id: int | None) -> None:
-        """A transaction that does not come to its end leaves nothing."""
+        """An aborted transaction leaves no change."""
         try:
             with self.mirror.transaction(self.clock) as transaction:
                 transaction.apply(reads, run_id=run_id)
@@ -167,7 +167,7 @@ class Batches:
             self.apply()
 
     def accept(self) -> None:
-        """Let through what is held back: it is gone then, and all the rest is as it was."""
+        """Approve the held removals: only they are applied."""
         numbers = numbers_held(self.mirror.connection)
         self.mirror.accept_held(self.rng.sample(numbers, len(numbers)))
         expected = {key: line.amount for key, line in self.plain.balances().items()}
@@ -178,11 +178,11 @@ class Batches:
                 del expected[wallet_id, token_id]
         query = self.mirror.connection.execute
         rows = query("SELECT wallet_id, token_id, amount FROM balances")
-        same("balances, once all is let through", {row[:2]: row[2] for row in rows}, expected)
-        same("what is held back still", list(held_rows(self.mirror.connection)), [])
+        same("balances after approval", {row[:2]: row[2] for row in rows}, expected)
+        same("held removals after approval", list(held_rows(self.mirror.connection)), [])
 
     def expect(self, one: Applied, at: str, run_id: int | None, how: OnRemovals) -> None:
-        """Tell the plain mirror of a read, and compare what became of it."""
+        """Apply a read to the plain mirror, and compare the results."""
         read, plain = one.read, self.plain
         self.figures["reads"] += 1
         self.figures[one.result] += 1
@@ -196,15 +196,15 @@ class Batches:
             counted = sum(old is not None for old, *_ in gone.values())
             emptied = sum(is_emptied for _, _, is_emptied, _ in gone.values())
             names = sorted(name for *_, name in gone.values() if name)
-            same(f"what {read} removes", told, (counted, emptied, names))
+            same(f"removals of {read}", told, (counted, emptied, names))
         if gone and how == "stage":
-            same(f"what became of {read}", one.result, "staged")
-            if isinstance(read, WalletRead):  # nothing of it is known, but that there is one
+            same(f"result of {read}", one.result, "staged")
+            if isinstance(read, WalletRead):  # only the wallet's existence is known
                 plain.wallets.setdefault(read.wallet_id, PlainWallet(at))
             self.under_way.append(read)
             return
         if read.outcome == "unchanged" and one.result == "stale":
-            return  # always allowed: it is read again, whole
+            return  # always allowed: it is read again completely
         plain.note_held(read, gone, hold=how == "hold")
         if isinstance(read, TokenRead):
             expected = "held" if gone and how == "hold" else plain.apply_token(read, at)
@@ -239,10 +239,10 @@ class Batches:
             raise Differs(f"{read}: tokens added {one.tokens_added}")
 
     def note_state(self, read: WalletRead, before: int, *, moved: bool) -> None:
-        """Another balance or content begins a new state; what was found before goes on.
+        """Start a new state after a change of a balance or of content; else, continue the last.
 
-        That a token's content has changed is told by its versions; of a change that the read before
-        (`before`) was too early for nobody knows whether that read had seen it.
+        A token's versions show changes of its content. It is unknown whether the read with the
+        number `before` saw a change of about the same time.
         """
         wallet = self.plain.wallets[read.wallet_id]
         found = self.plain.state_of(read.wallet_id), read.digest
@@ -257,7 +257,7 @@ class Batches:
 
 
 def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> Counter[str]:
-    """One seed; what differs names it and the command that repeats it."""
+    """Run one seed; an error names the command that repeats it."""
     with seeds.place() as folder:
         batches = Batches(seed, folder)
         try:

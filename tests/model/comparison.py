@@ -13,7 +13,7 @@ from tests.model.plain_mirror import PlainMirror, fields_of
 
 
 class Differs(AssertionError):
-    """The mirror does not say what its rules say."""
+    """The mirror differs from its rules."""
 
 
 def same(what: str, found: Any, expected: Any) -> None:
@@ -26,15 +26,15 @@ def same(what: str, found: Any, expected: Any) -> None:
             ]
             found = {key: found.get(key) for key in keys}
             expected = {key: expected.get(key) for key in keys}
-        raise Differs(f"{what}:\n  the mirror says {found}\n  its rules say   {expected}")
+        raise Differs(f"{what}:\n  mirror: {found}\n  rules:  {expected}")
 
 
 class Comparison:
-    """Compares a mirror with the plain one that was told the same.
+    """Compares a mirror with the plain one after the same reads.
 
     Attributes:
         last_observed: the greatest time that the database has stored.
-        figures: how many skips it has offered, each of them sound.
+        figures: the number of offered skips.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Comparison:
         self._seen_changes = 0
 
     def check(self) -> None:
-        """The database says what the plain mirror says."""
+        """Check that the database equals the plain mirror."""
         query = self.mirror.connection.execute
         changes = query(
             "SELECT wallet_id, token_id, old_amount, new_amount, observed_at, baseline, run_id,"
@@ -74,7 +74,7 @@ class Comparison:
         self._tokens()
         held = held_rows(self.mirror.connection)
         same(
-            "what is held back",
+            "held removals",
             {(x["wallet_id"], x["token_id"]): (x["old_amount"], x["new_amount"]) for x in held},
             self.plain.held,
         )
@@ -132,7 +132,7 @@ class Comparison:
         same("tokens", found, expected)
 
     def check_search(self) -> None:
-        """The full-text index knows the names that the tokens have, and no other."""
+        """Check that the full-text index has the current names, and no other."""
         query = self.mirror.connection.execute
         for name in ("x", "y"):
             rows = query("SELECT rowid FROM tokens_fts WHERE tokens_fts MATCH ?", (f"name:{name}",))

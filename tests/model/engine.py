@@ -1,14 +1,14 @@
-"""Level two: the whole engine on a simulated machine, against a provider that moves meanwhile.
+"""Level two: the whole engine on a simulated machine, with a provider that changes meanwhile.
 
-    python -m tests.model.engine --steps 1000000       # a step: one thread goes on, or one event
+    python -m tests.model.engine --steps 1000000       # a step: one thread continues, or one event
     python -m tests.model.engine --seed 17             # one seed alone, the one that failed
 
-Receivers, replays and syncs run as processes of their own on one database: the package's own code,
-its threads, retries and transactions included. Webhooks are lost, doubled, late and out of order;
-the provider is slow, down, refuses or sends half a list; clocks jump; the machine boots anew; and
-processes are killed, mostly around a commit. In half of the seeds too much vanishes soon: that is
-held back, and let through by hand. `rules` looks at the database after each commit. In the end all
-trouble is over: the inbox drains, and a sync makes the mirror what the provider is.
+Receivers, replays and syncs run as processes on one database, with the package's own code, threads,
+retries and transactions. Webhooks are lost, repeated, late and out of order; the provider is slow,
+down, refuses reads or sends incomplete lists; clocks jump; the machine reboots; and processes are
+killed, mostly around a commit. In half of the seeds, removals are soon held for review, and an
+operator approves them. `rules` checks the database after each commit. In the end, without faults,
+the inbox drains, and a sync makes the mirror equal to the provider.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ROUTES = merge_routes(
 
 
 def _raise(error: Exception) -> None:
-    """Let the machine see what ends a thread."""
+    """Raise in the thread, for the machine to see."""
     raise error
 
 
@@ -76,7 +76,7 @@ class Engine:
         self.figures: Counter[str] = Counter()
         self.watching = Watching(self.database, self.rng) if watches else None
         self.trouble = True
-        rows = self.rng.choice([0, 100])  # of so few wallets and tokens, 100 never vanish
+        rows = self.rng.choice([0, 100])  # there are fewer than 100 holdings
         self.limits = RemovalLimits(share=0.05, rows=rows)
         self.client = ClientConfig(
             base_url="http://provider.example",
@@ -171,18 +171,18 @@ class Engine:
         return self.machine.start("watch", run)
 
     def start_accept(self) -> Process:
-        """An operator lets through what is held back."""
+        """Approve the held removals."""
 
         def run(_: Process) -> None:
             with Mirror(self.database) as mirror:
                 numbers = numbers_held(mirror.connection)
                 mirror.accept_held(numbers)
-                self.figures["wallets let through"] += len(numbers)
+                self.figures["wallets approved"] += len(numbers)
 
         return self.machine.start("accept", run)
 
     def _was_all_read(self, run_id: int, wallets: list[str]) -> None:
-        """A run says `ok` only when each planned wallet was read since it began."""
+        """Check that a run is `ok` only if it has read each planned wallet."""
         connection = sqlite3.connect(self.database)
         rows = connection.execute(
             "SELECT wallet_id FROM wallets, sync_runs"
@@ -197,7 +197,7 @@ class Engine:
     # Events --------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        """A webhook comes to a receiver, if there is one."""
+        """Deliver a webhook to a receiver, if one runs."""
         due = [sent for sent in self.world.sent if sent.due <= self.machine.now]
         if not due:
             return
@@ -243,7 +243,7 @@ class Engine:
         self.machine.wall_offset += self.rng.choice([-7_200.0, -30.0, -1.0, 1.0, 30.0, 7_200.0])
 
     def boot(self) -> None:
-        """All processes end, and the monotonic clock begins anew."""
+        """All processes end, and the monotonic clock restarts."""
         for process in list(self.machine.processes):
             self.machine.kill(process)
         self.machine.boots = self.machine.now - self.rng.random() * 10.0
@@ -257,7 +257,7 @@ class Engine:
         self.machine.now += self.rng.choice([0.1, 1.0, 25.0]) * self.rng.random()
 
     def event(self) -> None:
-        """Something happens."""
+        """Trigger a random event."""
         luck = self.rng.random() * (103 if self.watching else 100)
         events: list[tuple[float, Callable[[], Any]]] = [
             (27, self.world.change),
@@ -288,7 +288,7 @@ class Engine:
     # A run of it ---------------------------------------------------------------------------------
 
     def run(self, steps: int) -> Counter[str]:
-        """Trouble for so many steps, then an end without."""
+        """Run steps with faults, then drain and compare without faults."""
         self.machine.kills = 0.01
         while self.machine.steps < steps:
             if not self.machine.actors or self.rng.random() < 0.08:
@@ -301,7 +301,7 @@ class Engine:
         self._end()
         self.figures["steps"] += self.machine.steps
         self.figures["commits"] += self.rules.commits
-        self.figures["of these while something is held back"] += self.rules.commits_while_held
+        self.figures["commits with held removals"] += self.rules.commits_while_held
         self.figures["changes of the provider"] += self.world.changes
         self.figures["past states"] += self.rules.states.compared
         self.figures["of these within runs"] += self.rules.states.within_runs
@@ -318,7 +318,7 @@ class Engine:
         self.stops = {x: e for x, e in self.stops.items() if not x.is_dead}
 
     def _calm(self) -> None:
-        """The trouble is over."""
+        """End all faults."""
         self.machine.kills = 0.0
         self.world.mood = "well"
         self.world.losing = 0.0
@@ -340,10 +340,10 @@ class Engine:
             self._bury()
             if self.rng.random() < 0.1:
                 self.deliver()
-            # Else a sync that webhooks ask for fails again and again, if each wallet has lost some.
+            # Otherwise, a requested sync fails repeatedly if each wallet has removals.
             if self.rng.random() < 0.002 and not self.machine.running("accept"):
                 self.start_accept()
-        raise Broken(f"{what} did not come about")
+        raise Broken(f"{what} was not reached")
 
     def _end(self) -> None:
         connection = sqlite3.connect(self.database, isolation_level=None)
@@ -371,7 +371,7 @@ class Engine:
         self.figures += watching.check_end()
 
     def _finish(self, start: Callable[[], Process]) -> Process:
-        """Let a process come to its end."""
+        """Run a process to its end."""
         process = start()
         self._wait(lambda: process.is_dead or not process.actors, f"the end of {process.name}")
         if process.error is not None:
@@ -379,7 +379,7 @@ class Engine:
         return process
 
     def _follows_webhooks(self, connection: sqlite3.Connection) -> None:
-        """Where the webhook of its last change came, a wallet is right without any sync."""
+        """Check that a wallet whose last change had a webhook is correct without a sync."""
         rows = connection.execute("SELECT webhook_id, state FROM webhooks")
         done = {name for name, state in rows if state == "done"}
         for (kind, object_id), webhook_id in self.world.last_webhook.items():
@@ -395,7 +395,7 @@ class Engine:
 
 
 def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str]:
-    """One seed: its figures, and a digest of what it left; what breaks names the seed."""
+    """Run one seed; return its figures and a digest of the database. Errors name the seed."""
     seeds.template()  # made on this machine
     machine = Machine(seed)
     logging.disable(logging.CRITICAL)

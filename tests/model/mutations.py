@@ -1,4 +1,4 @@
-"""Deliberate breaks of the mirror and the inbox: which tests detect each of them?
+"""Deliberate breaks of the mirror and the inbox, and the tests that detect them.
 
     make mutations
     python -m tests.model.mutations --only balances --levels batches engine

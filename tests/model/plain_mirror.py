@@ -1,8 +1,7 @@
-"""What the mirror promises, as plain dictionaries: the rules a reader may rely on, and no more.
+"""The guarantees of the mirror as plain dictionaries.
 
-It knows nothing of rows, batches, look-ups or digests. A list of a wallet and a read of a single
-token are told to it one at a time, in the order in which they started; what it then says is held
-is what the database must say.
+This model has no rows, batches, look-ups or digests. It takes reads of wallets and tokens one at a
+time, in the order in which they started; the database must then have the same holdings.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from nftsync.records import CONTENT_COLUMNS, Content, Entry, TokenRead, WalletRe
 from nftsync.store.removals import HELD_BACK
 from nftsync.times import shifted
 
-#: A token's content by field; of `extra` each key by itself.
+#: A token's content by field; each key of `extra` is a field.
 Fields: TypeAlias = dict[str, Any]
 #: A row of `balance_changes`: wallet, token, old, new, when, baseline, run, webhook.
 Change: TypeAlias = tuple[str, str, str | None, str | None, str, int, int | None, str | None]
 
 
 def fields_of(content: Content | None) -> Fields:
-    """The fields that a record shows; a null counts as not shown."""
+    """Return the fields of a record without nulls."""
     shown = dict(zip(CONTENT_COLUMNS, content or (), strict=False))
     extra = json.loads(shown.pop("extra", None) or "{}")
     return {
@@ -36,27 +35,27 @@ def fields_of(content: Content | None) -> Fields:
 
 
 _DAY = timedelta(hours=24)
-#: The fields in which a token's metadata is.
+#: The columns of a token's metadata.
 _METADATA = {*CONTENT_COLUMNS[CONTENT_COLUMNS.index("name") : -1]}
 
-#: What is removed of a token: its amount before and now, whether its metadata was emptied, and the
-#: name that replaces another one. Without an amount before it is not the balance that is removed.
+#: Removals of a token: its amount before and now, whether its metadata was emptied, and its new
+#: name. Without an amount before, the balance is not removed.
 Gone: TypeAlias = tuple[str | None, str | None, bool, str | None]
 
 
 def number_of(amount: str) -> int | None:
-    """The number that an amount is, if it is one."""
+    """Return an amount as a number, or None."""
     return int(amount) if amount.isascii() and amount.isdigit() else None
 
 
 def is_held(amount: str | None) -> bool:
-    """An amount of 0, however many digits it has, is listed but no holding."""
+    """Return whether an amount is a holding; a 0 of any length is none."""
     return amount is not None and set(amount) != {"0"}
 
 
 @dataclass
 class Listed:
-    """A wallet's line."""
+    """A balance."""
 
     amount: str
     first_seen_at: str
@@ -66,7 +65,7 @@ class Listed:
 
 @dataclass
 class Source:
-    """What one kind of read says of a token, and which read said it."""
+    """A token's fields in one kind of read, and the number of the read."""
 
     sequence: int = 0
     fields: Fields = field(default_factory=dict)
@@ -74,7 +73,7 @@ class Source:
 
 @dataclass
 class PlainToken:
-    """A token: what the last list that showed it says, and what the last read of it says."""
+    """A token: its fields in the last list with it, and in the last read by id."""
 
     first_seen_at: str
     updated_at: str
@@ -82,7 +81,7 @@ class PlainToken:
     detailed: Source = field(default_factory=Source)
     versions: int = 0
     changed_by: int = 0  # the greatest number of a read that changed it
-    let_go_by: int = 0  # the greatest number that a holder had when it let go of it
+    let_go_by: int = 0  # the greatest number of a holder when it stopped holding it
 
     def fields(self, listed: Source | None = None) -> Fields:
         """Each field of either; where both show it, the newer wins."""
@@ -101,7 +100,7 @@ class PlainWallet:
     synced_at: str | None = None
     lines: dict[str, Listed] = field(default_factory=dict)
     complete_reads: int = 0
-    found: Any = None  # what the last complete read found; None once that is over
+    found: Any = None  # state of the last complete read; None after a change
     fewest_states: int = 0
     most_states: int = 0
 
@@ -113,8 +112,8 @@ class PlainMirror:
         self.wallets: dict[str, PlainWallet] = {}
         self.tokens: dict[str, PlainToken] = {}
         self.changes: list[Change] = []
-        #: What is held back, by wallet and token: the amount before and now. Of a token that was
-        #: read by its id there is no wallet.
+        #: Held removals by wallet and token: the amount before and now. The wallet is None for a
+        #: token that was read by its id.
         self.held: dict[tuple[str | None, str], tuple[str | None, str | None]] = {}
 
     # Wallets -------------------------------------------------------------------------------------
@@ -122,15 +121,12 @@ class PlainMirror:
     def apply_wallet(
         self, read: WalletRead, at: str, run_id: int | None, known: Sequence[Entry]
     ) -> str:
-        """Take in a read of a wallet; say what becomes of it.
-
-        `known` is what an `unchanged` answer said when it was sent whole.
-        """
+        """Apply a read of a wallet; return the result. `known` are entries if it is unchanged."""
         wallet = self.wallets.setdefault(read.wallet_id, PlainWallet(at))
-        # Of two reads of the same thing the one that started later wins.
+        # Of two reads, the one that started later wins.
         if read.sequence <= wallet.sequence:
             return "stale"
-        # A failed read removes nothing, and nothing is known from it.
+        # A failed read changes no balance.
         if read.outcome == "failed":
             wallet.status, wallet.error = "failed", read.error
             return "failed"
@@ -165,7 +161,7 @@ class PlainMirror:
             since = at if is_held(amount) else None
             wallet.lines[token_id] = Listed(amount, at, at, since)
             self.changes.append((wallet_id, token_id, None, amount, *cause))
-        elif line.amount != amount:  # reading the same state twice adds no change
+        elif line.amount != amount:  # a repeated state adds no change
             self.changes.append((wallet_id, token_id, line.amount, amount, *cause))
             began = line.held_since if is_held(line.amount) else at
             line.amount, line.updated_at = amount, at
@@ -174,12 +170,12 @@ class PlainMirror:
     # Tokens --------------------------------------------------------------------------------------
 
     def _see(self, token_id: str, content: Content | None, sequence: int, at: str) -> None:
-        """A list shows a token; without a record it has no say in what the token is."""
+        """Apply a token of a list; only a record changes its content."""
         new = token_id not in self.tokens
         token = self.tokens.setdefault(token_id, PlainToken(at, at, changed_by=sequence))
-        # One exception to "the newer wins", which costs time and no truth: a list also loses
-        # against a later read of a holder that did not show the token (an incomplete one, or a
-        # list without records). What it says comes with the next read, which no skip hides.
+        # One exception to "the newer wins": a list also loses against a later read of a holder that
+        # did not show the token (an incomplete one, or a list without records). The next read,
+        # which is never skipped, applies its content.
         vouched = max(
             (x.sequence for x in self.wallets.values() if token_id in x.lines),
             default=0,
@@ -191,7 +187,7 @@ class PlainMirror:
             self._note(token, before, at, sequence, new=new)
 
     def apply_token(self, read: TokenRead, at: str) -> str:
-        """Take in a read of a single token; say what becomes of it."""
+        """Apply a read of a token; return the result."""
         if read.outcome == "failed":
             return "failed"
         new = read.token_id not in self.tokens
@@ -199,7 +195,7 @@ class PlainMirror:
         if read.sequence <= token.detailed.sequence:
             return "stale"
         before = token.fields()
-        # What only such a read shows stays until such a read drops it: this one may.
+        # Only such a read drops fields that only such reads show.
         token.detailed = Source(read.sequence, fields_of(read.content))
         self._note(token, before, at, read.sequence, new=new)
         return "ok"
@@ -213,10 +209,10 @@ class PlainMirror:
         if token.fields() != before or new:
             token.changed_by = max(token.changed_by, sequence)
 
-    # What is gone --------------------------------------------------------------------------------
+    # Removals -----------------------------------------------------------------------------------
 
     def gone(self, read: WalletRead | TokenRead, clock: str) -> dict[str, Gone]:
-        """What a read removes, by token; nothing, where a later one has been applied."""
+        """Return the removals of a read by token; none if it is stale."""
         if read.outcome in {"failed", "unchanged"}:
             return {}
         if isinstance(read, TokenRead):
@@ -246,7 +242,7 @@ class PlainMirror:
         return gone
 
     def _amount_at(self, wallet_id: str, token_id: str, time: str) -> str | None:
-        """The amount of a balance at a time, or what the wallet's first read showed after it."""
+        """Return a balance at a time, or in the wallet's first read after it."""
         for wallet, token, old, _, at, baseline, *_ in self.changes:
             if (wallet, token) == (wallet_id, token_id) and at > time and not baseline:
                 return old
@@ -254,7 +250,7 @@ class PlainMirror:
         return line.amount if line else None
 
     def _fell(self, before: str, yesterday: str | None, amount: str) -> bool:
-        """An amount falls below half of what it is, or it falls and is below half of a day ago."""
+        """Return whether an amount falls below half of the last one, or of the one a day ago."""
         was, now, then = number_of(before), number_of(amount), number_of(yesterday or "")
         if was and (now is None or 2 * now < was):
             return True
@@ -262,21 +258,21 @@ class PlainMirror:
         return bool(is_less and then and 2 * (now or 0) < then)
 
     def _new_name(self, token: PlainToken, source: Source, content: Content | None) -> str | None:
-        """The name that a record shows in place of another one."""
+        """Return the name with which a record replaces another."""
         name = fields_of(content).get("name")
         before = token.fields().get("name")
         is_new = name is not None and before not in {None, name}
         return name if is_new and source.fields.get("name") != name else None
 
     def _is_emptied(self, source: Source, content: Content | None) -> bool:
-        """A source that had metadata shows a record without any."""
+        """Return whether a record has no metadata, unlike the last one of its source."""
         shown = fields_of(content).keys()
         return content is not None and bool(_METADATA & source.fields.keys()) > bool(
             _METADATA & shown
         )
 
     def less(self, read: WalletRead, gone: Mapping[str, Gone]) -> WalletRead:
-        """The read without its removals."""
+        """Return the read without its removals."""
         entries: list[Entry] = []
         for token_id, amount, content in read.entries:
             before, _, emptied, name = gone.get(token_id, (None, None, False, None))
@@ -286,7 +282,7 @@ class PlainMirror:
     def note_held(
         self, read: WalletRead | TokenRead, gone: Mapping[str, Gone], *, hold: bool
     ) -> None:
-        """What of a read is held back; the rest of what it is about no longer is."""
+        """Hold the removals of a read, in place of earlier ones of its subject."""
         if read.outcome == "failed":
             return
         if isinstance(read, TokenRead):
@@ -306,7 +302,7 @@ class PlainMirror:
         if hold:
             self.held |= {(of, token_id): each[:2] for token_id, each in gone.items()}
 
-    # What a reader asks for ----------------------------------------------------------------------
+    # Queries -----------------------------------------------------------------------------------
 
     def balances(self) -> dict[tuple[str, str], Listed]:
         return {
@@ -316,7 +312,7 @@ class PlainMirror:
         }
 
     def would_change(self, wallet_id: str, entries: Sequence[Entry]) -> str | None:
-        """What reading this answer once more would change: skipping it is sound if nothing."""
+        """Return what applying this answer again would change; it can be skipped if None."""
         lines = self.wallets[wallet_id].lines
         if {token_id: line.amount for token_id, line in lines.items()} != {
             token_id: amount for token_id, amount, _ in entries
@@ -332,7 +328,7 @@ class PlainMirror:
         return None
 
     def state_of(self, wallet_id: str) -> Mapping[str, Any]:
-        """What tells one state of a wallet from another."""
+        """Return the state of a wallet, for comparison."""
         return {
             token_id: (line.amount, self.tokens[token_id].versions)
             for token_id, line in self.wallets[wallet_id].lines.items()

@@ -1,4 +1,4 @@
-"""The provider of the simulation: what it holds, how it answers, and the webhooks that it sends."""
+"""The provider of the simulation: its holdings, responses and webhooks, in simulated time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BACK_OFF = (5.0, 300.0, 1_800.0, 7_200.0)
 
 
 class Answer(NamedTuple):
-    """What a read of a wallet was told in the end."""
+    """The entries of a response."""
 
     lines: dict[str, str]
     is_complete: bool
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 @dataclass
 class Sent:
-    """A webhook under way."""
+    """A webhook before its delivery."""
 
     webhook_id: str
     resource: tuple[str, str]
@@ -46,10 +46,10 @@ class World:
     """The provider.
 
     Attributes:
-        answers: by wallet and the number of the read, what it was told.
+        answers: by wallet and the number of the read.
         sent: webhooks on their way.
         acknowledged: how often each was answered with a 200.
-        last_webhook: of each object, the webhook that told of its last change.
+        last_webhook: of each object, the webhook of its last change.
     """
 
     rng: random.Random
@@ -71,14 +71,14 @@ class World:
     # What happens --------------------------------------------------------------------------------
 
     def change(self) -> None:
-        """Something changes hands, or its name; webhooks follow, if nothing loses them."""
+        """Transfer or rename a token; send webhooks, unless they are lost."""
         self.changes += 1
         token_id = self.rng.choice(TOKENS)
         if self.rng.random() < 0.2:
             self.names[token_id] = f"n{self.rng.randrange(3)}"
             self._announce("Token", token_id)
             return
-        if self.rng.random() < 0.1:  # it is no more
+        if self.rng.random() < 0.1:  # it is burned
             for wallet_id in [each for each in WALLETS if self.held[each].pop(token_id, None)]:
                 self._announce("Wallet", wallet_id)
             return
@@ -119,7 +119,7 @@ class World:
             self.sent.append(Sent(webhook_id, (kind, object_id), body, due))
 
     def refused(self, sent: Sent) -> None:
-        """No 200 came: the same bytes are sent again, a few times."""
+        """Send a refused webhook again, a few times."""
         if sent.attempts < len(_BACK_OFF):
             sent.due = simulated.MACHINE.now + _BACK_OFF[sent.attempts]
             sent.attempts += 1
@@ -128,12 +128,12 @@ class World:
     # Answers -------------------------------------------------------------------------------------
 
     def newest(self) -> int:
-        """The greatest number of a read that was answered since the machine booted."""
+        """Return the greatest number of an answered read since the last boot."""
         boot, number = self.newest_answered
         return number if boot == simulated.MACHINE.boots else 0
 
     def answered(self, number: int, older: int) -> None:
-        """A read is answered; `older` is what `newest` was when its request was sent."""
+        """Note an answered read; `older` is `newest` when its request was sent."""
         if number <= older:
             simulated.MACHINE.broken = AssertionError(
                 f"read {number} was sent after read {older} was answered, and counts as older"
@@ -144,7 +144,7 @@ class World:
         return {"id": token_id, "metadata": {"name": self.names[token_id]}}
 
     def answer(self, path: str, etag: str | None, number: int) -> httpx.Response:
-        """A whole answer, as it is now."""
+        """Return a response of the current state."""
         kind, _, object_id = path.removeprefix("/v1/").partition("/")
         if kind == "tokens":
             shown = self.token_of(object_id)
@@ -179,7 +179,7 @@ def hash_of(body: bytes) -> str:
 
 
 class Transport(httpx.BaseTransport):
-    """In place of httpx's own: the way to the provider, on which anything may be lost."""
+    """Replacement of httpx's transport: a network with faults to the provider."""
 
     world: World
 
@@ -205,7 +205,7 @@ class Transport(httpx.BaseTransport):
         answer = world.answer(request.extensions["target"].decode(), etag, number)
         world.answered(number, older)
         self._wait(machine.rng.random() * 0.05)
-        if luck > 0.98:  # it came to nobody
+        if luck > 0.98:  # the response is lost
             raise httpx.ReadError("the connection broke")
         return answer
 
@@ -216,14 +216,14 @@ class Transport(httpx.BaseTransport):
 
 
 class _Stream:
-    """A connection, as a trace of httpx shows it."""
+    """A connection in a trace of httpx."""
 
     def get_extra_info(self, _: str) -> None:
         """No socket that could be shut."""
 
 
 def _number_of_read() -> int:
-    """The number that the read took for the request that is sent: only its caller knows."""
+    """Return the number of the read whose request is sent; only its caller knows it."""
     frame = sys._getframe()
     while "effort" not in frame.f_locals:
         assert frame.f_back is not None

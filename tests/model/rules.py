@@ -1,4 +1,4 @@
-"""The rules a reader may rely on (contract, section 3), looked at after each commit of anybody."""
+"""The guarantees for readers, checked after each commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.model.simulated import Machine, Process
 from tests.model.whole_states import WholeStates
 
 _SETTLED = {"done", "failed", "dead", "unrouted", "quarantined"}
-#: What a commit may do to a webhook's state; a lease says who may do it.
+#: The next states of a webhook; only the owner of a lease may set them.
 _NEXT = {
     "pending": {"running", "quarantined"},
     "failed": {"running", "pending", "quarantined"},
@@ -23,7 +23,7 @@ _NEXT = {
 
 
 class Broken(AssertionError):
-    """A rule does not hold."""
+    """A rule is broken."""
 
 
 def hold(condition: object, rule: str) -> None:
@@ -32,15 +32,15 @@ def hold(condition: object, rule: str) -> None:
 
 
 def is_as(lines: dict[str, str], told: dict[str, str]) -> bool:
-    """Whether balances are those told, once what was held back is let through.
+    """Return whether balances equal an answer after approval.
 
-    A `0` that is no longer listed is nothing that vanished: it goes with the next read.
+    An unlisted `0` is not a removal: the next read drops it.
     """
     return lines == dict.fromkeys((each for each in lines if lines[each] == "0"), "0") | told
 
 
 class Rules:
-    """What the database said at the last commit, and what it may say at the next one."""
+    """The state after the last commit, and the rules for the next."""
 
     def __init__(self, database: Path, machine: Machine, world: World) -> None:
         self._database = database
@@ -65,7 +65,7 @@ class Rules:
         self._connection.close()
 
     def check(self, process: Process) -> None:
-        """Look at what a process has committed."""
+        """Check a commit of a process."""
         self.commits += 1
         query = self._connection.execute
         query("BEGIN")
@@ -91,7 +91,7 @@ class Rules:
     # The mirror ----------------------------------------------------------------------------------
 
     def _replay(self) -> dict[str, set[str]]:
-        """`balance_changes` replayed from the start gives `balances`; what was removed."""
+        """Check that `balance_changes` result in `balances`; return the removals."""
         rows = self._connection.execute(
             "SELECT change_id, wallet_id, token_id, old_amount, new_amount, observed_at"
             " FROM balance_changes WHERE change_id > ? ORDER BY change_id",
@@ -118,7 +118,7 @@ class Rules:
         return removed
 
     def _times(self) -> None:
-        """`observed_at` never decreases, whatever the clock did."""
+        """Check that `observed_at` never decreases."""
         for table, key in (("token_change_rows", "change_id"), ("wallet_state_rows", "state_id")):
             number, last = self._last.get(table, (0, ""))
             rows = self._connection.execute(
@@ -132,10 +132,10 @@ class Rules:
     def _wallets(
         self, before: dict[str, dict[str, str]], removed: dict[str, set[str]], *, accepting: bool
     ) -> None:
-        """A wallet says what the read said that started last, of those applied; never a part.
+        """Check that a wallet equals the applied read that started last, completely.
 
-        What too much vanishes is held back from is of a complete answer, and yet incomplete; once
-        it is let through, the wallet says what that answer said.
+        A wallet with held removals is incomplete after a complete answer, and equals the answer
+        after approval.
         """
         rows = self._connection.execute(
             "SELECT wallet_id, sequence, status, body_sha256, etag FROM wallets"
@@ -145,7 +145,7 @@ class Rules:
             "SELECT w.wallet_id, b.amount IS NOT NULL FROM removal_rows r JOIN wallets w USING"
             " (wallet_no) LEFT JOIN balance_rows b USING (wallet_no, token_no) WHERE r.held"
         ).fetchall():
-            hold(is_there, f"wallet {wallet} lacks what is held back")
+            hold(is_there, f"wallet {wallet} lacks a held removal")
             held_back.add(wallet)
         self.commits_while_held += bool(held_back)
         for wallet, sequence, status, digest, etag in rows:
@@ -160,12 +160,12 @@ class Rules:
             if accepting and (answer := self._world.answers.get((wallet, was))):
                 hold(
                     is_as(lines, answer.lines) or not answer.is_complete,
-                    f"wallet {wallet}: {lines} once all is let through, read {answer}",
+                    f"wallet {wallet}: {lines} after approval, read {answer}",
                 )
                 self._world.answers[wallet, sequence] = answer._replace(is_complete=False)
                 continue
             answer = self._world.answers.get((wallet, sequence))
-            hold(answer is not None, f"nobody was told what wallet {wallet} says")
+            hold(answer is not None, f"no read was answered like wallet {wallet}")
             assert answer is not None
             if answer.is_complete and status != "incomplete":
                 hold(lines == answer.lines, f"wallet {wallet}: {lines}, read {answer}, had {old}")
@@ -191,7 +191,7 @@ class Rules:
             )
 
     def check_end(self) -> None:
-        """All trouble is over: the mirror is what the provider is, and keeps its own rules."""
+        """Check that the mirror equals the provider, and is consistent."""
         query = self._connection.execute
         found = query("SELECT wallet_id, token_id, amount FROM balances").fetchall()
         held = [(w, t, a) for w, lines in self._world.held.items() for t, a in lines.items()]
@@ -261,7 +261,7 @@ class Rules:
         return self._connection.execute(query, (lease,)).fetchone() is not None
 
     def _was_read(self, row: Any) -> None:
-        """A webhook is done when what it is about was read by a read that began after it came."""
+        """Check that a webhook is done only after a later read of its object."""
         query = {
             "Wallet": "SELECT sequence FROM wallets WHERE wallet_id = ?",
             "Token": "SELECT s.detail_sequence FROM token_sources s JOIN tokens USING (token_no)"
@@ -285,6 +285,6 @@ class Rules:
             hold(any(told), f"{row} is done, and no read of it was complete")
 
     def _number(self) -> int:
-        """The number that a read would take now."""
+        """Return the next number of a read."""
         (offset,) = self._connection.execute("SELECT sequence_offset FROM mirror_state").fetchone()
         return int((self._machine.now - self._machine.boots) * 1e9) + int(offset)

@@ -1,4 +1,4 @@
-"""Where a seed of either level runs, and the commands that run many."""
+"""Folders for seeds, and the commands that run many."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def main(
     steps: int,
     of: int,
 ) -> None:
-    """The command that runs seeds, one after another or one alone.
+    """Run seeds, one after another or one alone.
 
     Args:
-        about: what the level is about, in a line.
-        run_seed: runs a seed of so many steps: its figures, and a digest of what it left.
+        about: the first line describes the level.
+        run_seed: runs a seed with a number of steps; returns figures, and a digest of the database.
         unit: the figure that counts steps.
-        steps: how many are run unless one says otherwise.
-        of: those of a seed, likewise.
+        steps: the default number of all steps.
+        of: the default number of steps of a seed.
     """
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=steps)

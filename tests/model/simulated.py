@@ -1,8 +1,8 @@
-"""A machine of its own: processes, threads, clocks and commits, one at a time and by a seed alone.
+"""A simulated machine: processes, threads, clocks and commits, controlled by a seed.
 
-Each thread of the package is a greenlet here. It gives way where a thread would wait: for a lock,
-an event, a time, an answer, the write lock, and before and after each commit. Who goes on is drawn
-from the seed; so are the moments at which a process is killed.
+Each thread of the package is a greenlet. It yields where a thread would wait: for a lock, an event,
+a time, a response or the write lock, and before and after each commit. The seed decides which
+thread continues, and when a process is killed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _EPOCH = 1_767_225_600.0  # 2026-01-01
 
 
 class Killed(BaseException):
-    """The process is no more: none of its code does anything from here on."""
+    """The process was killed: its code has no further effect."""
 
 
 class Process:
-    """Some threads, and what they have opened."""
+    """Threads and their open files."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class Process:
         self.error: BaseException | None = None
 
     def close_files(self) -> None:
-        """As the system does it for a process that has ended."""
+        """Close all files, as the system does for an ended process."""
         for connection in self.connections:
             with suppress(real_sqlite3.Error):
                 connection.close()
@@ -52,12 +52,12 @@ class Actor:
 
 
 class Machine:
-    """All processes, the clocks, and the draw of who goes on.
+    """All processes, the clocks, and the choice of the next thread.
 
     Attributes:
-        steps: how often anybody went on.
-        wall_offset: how wrong the wall clock is, in seconds.
-        on_commit: is told of each commit, and of who made it.
+        steps: the number of steps of all threads.
+        wall_offset: the error of the wall clock, in seconds.
+        on_commit: called with the process after each commit.
         kills: the chance that a process ends at a commit.
     """
 
@@ -79,7 +79,7 @@ class Machine:
     # Processes -----------------------------------------------------------------------------------
 
     def start(self, name: str, run: Callable[[Process], Any]) -> Process:
-        """A process that makes one call."""
+        """Start a process that makes one call."""
         process = Process(name)
         self.processes.append(process)
 
@@ -114,12 +114,12 @@ class Machine:
         return actor
 
     def kill(self, process: Process) -> None:
-        """End a process as `kill -9` does: what it had not committed is gone."""
+        """End a process as `kill -9` does: uncommitted changes are lost."""
         process.is_dead = True
         process.close_files()
         while process.actors:
             actor = self.current = process.actors[-1]
-            with suppress(Killed):  # raised here by one that had not begun
+            with suppress(Killed):  # raised by a thread that had not started
                 actor.green.throw(Killed)
             self._gone(actor)
         self.current = None
@@ -132,10 +132,10 @@ class Machine:
     def running(self, name: str) -> list[Process]:
         return [x for x in self.processes if x.name == name and x.actors and not x.is_dead]
 
-    # Who goes on ---------------------------------------------------------------------------------
+    # Steps ---------------------------------------------------------------------------------------
 
     def pause(self, ready: Callable[[], bool] | None = None, seconds: float | None = 0.0) -> None:
-        """Give way, until `ready` says so or the time is over (None: never)."""
+        """Yield until `ready` returns True or the time is over (None: never)."""
         actor = self.current
         assert actor is not None, "only a thread waits"
         if actor.process.is_dead:
@@ -147,14 +147,14 @@ class Machine:
             raise Killed
 
     def step(self) -> None:
-        """Let somebody go on; where nobody can, time passes."""
+        """Continue a random thread; if none can continue, time passes."""
         self.steps += 1
         self.now += self.rng.random() * 0.002
         able = [x for x in self.actors if x.until <= self.now or (x.ready and x.ready())]
         if not able:
             self.now = min([x.until for x in self.actors], default=self.now + 1.0)
             if self.now == float("inf"):
-                raise AssertionError("everybody waits for ever")
+                raise AssertionError("all threads wait forever")
             able = [x for x in self.actors if x.until <= self.now]
         actor = self.rng.choice(able)
         self.current = actor
@@ -164,13 +164,13 @@ class Machine:
             raise self.broken
 
     def committing(self) -> None:
-        """Before a commit: others find the database locked, and the process may end here."""
+        """Before a commit, the database is locked for others, and the process may end."""
         if self.rng.random() < 0.3:
             self.pause()
         self._may_end()
 
     def committed(self) -> None:
-        """After a commit: the rules hold, and the process may end before it does anything else."""
+        """After a commit, check the rules; the process may end."""
         assert self.current is not None
         try:
             self.on_commit(self.current.process)
@@ -188,7 +188,7 @@ class Machine:
             raise Killed
 
     def bury(self) -> None:
-        """End what is left of processes that ended at a commit."""
+        """End all threads of processes that ended at a commit."""
         for process in self.processes:
             if process.is_dead:
                 self.kill(process)
@@ -204,5 +204,5 @@ class Machine:
         return _EPOCH + self.now + self.wall_offset
 
 
-#: The one that is installed.
+#: The installed machine.
 MACHINE: Machine = None  # type: ignore[assignment]

@@ -1,6 +1,6 @@
-"""What the package's modules get in place of `threading`, `time`, `sqlite3` and `filelock`.
+"""Replacements of `threading`, `time`, `sqlite3` and `filelock` on a simulated machine.
 
-Each is as much of it as the package uses, on the machine that is `installed`.
+They have the parts that the package uses.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Lock:
 
 
 class _Waiter:
-    """Who waits for a condition; equal to nobody else."""
+    """A waiter for a condition."""
 
     told = False
 
@@ -127,7 +127,7 @@ class Thread:
 
 
 class Local:
-    """Attributes that each thread has of its own."""
+    """Attributes of each thread."""
 
     def __init__(self) -> None:
         self.__dict__["_of"] = {}
@@ -143,7 +143,7 @@ class Local:
 
 
 class Executor:
-    """In place of a ThreadPoolExecutor with a thread for each call at once."""
+    """Replacement of ThreadPoolExecutor with a thread for each call."""
 
     def __init__(self, *_: Any) -> None:
         self._threads: list[Thread] = []
@@ -167,11 +167,11 @@ class Executor:
         for thread in self._threads:
             thread.join()
         for future in self._futures:
-            future.cancel()  # of a killed thread, or somebody would really wait for it
+            future.cancel()  # of a killed thread, which would never finish
 
 
 class Connection(real_sqlite3.Connection):
-    """Gives way before the write lock is taken, and around each commit."""
+    """Yields before it takes the write lock, and around each commit."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -194,7 +194,7 @@ class Connection(real_sqlite3.Connection):
 
 
 class Module:
-    """A module of Python's, with some names of ours."""
+    """A module of Python with some replaced names."""
 
     def __init__(self, real: Any, **ours: Any) -> None:
         self.__dict__.update(ours)
@@ -205,7 +205,7 @@ class Module:
 
 
 class FileLock(real_filelock.FileLock):
-    """A real one; who waits for it gives way."""
+    """A real lock that yields while it waits."""
 
     def acquire(self) -> Any:  # type: ignore[override]
         end = simulated.MACHINE.now + self.timeout
@@ -262,11 +262,11 @@ _OURS: dict[str, tuple[Any, Any]] = {
 def installed(
     machine: simulated.Machine, **more: tuple[Any, str, Any]
 ) -> Iterator[simulated.Machine]:
-    """Let the package run on a machine: each module that it has loaded.
+    """Run all loaded modules of the package on a machine.
 
     Args:
         machine: the machine.
-        more: further replacements: of which module, which name, and by what.
+        more: further replacements: the module, the name and the new value.
     """
     changes = [
         (module, name, ours)

@@ -11,13 +11,13 @@ from tests.model.batches import run_seed
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_mirror_says_what_its_rules_say_after_each_batch(seed: int) -> None:
+def test_the_mirror_follows_its_rules_after_each_batch(seed: int) -> None:
     figures = run_seed(seed)
     assert figures["reads"] >= 250
 
 
-def test_the_seeds_reach_what_they_are_for() -> None:
-    """Else a model that compares nothing would pass."""
+def test_the_seeds_reach_all_results() -> None:
+    """Otherwise, a model that compares nothing would pass."""
     figures = sum((run_seed(seed, 120) for seed in range(4)), Counter())
     for what in ("ok", "unchanged", "incomplete", "failed", "stale", "staged", "skips offered"):
         assert figures[what] > len(WALLETS), what

@@ -10,7 +10,7 @@ from tests.model.engine import run_seed
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-def test_the_rules_hold_after_each_commit_and_the_end_is_what_the_provider_is() -> None:
+def test_the_rules_hold_after_each_commit_and_the_mirror_ends_equal_to_the_provider() -> None:
     figures = run_seed(4)[0] + run_seed(5)[0]
     assert figures["steps"] >= 5_000
     # A simulation in which nothing happens would pass too.
@@ -19,7 +19,7 @@ def test_the_rules_hold_after_each_commit_and_the_end_is_what_the_provider_is() 
         "webhooks acknowledged",
         "sync ok",
         "done",
-        "wallets let through",
+        "wallets approved",
         "past states",
         "of these within runs",
     ):

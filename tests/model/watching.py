@@ -48,7 +48,7 @@ UNSENT = "SELECT 1 FROM messages WHERE state NOT IN ('done', 'dead') LIMIT 1"
 
 
 class Destinations:
-    """What destinations received, in its order, and how they fail.
+    """Messages that destinations received, in order, and their faults.
 
     Attributes:
         trouble: the chance that an attempt fails.
@@ -68,12 +68,12 @@ class Destinations:
         if luck < 0.605:
             return SendResult("gone", "HTTP 410")
         self.received[name].append((outgoing.message_id, outgoing.body))
-        # The answer is lost on its way.
+        # The response is lost.
         return SendResult("down", "no answer") if luck < 1.0 else SendResult("sent")
 
 
 class Delivery:
-    """In place of the way to a destination."""
+    """Replacement of the connection to a destination."""
 
     destinations: Destinations
 
@@ -149,7 +149,7 @@ class Watching:
         service.watch_once(self.database, self.config, stopped)
 
     def calm(self) -> None:
-        """All destinations work again, and the waits are over."""
+        """Repair all destinations, and end the waits."""
         self.destinations.trouble = dict.fromkeys(self.destinations.received, 0.0)
         with Mirror(self.database) as mirror, mirror.transaction() as transaction:
             for name in self.destinations.received:
@@ -163,7 +163,7 @@ class Watching:
         return not query(self.database, UNSENT)
 
     def check_end(self) -> Counter[str]:
-        """Each change was reported once to each destination of a rule, in order, with one id."""
+        """Check that each change was reported once to each destination, in order, with one id."""
         messages = messages_of(self.database)
         figures = Counter({"messages": len(messages)})
         for name, arrived in self.destinations.received.items():
@@ -187,7 +187,7 @@ class Watching:
         check_once(expected, events_of(reports)[0], itemgetter("change_id"), 0)
 
     def _check_moves(self, changes: list[Change], destination: str, reports: list[Message]) -> None:
-        """Each message's id is that of one change; the clock may give many changes one time."""
+        """Check that each message's id is that of one change; many changes may have one time."""
         ((database_id,),) = query(self.database, "SELECT database_id FROM mirror_state")
         bodies = {one.message_id: json.loads(one.body)["data"] for one in reports}
         reported: list[tuple[Change, dict[str, Any]]] = []

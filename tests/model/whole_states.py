@@ -1,7 +1,7 @@
-"""States that a reader may get for a past time: those after commits that left nothing half stored.
+"""States that a reader may get for a past time: those after commits without partial changes.
 
-Nothing here reads the spans that the package stores: that a sync has not stored all its changes is
-told by its row, and that removals of a replay wait by its removal guard.
+This module does not read the stored spans: a sync's row shows that its changes are incomplete, and
+the removal guard of a replay shows that removals wait.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MOMENT = timedelta(microseconds=1)
 
 
 class Waiting(WaitingReads):
-    """Reads of a replay that can be asked whether any wait, also of a killed process.
+    """Waiting reads of a replay, which can be inspected after its process is killed.
 
-    Reads that it drops because its process stops wait until the run has ended.
+    Reads that are dropped because the process stops wait until the run has ended.
     """
 
     def __init__(self, limits: RemovalLimits | None) -> None:
@@ -57,11 +57,11 @@ def begin_span(connection: sqlite3.Connection, run_id: int, at: str, *, changed:
 
 
 class Commit(NamedTuple):
-    """What a reader could see after a commit.
+    """The visible state after a commit.
 
     Attributes:
         at: the time of the last stored change.
-        numbers: of the last row of each log; commits that share them stored nothing in between.
+        numbers: of the last row of each log; commits with equal numbers stored no other change.
         state: the balances.
         partial: the runs that had stored only some of their changes. A run that ends without
             another change had stored all of them before.
@@ -101,7 +101,7 @@ class WholeStates:
         self.compared = self.within_runs = 0
 
     def note(self, process: simulated.Process, state: State) -> None:
-        """Take in the state after a commit of a process."""
+        """Note the state after a commit of a process."""
         for guard in simulated.MACHINE.guards:
             guard.waits = guard.will_wait if guard.process is process else guard.waits
         at, *numbers = self._connection.execute(_OBSERVED).fetchone()
@@ -142,7 +142,7 @@ class WholeStates:
         return syncing | waiting
 
     def compare(self) -> None:
-        """Ask for a random time, mostly of late."""
+        """Compare a random time, mostly a recent one."""
         if not self._commits:
             return
         place = len(self._commits) - 1 - int(self._rng.expovariate(0.1))

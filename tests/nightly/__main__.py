@@ -14,7 +14,7 @@ from pathlib import Path
 #: Targets of the Makefile.
 RUNS = (
     *("soak", "fuzz", "load", "attacks", "network", "stops", "powercuts", "flips"),
-    *("lakekills", "lakerounds", "lakedamage", "watchkills", "watchmemory", "mutations"),
+    *("lakekills", "lakerounds", "lakedamage", "watchkills", "mutations"),
 )
 LOGS = Path("build/nightly")
 

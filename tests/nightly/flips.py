@@ -1,38 +1,33 @@
-"""Flip bits of a database, and have each command meet it: one line, never a traceback.
+"""Damage a database, and run each command on it: one line, never a traceback.
 
-    python -m tests.nightly.flips --seeds 2000
+    python -m tests.nightly.flips --rounds 2000
     python -m tests.nightly.flips --seed 17          # one alone
 
-Ids and times in the file differ each time, so what failed is kept, damaged as it was.
-`nftsync check` must find each damage that SQLite's integrity_check finds.
+`nftsync check` must find all damage that SQLite's integrity_check finds. Ids and times differ in
+each run, so a database with a fault is kept.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import io
-import os
 import random
 import shutil
 import sqlite3
 import sys
 import tempfile
-import time
 import traceback
 from collections import Counter
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import chdir, closing, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import nftsync
 from nftsync.cli import main as run_command
-from nftsync.provider.webhooks import read_webhook
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.store.inbox import Delivery, store
-from nftsync.store.schema import open_store
-from nftsync.times import now
+from tests.kit.inbox import Inbox
 from tests.kit.serve_process import webhook
+from tests.nightly.rounds import run_rounds
 
 COMMANDS = (
     *(("check",), ("status",), ("holdings",), ("changes",), ("wallets",), ("collections",)),
@@ -42,28 +37,23 @@ COMMANDS = (
 )
 
 
-def made_database(database: Path, provider: SandboxServer) -> None:
-    """A database with everything in it: balances, tokens, changes, webhooks of each kind."""
+def make_database(database: Path, provider: SandboxServer) -> None:
+    """Make a database with balances, tokens, changes and webhooks."""
     wallets = provider.world.wallets()
-    nftsync.sync(wallets, base_url=provider.url, database=database, progress=False, tokens=True)
+    options = {"base_url": provider.url, "database": database, "progress": False}
+    nftsync.sync(wallets, tokens=True, **options)
     for wallet in wallets:
         provider.world.mint(wallet, 1, {"name": "new"})
-    nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
-    with closing(open_store(database)) as connection:
-        bodies = [webhook("Wallet", wallets[number % 4]) for number in range(40)]
-        deliveries = [Delivery(body, read_webhook(body, None)) for body in bodies]
-        connection.execute("BEGIN IMMEDIATE")
-        store(connection, deliveries, now())
-        connection.execute(
-            "UPDATE webhooks SET state = 'done', finished_at = received_at WHERE webhook_no % 2"
-        )
-        connection.execute("COMMIT")
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    nftsync.sync(wallets, **options)
+    inbox = Inbox(database)
+    inbox.receive(*(webhook("Wallet", wallets[number % 4]) for number in range(40)))
+    done = "UPDATE webhooks SET state = 'done', finished_at = received_at WHERE webhook_no % 2"
+    inbox.run(done)
+    inbox.run("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def flip(database: Path, rng: random.Random) -> str:
-    """Damage a file, and say how."""
+    """Damage a file; return how."""
     size = database.stat().st_size
     how = rng.choice(["bit", "bits", "bytes", "page", "header", "tail"])
     with database.open("r+b") as file:
@@ -85,8 +75,12 @@ def flip(database: Path, rng: random.Random) -> str:
     return f"{how} at {start} of {size}"
 
 
-def meet(folder: Path, url: str) -> tuple[Counter[str], str | None]:
-    """Run each command on `nftsync.db` in a folder: what it came to, and what is wrong."""
+def run_commands(folder: Path, url: str) -> Counter[str]:
+    """Run each command on `nftsync.db` in a folder; count the exit codes.
+
+    Raises:
+        AssertionError: a traceback, or damage that only SQLite finds.
+    """
     database = folder / "nftsync.db"
     with closing(sqlite3.connect(database)) as connection:
         connection.text_factory = lambda text: text.decode(errors="replace")
@@ -96,71 +90,56 @@ def meet(folder: Path, url: str) -> tuple[Counter[str], str | None]:
             report = str(error)
     figures = Counter(damaged=report != "ok")
     for words in COMMANDS:
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        more = ["--base-url", url] if words[0] in {"check", "verify", "replay", "sync"} else []
+        output = io.StringIO()
+        with redirect_stdout(output), redirect_stderr(output):
             try:
-                run_command([*words, "-d", str(database), *_more(words[0], url)])
+                run_command([*words, "-d", str(database), *more])
             except SystemExit as ended:
-                code = ended.code
-            except Exception:  # noqa: BLE001 - that is what is looked for
-                return figures, f"{words}: {traceback.format_exc()}"
-        figures[f"exit {code}"] += 1
-        if "Traceback" in said.getvalue():
-            return figures, f"{words}: {said.getvalue()}"
-        if words == ("check",) and report != "ok" and "FAILED   database" not in said.getvalue():
-            return figures, f"check calls it whole, integrity_check says {report}"
-    return figures, None
+                figures[f"exit {ended.code}"] += 1
+            except Exception as error:
+                raise AssertionError(f"{words}: {traceback.format_exc()}") from error
+        assert "Traceback" not in output.getvalue(), f"{words}: {output.getvalue()}"
+        if words == ("check",) and report != "ok":
+            assert "FAILED   database" in output.getvalue(), f"check misses damage: {report}"
+    return figures
 
 
-def _more(name: str, url: str) -> list[str]:
-    return ["--base-url", url] if name in {"check", "verify", "replay", "sync"} else []
-
-
-def run_seed(seed: int, original: Path, folder: Path, url: str) -> tuple[Counter[str], str | None]:
-    """Damage a copy; see `meet`."""
+def run_seed(seed: int, original: Path, folder: Path, url: str) -> Counter[str]:
+    """Damage a copy of a database, and run all commands; a faulty copy is kept in a file."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    shutil.copy(original, folder / "nftsync.db")
-    how = flip(folder / "nftsync.db", random.Random(seed))
-    before = Path.cwd()
-    os.chdir(folder)
+    database = Path(shutil.copy(original, folder / "nftsync.db"))
+    how = flip(database, random.Random(seed))
+    kept = Path(shutil.copy(database, Path(tempfile.gettempdir(), f"flipped-{seed}.db")))
     try:
-        figures, fault = meet(folder, url)
-    finally:
-        os.chdir(before)
-    return figures, fault and f"seed {seed}, {how}: {fault}"
+        with chdir(folder):
+            figures = run_commands(folder, url)
+    except AssertionError as error:
+        raise AssertionError(f"{how}, kept at {kept}: {error}") from error
+    kept.unlink()
+    return figures
+
+
+@contextmanager
+def original() -> Iterator[tuple[Path, str]]:
+    """A new database, and the URL of its provider."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        SandboxServer(lambda url: generate(wallets=4, nfts=30, seed=3, image_base=url)) as server,
+    ):
+        database = Path(folder, "nftsync.db")
+        make_database(database, server)
+        yield database, server.url
 
 
 def main() -> int:
     """The long run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2_000)
-    parser.add_argument("--seed", type=int)
-    given = parser.parse_args()
-    total: Counter[str] = Counter()
-    faults = []
-    began = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory() as name,
-        SandboxServer(lambda url: generate(wallets=4, nfts=30, seed=3, image_base=url)) as provider,
-    ):
-        made_database(Path(name) / "nftsync.db", provider)
-        seeds = range(given.seeds) if given.seed is None else [given.seed]
-        for seed in seeds:
-            figures, fault = run_seed(
-                seed, Path(name) / "nftsync.db", Path(name) / "damaged", provider.url
-            )
-            total += figures
-            if fault is not None:
-                faults.append(fault)
-                kept = Path(tempfile.gettempdir()) / f"flipped-{seed}.db"
-                shutil.copy(Path(name) / "nftsync.db", kept)
-                fault += f"\nkept at {kept}, {flip(kept, random.Random(seed))}"
-                print(f"FAULT: {fault}", flush=True)
-    print(
-        f"{len(seeds)} seeds, {len(faults)} faults, {time.monotonic() - began:.0f} s: {dict(total)}"
-    )
-    return 1 if faults else 0
+    with original() as (database, url):
+        damaged = database.with_name("damaged")
+        return run_rounds(
+            __doc__, lambda seed, _: run_seed(seed, database, damaged, url), rounds=2_000
+        )
 
 
 if __name__ == "__main__":

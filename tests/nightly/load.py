@@ -1,7 +1,7 @@
 """Webhooks for half an hour into a `serve` that is killed and restarted.
 
     make load
-    python -m tests.nightly.load [--minutes 30] [--rate 500] [--kill-every 180]
+    python -m tests.nightly.load [--minutes 30] [--rate 500] [--every 180]
 
 Each webhook is sent until it is answered 200, as the provider does. Meanwhile NFTs change owners,
 and for a third of the time a reader keeps a transaction open. In the end, each webhook with a 200
@@ -12,54 +12,45 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import json
+import io
 import random
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.request import urlopen
 
-from benchmarks.commands import (
-    environment,
-    free_port,
-    program,
-    query,
-    sandbox,
-    signed,
-    sync,
-    wallets_of,
-    webhook,
-)
-from benchmarks.webhooks import transfer
+import nftsync
+from nftsync.errors import InputError
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
+from tests.kit.serve_process import Serve, free_port, query, serving, signed, webhook
+from tests.kit.waiting import wait_until
+from tests.kit.worlds import listed, mirrored
 
 _SENDERS = 64
-#: Seconds between the last transfer and the last webhooks, which must announce it.
-_LAST_TRANSFER = 10.0
 _SAMPLE_EVERY = 5.0
+_LEFT = "SELECT count(*) FROM webhooks WHERE state <> 'done'"
 
 
 @dataclass
 class Load:
     """The webhooks, the process under load, and samples of it."""
 
-    base: str
+    provider: SandboxServer
     database: Path
     rate: float
+    ends_at: float
     port: int = field(default_factory=free_port)
-    ends_at: float = 0.0
     sent: int = 0
     repeated: int = 0
-    starts: int = 0
     slowest: float = 0.0
-    errors: list[str] = field(default_factory=list)
-    serving: subprocess.Popen[bytes] | None = None
+    process: int = 0
     samples: list[dict[str, float]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -67,31 +58,21 @@ class Load:
     def over(self) -> bool:
         return time.monotonic() >= self.ends_at
 
-    def start(self) -> None:
-        """Start `serve`, and wait until it takes webhooks."""
-        options = ("--port", str(self.port), "--base-url", self.base, "-d", self.database)
-        with (self.database.parent / "serve.log").open("ab") as log:
-            command = program("serve", *options)
-            self.serving = subprocess.Popen(command, env=environment(), stderr=log)
-        self.starts += 1
-        for _ in range(600):
-            with suppress(OSError), urlopen(f"http://127.0.0.1:{self.port}/readyz"):
-                return
-            time.sleep(0.05)
-        raise SystemExit("serve does not start")
+    @contextmanager
+    def serve(self) -> Iterator[Serve]:
+        """Run `serve` on the same port for a block."""
+        with (
+            redirect_stdout(io.StringIO()),
+            serving(self.database.parent, self.provider.url, port=self.port) as server,
+        ):
+            self.process = server.process.pid
+            yield server
 
-    def stop(self, how: signal.Signals) -> int:
-        if self.serving is None:
-            raise AssertionError("it was never started")
-        self.serving.send_signal(how)
-        return self.serving.wait()
-
-    def send(self, sender: int, wallets: list[str]) -> None:
+    def send(self, sender: int) -> None:
         """Send webhooks at a steady rate, each until it is answered 200."""
-        chance = random.Random(sender)
+        chance, wallets = random.Random(sender), self.provider.world.wallets()
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        began = time.monotonic()
-        count = 0
+        began, count = time.monotonic(), 0
         while not self.over:
             time.sleep(max(0.0, began + count * _SENDERS / self.rate - time.monotonic()))
             body = webhook("Wallet", chance.choice(wallets))
@@ -103,51 +84,45 @@ class Load:
 
     def _taken(self, link: http.client.HTTPConnection, body: bytes) -> bool:
         began = time.monotonic()
-        status = 0
         with suppress(OSError, http.client.HTTPException):
             link.request("POST", "/webhooks", body, signed(body))
             answer = link.getresponse()
             answer.read()
-            status = answer.status
-        if status == 200:
-            self.slowest = max(self.slowest, time.monotonic() - began)
-            return True
+            if answer.status == 200:
+                self.slowest = max(self.slowest, time.monotonic() - began)
+                return True
         link.close()
         with self.lock:
             self.repeated += 1
         return False
 
-    def transfer(self, wallets: list[str]) -> None:
+    def transfer(self) -> None:
         """Transfer a few NFTs each second."""
-        chance = random.Random(0)
-        while time.monotonic() < self.ends_at - _LAST_TRANSFER:
-            with suppress(IndexError, OSError):  # an empty wallet
-                transfer(self.base, *chance.sample(wallets, 2))
+        chance, world = random.Random(0), self.provider.world
+        while not self.over:
+            giver, taker = chance.sample(world.wallets(), 2)
+            if amounts := world.amounts(giver):
+                with suppress(InputError):
+                    world.transfer(giver, taker, chance.choice([*amounts]), 1)
             time.sleep(0.2)
 
     def sample(self) -> None:
         """Sample memory, descriptors, the log and the backlog, every few seconds."""
         while not self.over:
             time.sleep(_SAMPLE_EVERY)
-            process = self.serving
             with suppress(OSError, sqlite3.Error, StopIteration):  # it is being killed
-                if process is not None and process.poll() is None:
-                    self.samples.append(self._values(process.pid))
-
-    def _values(self, pid: int) -> dict[str, float]:
-        status = Path(f"/proc/{pid}/status").read_text()
-        resident = next(x for x in status.splitlines() if x.startswith("VmRSS")).split()[1]
-        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
-            (backlog,) = connection.execute(
-                "SELECT count(*) FROM webhooks WHERE state IN ('pending', 'running', 'failed')"
-            ).fetchone()
-        return {
-            "at": time.monotonic(),
-            "MB": int(resident) / 1024,
-            "descriptors": len(list(Path(f"/proc/{pid}/fd").iterdir())),
-            "log MB": self.database.with_name(self.database.name + "-wal").stat().st_size / 1e6,
-            "backlog": backlog,
-        }
+                status = Path(f"/proc/{self.process}/status").read_text().splitlines()
+                resident = next(line for line in status if line.startswith("VmRSS")).split()[1]
+                log = self.database.with_name(self.database.name + "-wal")
+                self.samples.append(
+                    {
+                        "at": time.monotonic(),
+                        "MB": int(resident) / 1024,
+                        "descriptors": len(list(Path(f"/proc/{self.process}/fd").iterdir())),
+                        "log MB": log.stat().st_size / 1e6,
+                        "backlog": query(self.database, _LEFT)[0][0],
+                    }
+                )
 
     def hold_open(self) -> None:
         """Keep a read transaction open, in the second third of the time."""
@@ -158,95 +133,75 @@ class Load:
             connection.execute("SELECT count(*) FROM balances").fetchone()
             time.sleep(third)
 
-    def backlog(self) -> int:
-        return int(
-            query(self.database, "SELECT count(*) FROM webhooks WHERE state <> 'done'")[0][0]
-        )
-
-    def differences(self, wallets: list[str]) -> list[str]:
-        """Return the errors of the final state."""
-        with closing(sqlite3.connect(self.database)) as connection:
-            stored, distinct = connection.execute(
-                "SELECT count(*), count(DISTINCT webhook_id) FROM webhooks"
-            ).fetchone()
-            (whole,) = connection.execute("PRAGMA integrity_check").fetchone()
-            mirror: dict[str, dict[str, str]] = {}
-            for wallet, token, amount in connection.execute(
-                "SELECT wallet_id, token_id, amount FROM balances"
-            ):
-                mirror.setdefault(wallet, {})[token] = amount
-        wrong = []
+    def differences(self) -> Iterator[str]:
+        """Yield the errors of the final state."""
+        counts = "SELECT count(*), count(DISTINCT webhook_id) FROM webhooks"
+        stored, distinct = query(self.database, counts)[0]
         if not stored == distinct == self.sent:
-            wrong.append(f"{self.sent:,} answered 200, {stored:,} stored")
-        if whole != "ok":
-            wrong.append(f"integrity_check: {whole}")
-        for wallet in wallets:
-            with urlopen(f"{self.base}/v1/wallets/{wallet}/nft-balances") as answer:
-                listed = {x["tokenId"]: x["amount"] for x in json.load(answer)["nftTokenBalances"]}
-            if listed != mirror.get(wallet, {}):
-                wrong.append(f"wallet {wallet} differs from the provider")
-        return wrong
+            yield f"{self.sent:,} answered 200, {stored:,} stored"
+        if (report := query(self.database, "PRAGMA integrity_check")) != [("ok",)]:
+            yield f"integrity_check: {report}"
+        differing = listed(self.provider.world).items() ^ mirrored(self.database).items()
+        for wallet, token in dict(differing):
+            yield f"token {token} of wallet {wallet} differs from the provider"
 
-
-def _print_samples(load: Load) -> None:
-    """Print a line for each tenth of the samples."""
-    step = max(1, len(load.samples) // 10)
-    began = load.samples[0]["at"]
-    for start in range(0, len(load.samples), step):
-        some = load.samples[start : start + step]
-        most = {name: max(x[name] for x in some) for name in some[0]}
-        print(
-            f"minute {(some[0]['at'] - began) / 60:4.1f}: {most['MB']:5.0f} MB, "
-            f"{most['descriptors']:3.0f} descriptors, log {most['log MB']:6.1f} MB, "
-            f"backlog {most['backlog']:7,.0f}"
-        )
+    def print_samples(self) -> None:
+        """Print a line for each tenth of the samples."""
+        step = max(1, len(self.samples) // 10)
+        for start in range(0, len(self.samples), step):
+            some = self.samples[start : start + step]
+            most = {name: max(x[name] for x in some) for name in some[0]}
+            print(
+                f"minute {(some[0]['at'] - self.samples[0]['at']) / 60:4.1f}: {most['MB']:5.0f} MB,"
+                f" {most['descriptors']:3.0f} descriptors, log {most['log MB']:6.1f} MB, "
+                f"backlog {most['backlog']:7,.0f}"
+            )
 
 
 def main() -> None:
     """Run, and print the result; exit with 1 after an error."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--rate", type=float, default=500)
-    parser.add_argument("--kill-every", type=float, default=180)
+    parser.add_argument("--every", type=float, default=180, help="seconds between kills")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, sandbox(200, 20) as base:
-        database = Path(name) / "load.db"
-        sync(base, database)
-        wallets = wallets_of(database)
-        load = Load(base, database, given.rate)
-        load.start()
-        load.ends_at = time.monotonic() + 60 * given.minutes
-        work = [
-            *(threading.Thread(target=load.send, args=(n + 1, wallets)) for n in range(_SENDERS)),
-            threading.Thread(target=load.transfer, args=(wallets,)),
-            *(threading.Thread(target=each) for each in (load.sample, load.hold_open)),
-        ]
+    with (
+        tempfile.TemporaryDirectory() as name,
+        SandboxServer(lambda url: generate(wallets=200, nfts=20, image_base=url)) as provider,
+    ):
+        database = Path(name) / "nftsync.db"
+        wallets = provider.world.wallets()
+        nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+        load = Load(provider, database, given.rate, time.monotonic() + 60 * given.minutes)
+        work = [threading.Thread(target=load.send, args=(n + 1,)) for n in range(_SENDERS)]
+        others = (load.transfer, load.sample, load.hold_open)
+        work += [threading.Thread(target=each) for each in others]
         for thread in work:
             thread.start()
         kills = 0
-        while time.monotonic() + given.kill_every < load.ends_at:
-            time.sleep(given.kill_every)
-            load.stop(signal.SIGTERM if kills % 3 == 2 else signal.SIGKILL)
+        while time.monotonic() + given.every < load.ends_at:
+            with load.serve() as server:
+                time.sleep(given.every)
+                server.stop(signal.SIGTERM if kills % 3 == 2 else signal.SIGKILL)
             kills += 1
-            load.start()
-        for thread in work:
-            thread.join()
-        drains = time.monotonic()
-        while load.backlog() and time.monotonic() - drains < 600:
-            time.sleep(0.5)
-        drained = time.monotonic() - drains
-        time.sleep(6)  # unchanged wallets are read again after 5 s
-        ended = load.stop(signal.SIGTERM)
-        wrong = load.differences(wallets)
-        log = (Path(name) / "serve.log").stat().st_size
-    _print_samples(load)
+        with load.serve() as server:
+            for thread in work:
+                thread.join()
+            for wallet in wallets:  # each transfer is announced
+                assert server.post(webhook("Wallet", wallet)) == 200
+            load.sent += len(wallets)
+            drains = time.monotonic()
+            wait_until(lambda: query(database, _LEFT) == [(0,)], lambda: query(database, _LEFT))
+            drained = time.monotonic() - drains
+            time.sleep(6)  # unchanged wallets are read again after 5 s
+            ended = server.stop()
+        wrong = list(load.differences()) + [f"serve ended with {ended}"] * bool(ended)
+    load.print_samples()
     print(
         f"{load.sent:,} webhooks answered 200 in {given.minutes:g} minutes, {load.repeated:,} sent"
         f" again, the slowest answer {load.slowest:.2f} s; {kills} kills and restarts; backlog"
-        f" drained in {drained:.0f} s; {log / 1e6:.1f} MB of log lines"
+        f" drained in {drained:.0f} s"
     )
-    if ended:
-        wrong.append(f"serve ended with {ended}")
     print("\n".join(wrong) or "No webhook was lost, and the mirror equals the provider.")
     sys.exit(bool(wrong))
 

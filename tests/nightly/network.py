@@ -1,16 +1,14 @@
-"""Syncs, and a service, over a network that breaks at any byte: then the mirror is still right.
+"""Syncs and a service over a network with faults at any byte: the mirror is still correct.
 
-    python -m tests.nightly.network --rounds 500     # a round is a sync, or a service's seconds
-    python -m tests.nightly.network --seed 17        # one round alone, the one that failed
+    python -m tests.nightly.network --rounds 500     # a round is some syncs, or a service
+    python -m tests.nightly.network --seed 17        # one round alone
 
-Between nftsync and a provider whose wallets change stands a relay. It cuts connections, resets,
-half-closes and silences them, drips, delays, floods and spoils them, before the first byte of an
-answer, within its headers or its body, right behind it, or within a later one.
+A relay between nftsync and a provider whose wallets change cuts, resets, half-closes, silences,
+delays and floods connections: before an answer, within its headers or body, or after it.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import tempfile
@@ -19,30 +17,28 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from nftsync.provider.config import ClientConfig
-from nftsync.pull.plan import SyncRequest
-from nftsync.pull.result import SyncResult
-from nftsync.pull.run import sync_wallets
-from nftsync.store.wallets import WalletLine
+from nftsync import SyncResult
 from tests.kit.forward_proxy import AT_ONCE, SPOILED, WITHIN, Fault, Relay
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.serve_process import assert_settled, query, serving, webhook
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import mirrored, replayed
+from tests.nightly.rounds import run_rounds
+from tests.pull.mirror import Mirror
 
 TIMEOUT = 0.3
 ATTEMPTS = 2
 CONCURRENCY = 8
-#: Seconds beside the attempts' own: the database's, and a busy machine's.
+#: Seconds for the database and a busy machine.
 LEEWAY = 60.0
-#: Megabytes that a service may ever have held; it has some 100 without any fault.
+#: Megabytes, a limit for a service's memory; it needs about 100 without a fault.
 MOST_MEMORY = 400
 
 Holdings = dict[tuple[str, str], str]
 
 
 class World:
-    """A provider whose wallets trade. Each holds something, as empty lists are another matter."""
+    """A provider whose wallets trade; no list is ever empty."""
 
     def __init__(self, provider: Provider, rng: random.Random, wallets: int) -> None:
         self._provider = provider
@@ -52,7 +48,7 @@ class World:
         self.trade(wallets)
 
     def trade(self, count: int) -> list[str]:
-        """Let so many wallets hold something else; which they are."""
+        """Change the holdings of some wallets; return the wallets."""
         traded = self._rng.sample(self.wallets, count)
         for each in traded:
             tokens = self._rng.sample(range(200), self._rng.randint(1, 5))
@@ -70,7 +66,7 @@ class World:
 
 
 def faults(rng: random.Random, *more: str) -> Fault | None:
-    """A fault of a connection, at any byte that matters; one in five has none."""
+    """Return a fault at a random byte; one connection in five has none."""
     if rng.random() < 0.2:
         return None
     kind = rng.choice((*WITHIN, *AT_ONCE, *more))
@@ -92,9 +88,9 @@ def run_syncs(
     """Sync over a faulty network, three times, and once over a good one.
 
     Args:
-        seed: of the world, and of the faults.
+        seed: of the world and the faults.
         wallets: from 500 on, a process of its own reads them.
-        certificates: a CA's file and one of a server's that it signed; None: no TLS.
+        certificates: files of a CA and of a server; None: no TLS.
     """
     rng = random.Random(seed)
     ca, server = certificates or (None, None)
@@ -109,22 +105,19 @@ def run_syncs(
                 return faults(chances, *([] if ca is None else [SPOILED]))
 
         with Relay(provider.url, fault) as relay:
-            config = ClientConfig(
-                base_url=relay.url,
-                ca_file=ca,
-                timeout=TIMEOUT,
-                attempts=ATTEMPTS,
-                first_wait=0.01,
-                max_bytes=1_000_000,
-            )
+            mirrored_by = Mirror(provider, database)
 
             def sync() -> SyncResult:
                 began = time.monotonic()
-                lines = [WalletLine(each) for each in world.wallets]
-                result = sync_wallets(
-                    *(database, config, SyncRequest(wallets=lines, allow_removals=True)),
+                result = mirrored_by.run(
+                    range(wallets),
+                    allow_removals=True,
                     concurrency=CONCURRENCY,
-                    progress=False,
+                    base_url=relay.url,
+                    ca_file=ca,
+                    timeout=TIMEOUT,
+                    attempts=ATTEMPTS,
+                    max_bytes=1_000_000,
                 )
                 assert time.monotonic() - began < result.requests * TIMEOUT + LEEWAY
                 return result
@@ -151,7 +144,7 @@ def run_syncs(
 
 
 def struck(figures: Counter[str]) -> int:
-    """How many faults of any kind."""
+    """Return the number of faults."""
     return sum(figures[kind] for kind in (*WITHIN, *AT_ONCE))
 
 
@@ -161,7 +154,7 @@ def run_service(seed: int, *, seconds: float = 4.0, least: int = 0) -> Counter[s
     Args:
         seed: of the world, and of the faults.
         seconds: how long the network is faulty.
-        least: so many faults are waited for.
+        least: the number of faults to wait for.
     """
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, Provider() as provider:
@@ -193,7 +186,7 @@ def run_service(seed: int, *, seconds: float = 4.0, least: int = 0) -> Counter[s
             for each in world.wallets:
                 assert server.post(webhook("Wallet", each)) == 200
             wait_until(lambda: mirrored(database) == world.truth(), lambda: server.raw[-20:])
-            # Replay's connections, a sync's, and room for what is opened now and then.
+            # Connections of replay and of a sync, and a few others.
             assert descriptors(process) <= before + 2 * CONCURRENCY + 8, seed
             status = Path(f"/proc/{process}/status").read_text()
             memory = int(status.partition("VmHWM:")[2].split()[0]) // 1024
@@ -207,26 +200,11 @@ def run_service(seed: int, *, seconds: float = 4.0, least: int = 0) -> Counter[s
         return relay.counts + Counter(services=1, webhooks=posted)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, help="this round alone")
-    given = parser.parse_args()
-    seeds = range(given.rounds) if given.seed is None else [given.seed]
-    figures: Counter[str] = Counter()
-    began = time.monotonic()
-    for seed in seeds:
-        try:
-            if seed % 10 == 9:
-                figures += run_service(seed, seconds=10.0)
-            else:
-                figures += run_syncs(seed, wallets=600 if seed % 10 == 4 else 40)
-        except BaseException:
-            print(f"seed {seed} failed", file=sys.stderr)
-            raise
-    print(f"{len(seeds):,} rounds in {time.monotonic() - began:,.0f} s, seeds {seeds}: all right")
-    print(", ".join(f"{name} {count:,}" for name, count in sorted(figures.items())))
+def run_round(seed: int, _: object = None) -> Counter[str]:
+    if seed % 10 == 9:
+        return run_service(seed, seconds=10.0)
+    return run_syncs(seed, wallets=600 if seed % 10 == 4 else 40)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_rounds(__doc__, run_round, rounds=200))

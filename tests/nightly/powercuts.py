@@ -1,12 +1,11 @@
-"""Cut the power of a `serve` under load at many moments, and look what is left.
+"""Simulate power cuts of a `serve` under load, and check the remaining files.
 
     python -m tests.nightly.powercuts --seeds 20 --cuts 2000
-    python -m tests.nightly.powercuts --seed 17 --cuts 2000     # one alone, that failed
+    python -m tests.nightly.powercuts --seed 17 --cuts 2000     # one seed alone
 
-A seed is a `serve` of its own, recorded by strace, that takes webhooks on several connections,
-works them off and makes its first sync meanwhile. At each cut the files are built as a disk may
-leave them that forgot what was not synced, and opened again: each webhook that had been answered
-200 must be there, and the mirror's rules hold.
+A seed is a `serve`, recorded by strace, that receives webhooks on several connections, processes
+them and makes its first sync. At each cut, the files are rebuilt as a disk may leave them that lost
+unsynced writes: each webhook that was answered 200 must be stored, and the mirror consistent.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from tests.kit.serve_process import Serve, environment, post, query, webhook
 from tests.kit.worlds import mirrored, replayed
 from tests.nightly.recorded_disk import Disk, How, can_record, recording
 
-#: What a cut stopped is under way still; the next sync or replay sees to it.
+#: Broken by a cut; the next sync or replay repairs it.
 _UNDER_WAY = "no run, lease, webhook or message is stuck"
 
 
-#: The log is moved into the database often enough to be cut off while it is.
+#: Checkpoints are frequent, so that some are cut.
 _LAUNCH = """
 import sys
 from nftsync.receiver import committer
@@ -58,7 +57,7 @@ writer.Writer.__init__.__kwdefaults__["checkpoint_rows"] = 50
 """
 _MAIN = "from nftsync.cli import main; main(sys.argv[1:])"
 
-#: Mistakes that the cuts must find.
+#: Bugs that the cuts must find.
 MUTATIONS = {
     "": "",
     "webhooks are answered before they are synced": """
@@ -81,14 +80,7 @@ whole_files.sync_to_disk = lambda path: None
 
 
 def recorded_serve(folder: Path, seed: int, webhooks: int, mutation: str = "") -> Disk:
-    """Record a `serve` that takes so many webhooks, to its end.
-
-    Args:
-        folder: an empty one; the database is made in it.
-        seed: of the load.
-        webhooks: how many are answered 200 at least.
-        mutation: one of `MUTATIONS`.
-    """
+    """Record a `serve` with a database in an empty folder until it has taken all webhooks."""
     data = folder / "data"
     data.mkdir()
     database = data / "nftsync.db"
@@ -155,7 +147,7 @@ def _load(server: Serve, provider: SandboxServer, rng: random.Random, webhooks: 
 
 
 def recorded(folder: Path, code: str, *arguments: object, mutation: str = "") -> Disk:
-    """Record what a program does to `folder / "data"`, to its end."""
+    """Record the changes that a program makes to `folder / "data"`."""
     data = folder / "data"
     shutil.copytree(data, folder / "before")
     call = [*_launched(folder, mutation, code), *map(str, arguments)]
@@ -164,13 +156,13 @@ def recorded(folder: Path, code: str, *arguments: object, mutation: str = "") ->
 
 
 def _pid(trace: Path) -> int:
-    """Of the program itself; its calls come first."""
+    """Return the id of the program, which has the first calls."""
     with trace.open("rb") as file:
         return int(file.read(12).split(b" ", 1)[0])
 
 
 def left_by(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> Path:
-    """The folder as it is after the power was cut at a moment."""
+    """Return the folder after a power cut."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for path, content in disk.cut(at, how, rng).items():
@@ -180,13 +172,9 @@ def left_by(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> 
 
 
 def table(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> str | None:
-    """Cut the power of a `serve` at a moment, and open what is left.
-
-    Returns:
-        What is wrong, if anything is.
-    """
+    """Cut the power of a `serve`, and open the database; return a fault or None."""
     database = left_by(disk, at, how, rng, folder) / "nftsync.db"
-    if rng.random() < 0.5:  # nobody syncs it, so it may hold anything
+    if rng.random() < 0.5:  # it is never synced, so its content is random
         (folder / "nftsync.db-shm").write_bytes(rng.randbytes(32_768))
     answered = {
         str(json.loads(reply.request.partition(b"\r\n\r\n")[2])["id"])
@@ -212,7 +200,7 @@ def table(disk: Disk, at: int, how: How, rng: random.Random, folder: Path) -> st
 def run_seed(
     seed: int, webhooks: int, cuts: int, mutation: str = ""
 ) -> tuple[Counter[str], str | None]:
-    """Cut a recording of its own at so many moments; what was counted, and the first fault."""
+    """Cut a new recording at random moments; return figures and the first fault."""
     rng = random.Random(seed)
     figures: Counter[str] = Counter()
     fault = None
@@ -222,7 +210,7 @@ def run_seed(
         figures += Counter(recordings=1, answered=len(disk.replies), syncs=len(disk.syncs))
         after = [*disk.syncs, *(reply.at + 1 for reply in disk.replies)]
         for number in range(cuts):
-            # Half of them where a promise has just been made.
+            # Half of them after a sync or a response.
             at = rng.choice(after) if number % 2 else rng.randrange(disk.end + 1)
             how: How = rng.choice(get_args(How))
             fault = table(disk, at, how, rng, folder / "left")
@@ -242,8 +230,8 @@ def run_command(
 
     Args:
         parser: has the options of `run`, `--seeds` and `--mutation`.
-        run: runs a seed with these options; its figures, and what it found wrong.
-        breaks: runs that must find something wrong, or nothing is proven.
+        run: runs a seed with these options; returns figures and a fault or None.
+        breaks: runs that must find a fault, as a check of the simulation.
     """
     parser.add_argument("--seed", type=int)
     given = parser.parse_args()

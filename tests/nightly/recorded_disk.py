@@ -1,9 +1,9 @@
-"""What a program does to the files of a folder, as `strace` saw it, and what a power cut leaves.
+"""Changes of files recorded by `strace`, and the files after a power cut.
 
-A disk may lose whatever was not synced: of each file, any of the writes after its last fsync, each
-whole or sector by sector; of the names in directories, what came after the last fsync of theirs,
-from some point on (a journal keeps their order). What was synced stays. Memory-mapped files (the
-`-shm` of SQLite) are seen by nobody here: a cut leaves anything in them, or takes them away.
+A disk may lose unsynced data: any of a file's writes after its last fsync, completely or in some
+sectors; and the last changes of names since the last fsync of their directory (a journal keeps
+their order). Memory-mapped files (the `-shm` of SQLite) are not recorded: after a cut, they are
+missing or have random content.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _CALLS = (
 _SECTOR = 512
 _OK = '"' + "".join(f"\\x{byte:02x}" for byte in b"HTTP/1.1 200 ")
 
-#: Which of the writes that were not synced a cut keeps.
+#: The unsynced writes that remain after a cut.
 How: TypeAlias = Literal["none", "all", "some", "torn"]
 
 
 def can_record() -> bool:
-    """Whether `strace` is there and may be used."""
+    """Return whether `strace` is installed and permitted."""
     if shutil.which("strace") is None:
         return False
     return os.spawnlp(os.P_WAIT, "strace", "strace", "-qqq", "-o", "/dev/null", "true") == 0
 
 
 def recording(trace: Path) -> list[str]:
-    """What stands before a command that is recorded; signals must go to the command itself."""
+    """Return the words before a recorded command; signals must be sent to the command itself."""
     shown = ("-y", "-xx", "-s", "2000000", "-e", "signal=none", "-e", f"trace={_CALLS}")
     return ["strace", "-f", "--seccomp-bpf", *shown, "-o", str(trace)]
 
@@ -53,7 +53,7 @@ class _Change:
 
 @dataclass(eq=False)
 class _File:
-    """A file: its content at first, what was done to it, and when that was synced."""
+    """A file: its first content, its changes, and its syncs."""
 
     first: bytes = b""
     changes: list[_Change] = field(default_factory=list)
@@ -62,7 +62,7 @@ class _File:
 
 @dataclass(eq=False)
 class _Naming:
-    """Names that came (a file) or went (None), all at once, and the directories they are in."""
+    """Names that were added (a file) or removed (None) at once."""
 
     begin: int
     end: int
@@ -83,18 +83,18 @@ class Reply:
 
 
 class Disk:
-    """All that was recorded of the files below a folder.
+    """The recorded files of a folder.
 
     Args:
-        folder: what was there when the recording began, if `before` is not given, is read now.
-        before: a copy of it, as it was then.
-        trace: what `strace` wrote.
+        folder: the recorded folder.
+        before: a copy of it at the start.
+        trace: the output of `strace`.
 
     Attributes:
         end: the moment after all; moments are counted from 0.
         replies: of the program, if it is a server.
-        printed: what was written to standard output, and the moment before.
-        syncs: the moments after which a sync had been waited for.
+        printed: texts on standard output, each with the moment before.
+        syncs: the moments after each sync.
     """
 
     def __init__(self, folder: Path, before: Path, trace: Path) -> None:
@@ -120,7 +120,7 @@ class Disk:
             if method is not None and not result.startswith("-1"):
                 method(begin, end, given, result)
 
-    # What was done -----------------------------------------------------------------------------
+    # Recorded calls ----------------------------------------------------------------------------
 
     def _on_openat(self, begin: int, end: int, given: list[str], result: str) -> None:
         path = _path_of(result)
@@ -221,15 +221,15 @@ class Disk:
         if given[1].startswith(_OK):
             self.replies.append(Reply(begin, self._requests.get(given[0], b"")))
 
-    # What a cut leaves -------------------------------------------------------------------------
+    # Power cuts --------------------------------------------------------------------------------
 
     def cut(self, at: int, how: How, rng: random.Random) -> dict[Path, bytes]:
-        """The files, by their paths below the folder, after the power was cut at a moment.
+        """Return the files after a power cut, by path below the folder.
 
         Args:
-            at: what began before it may have been done.
-            how: which of the writes are kept that were not synced.
-            rng: chooses among them.
+            at: the moment; calls that began earlier may have an effect.
+            how: the unsynced writes to keep.
+            rng: chooses them.
         """
         names = dict(self._first)
         begun = [each for each in self._namings if each.begin < at]
@@ -285,14 +285,14 @@ def _content(file: _File, at: int, how: How, rng: random.Random) -> bytes:
     return bytes(content)
 
 
-# Reading what strace wrote ------------------------------------------------------------------------
+# The output of strace -----------------------------------------------------------------------------
 
 _LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>|(\w+)\()(.*)\n")
 _RESULT = re.compile(r"\) += (.*?)(?: [A-Z]+ \(.*\))?$")
 
 
 def _calls(trace: Path) -> Iterator[tuple[int, int, str, list[str], str]]:
-    """Each call: when it began, when it had ended, its name, what it was given, its result."""
+    """Yield the start, end, name, arguments and result of each call."""
     begun: dict[str, tuple[int, str]] = {}
     done = []
     with trace.open(encoding="ascii") as lines:
@@ -309,7 +309,7 @@ def _calls(trace: Path) -> Iterator[tuple[int, int, str, list[str], str]]:
             if result is not None:
                 given = (first + rest[: result.start()]).split(", ")
                 done.append((begin, moment, resumed or name, given, result.group(1)))
-    # In the order in which they took effect, as near as one can tell.
+    # Approximately in the order of their effects.
     return iter(sorted(done, key=lambda call: call[1]))
 
 
@@ -318,7 +318,7 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _path_of(descriptor: str) -> Path | None:
-    """The path of `7<...>`; None for what has none now."""
+    """Return the path of `7<...>`, or None."""
     _, _, rest = descriptor.partition("<")
     if not rest.endswith(">") or not rest.startswith("\\x2f"):
         return None

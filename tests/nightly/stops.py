@@ -1,17 +1,16 @@
-"""Stop and continue a sync and its reading process, thousands of times; all wallets are read.
+"""Stop and continue a sync and its reading process many times; all wallets are read.
 
     python -m tests.nightly.stops --rounds 20
-    python -m tests.nightly.stops --seed 17        # one round alone, the one that failed
+    python -m tests.nightly.stops --seed 17        # one round alone
 
-A round is two syncs of wallets with long lists: one whose processes are stopped and continued again
-and again, and one whose reading process is stopped once, for good. Ctrl-Z, `docker pause`, a
-debugger and a laptop that sleeps stop a process in the same way, at any byte of what it writes.
-Every other round runs with PYTHONUNBUFFERED=1, as most container images set it.
+A round is two syncs of wallets with long lists: in one, processes are stopped and continued
+repeatedly; in the other, the reading process is stopped once for good. Ctrl-Z, `docker pause`, a
+debugger and a sleeping laptop stop a process like that, at any byte of its output. Every other
+round sets PYTHONUNBUFFERED=1, as most container images do.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -23,6 +22,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -30,8 +30,9 @@ from tests.kit.database import begun_once
 from tests.kit.processes import start_process
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import PATIENCE, mirrored
+from tests.nightly.rounds import run_rounds
 
-#: Enough for a reading process, whose frames of some 400 entries take about 200 kB each.
+#: Enough for a reading process; its frames of about 400 entries have about 200 kB.
 WALLETS, ENTRIES, TEXT = 520, 100, 450
 #: Seconds, at most, between two signals.
 STOPPED, RUNNING = 0.02, 0.02
@@ -48,7 +49,7 @@ def long_lists(provider: Provider) -> None:
 def start_sync(
     folder: Path, url: str, *flags: str, unbuffered: bool = False, **variables: str
 ) -> subprocess.Popen[str]:
-    """A sync of all wallets into `nftsync.db` of a folder."""
+    """Start a sync of all wallets into `nftsync.db` of a folder."""
     database, names = begun_once(folder / "nftsync.db"), folder / "wallets.txt"
     names.write_text("\n".join(wallet(number) for number in range(WALLETS)))
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -68,7 +69,7 @@ def start_sync(
 
 
 def readers(process: subprocess.Popen[str]) -> list[int]:
-    """The ids of a sync's reading processes."""
+    """Return the ids of a sync's reading processes."""
     try:
         return [child.pid for child in psutil.Process(process.pid).children()]
     except psutil.NoSuchProcess:
@@ -76,7 +77,7 @@ def readers(process: subprocess.Popen[str]) -> list[int]:
 
 
 def stop_and_continue(process: subprocess.Popen[str], rng: random.Random, until: float) -> int:
-    """Stop the processes again and again until the sync ends; return how many signals were sent."""
+    """Stop and continue the processes until the sync ends; return the number of signals."""
     signals = 0
     children: list[int] = []
     while process.poll() is None and time.monotonic() < until:
@@ -88,7 +89,7 @@ def stop_and_continue(process: subprocess.Popen[str], rng: random.Random, until:
                     os.kill(pid, number)
                     signals += 1
                 time.sleep(rng.uniform(0, STOPPED if number == signal.SIGSTOP else RUNNING))
-        except ProcessLookupError:  # it has been replaced, or has just ended
+        except ProcessLookupError:  # it was replaced or has ended
             children = []
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
@@ -96,7 +97,7 @@ def stop_and_continue(process: subprocess.Popen[str], rng: random.Random, until:
 
 
 def stop_for_good(process: subprocess.Popen[str], rng: random.Random, until: float) -> int:
-    """Stop the reading process at some moment, and do not continue it; return how often."""
+    """Stop the reading process once at a random moment; return the number of signals."""
     stopped = 0
     while process.poll() is None and time.monotonic() < until and not stopped:
         for pid in readers(process):
@@ -112,12 +113,12 @@ def stop_for_good(process: subprocess.Popen[str], rng: random.Random, until: flo
 def run_sync(
     url: str, seed: int, *, for_good: bool = False, patience: float = PATIENCE
 ) -> Counter[str]:
-    """Run one sync under stops; a seed with an even number runs it unbuffered.
+    """Run one sync with stops; an even seed runs it unbuffered.
 
     Args:
         url: a provider with `long_lists`.
         seed: of the moments.
-        for_good: stop its reading process once, for good.
+        for_good: stop its reading process once, and do not continue it.
         patience: seconds within which it must end.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -140,30 +141,19 @@ def run_sync(
         return figures + Counter(wallets=result["wallets"]["ok"], replaced=err.count("replaced"))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seed", type=int, help="this round alone")
-    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for a sync")
-    given = parser.parse_args()
-    seeds = range(given.rounds) if given.seed is None else [given.seed]
-    failures: list[str] = []
+def main() -> int:
     with Provider() as provider:
         long_lists(provider)
-        for for_good in (False, True):
-            figures: Counter[str] = Counter()
-            for seed in seeds:
-                try:
-                    figures += run_sync(
-                        provider.url, seed, for_good=for_good, patience=given.patience
-                    )
-                except AssertionError as error:
-                    failures.append(str(error))
-                    print(f"failed: {error}"[:2_000], file=sys.stderr)
-            told = ", ".join(f"{name} {count:,}" for name, count in figures.items())
-            print("stopped for good:" if for_good else "stopped and continued:", told, flush=True)
-    sys.exit(f"{len(failures)} of {2 * len(seeds)} syncs failed" if failures else 0)
+
+        def run(seed: int, given: Any) -> Counter[str]:
+            figures = Counter[str]()
+            for name, for_good in (("continued", False), ("stopped for good", True)):
+                found = run_sync(provider.url, seed, for_good=for_good, patience=given.patience)
+                figures += Counter({f"{key}, {name}": value for key, value in found.items()})
+            return figures
+
+        return run_rounds(__doc__, run, rounds=20, patience=PATIENCE)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
-"""A power cut takes nothing that was answered 200, breaks no rule, and leaves no half of a file.
+"""Power cuts: no acknowledged webhook is lost, and all files are complete or missing.
 
-A short profile; `make powercuts` runs the long one.
+`make powercuts` makes a long run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ open_store(Path(sys.argv[1])).close()
 """
 
 
-def test_what_was_answered_200_survives_and_the_rules_hold() -> None:
+def test_acknowledged_webhooks_survive_and_the_mirror_is_consistent() -> None:
     figures, fault = run_seed(seed=1, webhooks=90, cuts=90)
     assert fault is None
     assert figures["answered"] >= 90
@@ -53,8 +53,8 @@ def test_what_was_answered_200_survives_and_the_rules_hold() -> None:
     assert figures["torn"] >= 5
 
 
-def test_it_is_found_where_webhooks_are_answered_before_they_are_synced() -> None:
-    """Else cuts that lose nothing would pass."""
+def test_the_cuts_find_webhooks_that_are_answered_before_a_sync() -> None:
+    """Otherwise, cuts without any loss would pass."""
     mistake = "webhooks are answered before they are synced"
     _, fault = run_seed(seed=2, webhooks=40, cuts=200, mutation=mistake)
     assert fault is not None
@@ -62,7 +62,7 @@ def test_it_is_found_where_webhooks_are_answered_before_they_are_synced() -> Non
 
 
 def cuts(disk: Disk, number: int) -> list[tuple[int, How, random.Random]]:
-    """Moments and ways, the last moment of all and where nothing unsynced is kept among them."""
+    """Return random moments and ways, some after a sync, and the end without unsynced writes."""
     rng = random.Random(5)
     chosen = [(rng.randrange(disk.end), rng.choice(get_args(How)), rng) for _ in range(number)]
     after = [(rng.choice(disk.syncs), "none", rng) for _ in range(number // 4)]
@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def copied(folder: Path, mutation: str = "") -> tuple[Disk, Path]:
-    """Record all that writes files which are whole or not there."""
+    """Record the commands that write files at once."""
     database = folder / "nftsync.db"
     with SandboxServer(lambda url: generate(wallets=3, nfts=5, seed=2, image_base=url)) as provider:
         import nftsync
@@ -88,7 +88,7 @@ def copied(folder: Path, mutation: str = "") -> tuple[Disk, Path]:
 
 
 def halves(left: Path, whole: Path, *, all_there: bool) -> list[str]:
-    """What is not as it was in the end, of what has its name; or, in the end, has not."""
+    """Return partial files, and at the end also missing ones."""
     found = []
     for path in whole.rglob("*"):
         mine = left / path.relative_to(whole)
@@ -103,14 +103,14 @@ def halves(left: Path, whole: Path, *, all_there: bool) -> list[str]:
     return found
 
 
-def test_copies_exports_and_pages_are_whole_or_not_there(folder: Path) -> None:
+def test_copies_exports_and_pages_are_complete_or_missing(folder: Path) -> None:
     disk, whole = copied(folder)
     for at, how, rng in cuts(disk, 120):
         left = left_by(disk, at, how, rng, folder / "left")
         assert not halves(left, whole, all_there=at == disk.end), (at, how)
 
 
-def test_it_is_found_where_files_get_their_names_before_they_are_synced(folder: Path) -> None:
+def test_the_cuts_find_files_that_are_renamed_before_a_sync(folder: Path) -> None:
     disk, whole = copied(folder, "files get their names before they are synced")
     assert any(
         halves(left_by(disk, at, how, rng, folder / "left"), whole, all_there=at == disk.end)
@@ -118,7 +118,7 @@ def test_it_is_found_where_files_get_their_names_before_they_are_synced(folder: 
     )
 
 
-def test_a_migration_leaves_the_old_database_or_the_new_and_its_copy_whole(folder: Path) -> None:
+def test_a_migration_leaves_the_old_or_the_new_database_and_a_complete_copy(folder: Path) -> None:
     database = folder / "data" / "nftsync.db"
     unpacked("0.5.0", database)
     with closing(sqlite3.connect(database)) as connection:

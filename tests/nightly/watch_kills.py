@@ -1,4 +1,4 @@
-"""Kill a `serve` that sends messages, at random moments, and compare what was received.
+"""Kill a `serve` that sends messages at random moments, and compare the received messages.
 
     python -m tests.nightly.watch_kills --kills 200
     python -m tests.nightly.watch_kills --kills 20 --seed 17     # one seed
@@ -10,10 +10,8 @@ destination, each stored webhook was forwarded, and the messages of a wallet fir
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import os
 import random
 import sqlite3
 import stat
@@ -47,15 +45,10 @@ from tests.kit.reported import (
     events_of,
     messages_of,
 )
-from tests.kit.serve_process import (
-    Serve,
-    configure,
-    query,
-    serving,
-    wait_until_done,
-)
+from tests.kit.serve_process import Serve, configure, query, serving, wait_until_done
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import listed
+from tests.nightly.rounds import run_rounds
 
 WALLETS, NFTS = 8, 6
 CONSUMERS = ("first", "second", "faulty")
@@ -99,7 +92,7 @@ secret_file = "{secret}"
 
 
 class Received:
-    """The requests that consumers receive, in their order; signatures are checked at once."""
+    """The requests to consumers, in order, with checked signatures."""
 
     def __init__(self, server: SandboxServer) -> None:
         self.requests: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
@@ -218,7 +211,7 @@ def _expire_leases(database: Path) -> None:
 
 
 def run_seed(seed: int, kills: int, folder: Path) -> Counter[str]:
-    """Kill a `serve` so many times; return what was counted.
+    """Kill a `serve` repeatedly; return figures.
 
     Raises:
         AssertionError: something was lost, reported twice, or out of order.
@@ -280,11 +273,11 @@ def _drain(folder: Path, provider: SandboxServer, port: int) -> None:
     assert query(database, UNSENT) == []
 
 
-# What was received -------------------------------------------------------------------------------
+# Received messages -------------------------------------------------------------------------------
 
 
 def check(database: Path, received: Received, file: Path, wallets: list[str]) -> Counter[str]:
-    """Compare what destinations received with the database."""
+    """Compare the received messages with the database."""
     messages = messages_of(database)
     assert received.forged == []
     assert {message.state for message in messages} <= {"done"}
@@ -344,23 +337,12 @@ def _check_forwarded(database: Path, messages: list[Message]) -> Counter[str]:
 
 def main() -> int:
     """The long run."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    for name in list(os.environ):
-        if name.startswith("NFTSYNC_"):
-            del os.environ[name]
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            figures = run_seed(given.seed, given.kills, Path(folder))
-        except AssertionError as error:
-            print(f"FAULT: seed {given.seed}: {error}")
-            return 1
-    told = ", ".join(f"{count:,} {name}" for name, count in figures.items())
-    print(f"seed {given.seed}: {told}; {time.monotonic() - began:.0f} s")
-    return 0
+
+    def run(seed: int, given: Any) -> Counter[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            return run_seed(seed, given.kills, Path(folder))
+
+    return run_rounds(__doc__, run, rounds=1, kills=200)
 
 
 if __name__ == "__main__":

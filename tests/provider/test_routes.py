@@ -42,8 +42,8 @@ HOLDERS = Route(kind="token", path=TOKEN_PATH, holders=True)
     ],
     ids=["built in", "options", "another kind"],
 )  # fmt: skip
-def test_what_is_configured_goes_over_what_is_built_in(configured, found):
-    """And the star stands for every type without a route of its own."""
+def test_configured_routes_replace_built_in_ones(configured, found):
+    """The star applies to every type without a route."""
     routes = merge_routes(configured)
     assert {name: routes.find(name) for name in found} == found
     others = ("Transaction", "token", "TOKEN", "", "*", "Token ")
@@ -80,9 +80,7 @@ FOR_SYNC = "kind = 'sync'\nwallets = ['a']"
         ("'*'", "kind = 'token'", '"*" cannot have kind = "token"', '"object" or "sync"'),
     ],
 )
-def test_a_route_that_makes_no_sense_is_refused_as_settings_are_read(
-    tmp_path, name, table, begin, then
-):
+def test_an_invalid_route_is_an_error_of_the_settings(tmp_path, name, table, begin, then):
     file = tmp_path / "nftsync.toml"
     file.write_text(f"[routes.{name}]\n{table}")
     message = rf"^routes\.{re.escape(begin)}.*{re.escape(then)}.* \(from file {file}\)$"
@@ -121,7 +119,7 @@ def test_any_routes_are_complete_or_refused_in_one_line(configured):
     assert refusal.startswith("routes.")
 
 
-def test_the_path_takes_the_id_in_lower_case_and_what_is_not_ascii_encoded():
+def test_a_path_gets_the_id_in_lower_case_and_is_encoded():
     route = Route(kind="object", path="/v1/things/{resourceId}/of/{resourceId}?full=1&x=%20")
     low = ID.lower()
     assert path_for(route, ID) == f"/v1/things/{low}/of/{low}?full=1&x=%20"
@@ -134,7 +132,7 @@ def test_the_path_takes_the_id_in_lower_case_and_what_is_not_ascii_encoded():
 
 @settings(max_examples=50)
 @given(st.text(), st.text() | st.just(ID))
-def test_any_path_and_id_come_to_a_sendable_path_or_a_refusal(around, resource_id):
+def test_any_path_and_id_give_an_encoded_path_or_a_refusal(around, resource_id):
     route = Route(kind="object", path=f"/{around}/{{resourceId}}")
     try:
         path = path_for(route, resource_id)
@@ -161,7 +159,7 @@ def low(*numbers: int) -> list[str]:
     return [numbered(number).lower() for number in numbers]
 
 
-def test_what_is_no_uuid_and_what_is_no_object_is_passed_over():
+def test_other_values_than_uuids_and_objects_are_ignored():
     for value in (None, True, 5, 1.5, {}, {"x": 1}, [], "", "x", numbered(1)[:-1],
                   numbered(1) + "\n", f"{numbered(1)},{numbered(2)}"):  # fmt: skip
         body = json.dumps({"a": value, "b": numbered(7)})
@@ -195,6 +193,6 @@ def plainly(value: Any, steps: list[str]) -> list[str]:
 
 @settings(max_examples=50)
 @given(bodies, st.lists(names, max_size=4))
-def test_the_ids_are_those_of_the_definition(body, fields):
+def test_the_ids_match_the_definition(body, fields):
     expected = [found for field in fields for found in plainly(body, field.split("."))]
     assert named_ids(json.dumps(body), fields) == list(dict.fromkeys(expected))

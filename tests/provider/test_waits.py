@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nftsync.provider.waits import asked_wait
 from tests.kit.faults import GOOD
-from tests.kit.provider import head, raw, reply, wallets_file
+from tests.kit.provider import head, raw, reply
 
 AT = "Wed, 21 Oct 2026 07:28:00 GMT"
 EPOCH = int(datetime(2026, 10, 21, 7, 28, tzinfo=UTC).timestamp())
@@ -199,12 +199,3 @@ def test_a_retry_uses_a_new_connection(provider, make_client, status, close):
     assert client.balances(2).entries
     assert client.last == (2, 1)
     assert [seen.connection for seen in provider.requests()] == [1, 1, 2]
-
-
-def test_a_sync_reads_all_wallets_of_a_provider_that_limits_by_403(provider, command):
-    """The first 25 responses are refusals."""
-    provider.always(*[reply(b"", 403, retry_after="0.2")] * 25, reply(GOOD))
-    words = ("sync", "--wallets-file", wallets_file(range(25)), "--base-url", provider.url)
-    ran = command(*words, "--concurrency", 16)
-    assert ran.code == 0, ran.said
-    assert "permission" not in ran.said

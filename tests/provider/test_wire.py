@@ -61,7 +61,7 @@ def refusal(body: bytes, **arguments: Any) -> str:
     return str(caught.value)
 
 
-def test_the_whole_of_the_document_lands_in_its_columns():
+def test_all_documented_fields_are_stored_in_columns():
     metadata = dict(DOCUMENTED_METADATA)
     record = {
         "id": ID.upper(),
@@ -89,7 +89,7 @@ def test_the_whole_of_the_document_lands_in_its_columns():
           for x in ("x", f"{ID},{ID}", f"{ID}\\n")),
     ],
 )  # fmt: skip
-def test_what_misses_a_required_field_is_refused_with_its_path(body, message):
+def test_a_missing_required_field_is_refused_with_its_path(body, message):
     assert refusal(body) == message
     assert refusal(body, cursor_field="next") == message
 
@@ -123,7 +123,7 @@ NUMBERS = ["9223372036854775808", "1.10", "1e400", "-0.0", "1E+2", "9" * 5_000]
     ],
     ids=lambda value: str(value)[:60],
 )  # fmt: skip
-def test_what_fits_no_column_is_kept_to_the_digit(record, columns, extra):
+def test_values_without_a_column_are_kept_exactly(record, columns, extra):
     assert content_of(record) == columns | ({} if extra is None else {"extra": extra})
 
 
@@ -171,8 +171,8 @@ def test_a_repeated_key_is_found_in_any_spelling_and_a_text_is_none(key, spaced,
     assert faults_of(once) == {}
 
 
-def test_values_deeper_than_others_can_read_again_are_named():
-    """The thread that applies the read has less stack left than the one that decoded it."""
+def test_values_nested_too_deeply_are_named():
+    """The thread that applies a read has a smaller stack than the one that decodes it."""
     nested = "[" * 201 + "]" * 201
     assert faults_of(f'{{"x": {nested}}}') == {"x": "nested more than 200 levels deep"}
     assert content_of(f'{{"x": {nested}, "y": 1}}') == {"extra": '{"y":1}'}
@@ -212,7 +212,7 @@ _KINDS = [
 ]  # fmt: skip
 
 
-def test_another_kind_of_body_is_refused_and_not_called_cut_short():
+def test_another_kind_of_body_is_not_called_cut_short():
     for body, message in _TOKENS:
         with pytest.raises(UnusableResponse, match=message) as caught:
             decode_token(body, ID)
@@ -259,7 +259,7 @@ def test_a_body_cut_at_any_byte_is_called_cut_short(plain):
         decode_wallet(b" \n")
 
 
-def test_an_unknown_top_level_field_is_named_until_it_is_known():
+def test_an_unknown_top_level_field_is_named_unless_it_is_ignored():
     body = b'{"total": 1, "nftTokenBalances": [], "next": null}'
     named = "the unknown field {} beside nftTokenBalances".format
     assert decode_wallet(body).doubt == named("'total'")
@@ -296,7 +296,7 @@ def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else():
         assert reason in refusal((body % value).encode(), cursor_field="next")
 
 
-def test_a_token_named_twice_is_listed_once():
+def test_a_repeated_token_is_listed_once():
     first, second = (("a",), ("b",))
     twice = [(ID, "1", first), (OTHER, "2", None), (ID, "1", second)]
     assert sorted(without_duplicates(twice)) == [(ID, "1", first), (OTHER, "2", None)]
@@ -346,7 +346,7 @@ def test_attributes_are_the_same_in_a_list_and_in_the_read_of_a_token(value, wri
     | _RECORDS.map(lambda x: wallet_body(json.dumps(x)))
     | st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=3).map(_damaged)
 )
-def test_any_body_gives_a_result_that_can_be_read_again_or_a_refusal(body):
+def test_any_body_gives_readable_content_or_a_refusal(body):
     found: list[Content | None] = []
     for arguments in ({}, {"cursor_field": "x"}):
         with suppress(UnusableResponse):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import closing
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import nftsync
+from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
@@ -45,20 +47,25 @@ class Mirror:
         *,
         resume: bool = False,
         tokens: bool = False,
+        allow_removals: bool = False,
         concurrency: int = 8,
+        at_once: int | None = None,
+        stopped: threading.Event | None = None,
         **more: Any,
     ) -> nftsync.SyncResult:
-        """Sync wallets with short waits; options of `sync_wallets`, fields of `ClientConfig`."""
-        request = SyncRequest([WalletLine(wallet(n)) for n in numbers], resume=resume)
-        beside = {name: more.pop(name) for name in ("access", "stopped") if name in more}
-        config = {"base_url": self.provider.url, "attempts": 3, "first_wait": 0.01, **more}
+        """Sync wallets with short waits between attempts; `more` are client options."""
+        flags = {"resume": resume, "tokens": tokens, "allow_removals": allow_removals}
+        request = SyncRequest([WalletLine(wallet(n)) for n in numbers], **flags)
+        options = {"base_url": self.provider.url, "attempts": 3, "first_wait": 0.01, **more}
+        config = ClientConfig(**options)
         return sync_wallets(
             self.database,
-            ClientConfig(**config),
-            request._replace(tokens=tokens),
+            config,
+            request,
             concurrency=concurrency,
             progress=False,
-            **beside,
+            access=access_to(config, at_once=at_once) if at_once else None,
+            stopped=stopped,
         )
 
     def fill(self, count: int) -> list[str]:

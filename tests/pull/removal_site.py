@@ -93,7 +93,7 @@ class Site:
     def names(self) -> int:
         return int(self.query("SELECT count(name) FROM tokens")[0][0])
 
-    def held_back(self) -> list[dict[str, Any]]:
+    def review(self) -> list[dict[str, Any]]:
         """Return the removals held for review."""
         found: list[dict[str, Any]] = json.loads(self.run("removals", "--json")[1])
         return found

@@ -354,7 +354,7 @@ print(read)
 """
 
 
-def test_a_stop_of_parent_and_reading_process_is_no_missing_heartbeat(
+def test_a_stop_of_both_processes_does_not_count_as_a_missing_heartbeat(
     provider: Provider, held_up: threading.Event
 ) -> None:
     """Ctrl-Z, `docker pause` and a sleeping laptop stop both, while the clock runs."""
@@ -385,7 +385,7 @@ def read_all(reader: Reader, *numbers: int) -> list[Read]:
     return reads
 
 
-def test_a_wait_that_the_provider_asks_for_is_no_missing_heartbeat(
+def test_a_wait_for_the_provider_does_not_count_as_a_missing_heartbeat(
     provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.always(reply(status=429, retry_after="12"), reply(balances(entry(token(1)))))

@@ -57,10 +57,10 @@ def test_held_removals_are_dropped_when_the_provider_lists_the_nfts_again(
     for _ in range(2):
         assert site.sync() == 1
         assert mirrored(site.database).items() >= before.items()
-    affected = {row["wallet_id"] for row in site.held_back()}
+    affected = {row["wallet_id"] for row in site.review()}
     assert affected == set(map(wallet, range(changed)))
     site.fill()
-    assert (site.sync(), site.held_back(), mirrored(site.database)) == (0, [], before)
+    assert (site.sync(), site.review(), mirrored(site.database)) == (0, [], before)
     assert site.query("SELECT DISTINCT status, error FROM wallets") == [("ok", None)]
 
 
@@ -74,10 +74,10 @@ def test_approved_removals_are_applied_as_read(site: Site) -> None:
     assert "98 wallets" not in out
     assert "nftsync removals accept" in err
     assert site.run("removals", "accept", wallet(0))[0] == 0
-    assert wallet(0) not in {row["wallet_id"] for row in site.held_back()}
+    assert wallet(0) not in {row["wallet_id"] for row in site.review()}
     assert wallet(0) not in {wallet_id for wallet_id, _ in mirrored(site.database)}
     code, _, err = site.run("removals", "accept")
-    assert (code, site.held_back()) == (0, [])
+    assert (code, site.review()) == (0, [])
     assert "Approved and applied" in err
     accepted = mirrored(site.database)
     assert replayed(site.database) == accepted
@@ -103,20 +103,20 @@ def test_removals_that_an_incomplete_read_applies_are_no_longer_held(site: Site)
     less = [[entry(token(EACH * n + place), "1", **NAMED) for place in range(EACH)] for n in (0, 1)]
     for number in range(60):
         site.lists(number, *range(EACH), amount="1")
-    assert (site.sync(), len(site.held_back())) == (1, 60 * EACH)
+    assert (site.sync(), len(site.review())) == (1, 60 * EACH)
     site.provider.holds(wallet(0), *less[0], nextPage="a")
     site.provider.holds(wallet(1), *less[1][:2], nextPage="a")
     assert site.sync("--allow-removals", wallet(0), wallet(1)) == 1
-    still = {row["token_id"] for row in site.held_back() if row["wallet_id"] == wallet(1)}
+    still = {row["token_id"] for row in site.review() if row["wallet_id"] == wallet(1)}
     assert still == {token(EACH + place) for place in range(2, EACH)}
-    assert wallet(0) not in {row["wallet_id"] for row in site.held_back()}
+    assert wallet(0) not in {row["wallet_id"] for row in site.review()}
 
 
 def test_only_removals_of_the_affected_group_are_held(site: Site) -> None:
     assert site.sync("--wallets-file", site.groups(cold=range(30), hot=range(30, WALLETS))) == 0
     site.empty([*range(25), 50])
     assert (site.sync(), site.held) == (1, ALL - EACH)
-    assert len(site.held_back()) == 25 * EACH
+    assert len(site.review()) == 25 * EACH
 
 
 def test_an_interrupted_run_applies_no_removal(site: Site) -> None:
@@ -128,10 +128,10 @@ def test_an_interrupted_run_applies_no_removal(site: Site) -> None:
     site.empty()
     site.provider.on(path_of(WALLETS - 1), interrupt)
     assert site.sync() == 130
-    assert (site.held, site.held_back()) == (ALL, [])
+    assert (site.held, site.review()) == (ALL, [])
     site.provider.on(path_of(WALLETS - 1))
     assert site.sync("--resume") == 1
-    assert (site.held, len(site.held_back())) == (ALL, ALL)
+    assert (site.held, len(site.review())) == (ALL, ALL)
 
 
 def test_the_limits_are_settings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +154,9 @@ def test_emptied_metadata_is_held_and_applies_once_to_a_shared_token(
     for _ in range(2):
         assert site.sync() == 1
         assert (site.names, site.held) == (ALL, ALL)
-    assert {row["what"] for row in site.held_back()} == {"metadata emptied"}
+    assert {row["what"] for row in site.review()} == {"metadata emptied"}
     site.fill()
-    assert (site.sync(), site.names, site.held_back()) == (0, ALL, [])
+    assert (site.sync(), site.names, site.review()) == (0, ALL, [])
     monkeypatch.setenv("NFTSYNC_REMOVAL_LIMIT", "0.1")
     monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "10")
     for metadata in ({"name": "A name"}, {}):
@@ -184,9 +184,9 @@ def test_one_name_for_all_tokens_of_a_contract_is_held(site: Site) -> None:
     for _ in range(2):
         assert site.sync() == 1
         assert site.query("SELECT count(*) FROM tokens WHERE name LIKE 'Piece %'") == [(ALL,)]
-    assert {row["what"] for row in site.held_back()} == {"name replaced"}
+    assert {row["what"] for row in site.review()} == {"name replaced"}
     names("Piece {}")
-    assert (site.sync(), site.held_back()) == (0, [])
+    assert (site.sync(), site.review()) == (0, [])
     names("Not found")
     assert site.sync() == 1
     assert site.run("removals", "accept")[0] == 0
@@ -213,10 +213,10 @@ def test_a_token_read_by_its_id_clears_only_its_own_held_removal(
     emptied = {token(number) for number in range(EACH)}
     for code, name, left in ((1, wallet(0), emptied), (0, wallet(1), emptied)):
         assert site.sync("--tokens", name) == code
-        assert {row["token_id"] for row in site.held_back()} == left
+        assert {row["token_id"] for row in site.review()} == left
         show(0, description="of the token")
     assert site.sync("--tokens", wallet(0)) == 1
-    assert {row["token_id"] for row in site.held_back()} == emptied - {token(0)}
+    assert {row["token_id"] for row in site.review()} == emptied - {token(0)}
 
 
 # Messages and approval --------------------------------------------------------------------------
@@ -226,9 +226,9 @@ def test_the_list_of_removals_starts_with_a_summary(site: Site) -> None:
     site.run("wallets", "label", wallet(7), "Vault\x1b[31m")
     site.empty(range(60))
     assert site.sync() == 1
-    first = site.held_back()[0]["observed_at"]
+    first = site.review()[0]["observed_at"]
     assert site.sync() == 1
-    assert {row["observed_at"] for row in site.held_back()} == {first}
+    assert {row["observed_at"] for row in site.review()} == {first}
     _, out, err = site.run("removals", "--limit", "1")
     summary, wallets, collections, *_ = out.splitlines()
     since = first[:19].replace("T", " ")
@@ -278,7 +278,7 @@ def test_an_approval_and_its_dry_run_print_the_applied_removals(held: Site) -> N
     assert "Dry run: would remove 5 balances of 1 wallet" in err
     found = accept("--dry-run")
     assert (found["dry_run"], found["wallets"], found["balances"]) == (True, WALLETS, ALL)
-    assert (mirrored(held.database), len(held.held_back())) == (before, ALL)
+    assert (mirrored(held.database), len(held.review())) == (before, ALL)
     found = accept(wallet(3))
     assert (found["dry_run"], found["wallets"], found["balances"]) == (False, 1, EACH)
     assert {row["wallet_id"] for row in found["removals"]} == {wallet(3)}

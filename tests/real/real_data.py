@@ -1,11 +1,11 @@
-"""Real holdings beside the checkout, as plain Python sees them."""
+"""Real holdings beside the checkout, read in plain Python."""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
@@ -19,11 +19,6 @@ needs_data = pytest.mark.skipif(
 
 #: (wallet id, token id) -> amount.
 State = dict[tuple[str, str], int]
-
-ART_BLOCKS_FIRST = "0x059edd72cd353df5106d2b9cc5ab83a52287ac3a"
-
-#: As the metadata spells him.
-REAS = "Casey REAS"
 
 
 class Change(msgspec.Struct, rename="camel"):
@@ -68,20 +63,3 @@ def read_records(wanted: set[tuple[str, str]]) -> dict[tuple[str, str], msgspec.
         if key in wanted:
             found[key] = msgspec.Raw(line.strip())
     return found
-
-
-def write_slice(path: Path, texts: list[str]) -> None:
-    """Write a world file of the wallets whose lines have one of some texts, in any case."""
-    wanted = [text.lower().encode() for text in texts]
-    with path.open("wb") as file:
-        for line in lines("wallets.jsonl.gz"):
-            low = line.lower()
-            if any(text in low for text in wanted):
-                file.write(line)
-
-
-class Slice(NamedTuple):
-    """The mirror of some real wallets, and their decoded lines."""
-
-    database: Path
-    wallets: list[dict[str, Any]]

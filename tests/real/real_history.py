@@ -1,31 +1,30 @@
-"""A real history, played through a sandbox some blocks at a time and mirrored in between."""
+"""A real history, played through a sandbox with a sync after some blocks each."""
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 import nftsync
 from nftsync.errors import InputError
-from nftsync.pull.result import SyncResult
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
-from nftsync.times import now
 from tests.real.real_data import State, read_blocks, read_records, wallet_of
 
 #: A read of every wallet before the first block, so that no change is a wallet's first read.
 BEFORE = 0
-#: Of the 58 blocks; more of them, or more syncs, would cost time and show no more.
+#: Of the 58 blocks; more would take time without another result.
 BLOCKS, TOGETHER = slice(8, 18), 2
 
 
 @dataclass(frozen=True)
 class History:
-    """What was played.
+    """A played history.
 
     Attributes:
         database: the mirror, synced after each block: the wallets that the block touched.
@@ -39,11 +38,11 @@ class History:
 
 
 class Facts:
-    """What the file says, worked out in plain Python.
+    """The content of the file, computed in plain Python.
 
     Attributes:
         tokens: the token's UUID by contract and chain id.
-        states: what is held after each block; `BEFORE` first.
+        states: the holdings after each block; `BEFORE` first.
         touched: the wallets that each block changes.
         wallets: all of them.
     """
@@ -68,7 +67,7 @@ class Facts:
         self.wallets = sorted({wallet for of in self.touched.values() for wallet in of})
 
     def world(self) -> World:
-        """A world with these wallets and tokens, where nobody holds anything yet."""
+        """Return a world with these wallets and tokens, without holdings."""
         world = World(organization_id=wallet_of("organization"))
         for key, record in self.records.items():
             world.add_token(self.tokens[key], record)
@@ -77,19 +76,19 @@ class Facts:
         return world
 
     def happen(self, world: World, block: int) -> None:
-        """Let a block's changes happen in the world, in the order of the file."""
+        """Apply a block's changes to the world, in the order of the file."""
         for change in self.blocks[block]:
             wallet = wallet_of(change.owner)
             token = self.tokens[change.contract, change.token_id]
             if int(change.amount):
                 world.set_amount(wallet, token, change.amount)
             else:
-                with suppress(InputError):  # what was held before the first block is not here
+                with suppress(InputError):  # the first holdings are unknown
                     world.remove(wallet, token)
 
 
 def play(facts: Facts, database: Path) -> History:
-    """Play the blocks: a sync of all wallets, 5 of those that some blocks touched, one of all."""
+    """Play the blocks: a sync of all wallets, five of changed wallets, and one of all."""
     world = facts.world()
     moments = {}
     with SandboxServer(world) as server:
@@ -104,15 +103,15 @@ def play(facts: Facts, database: Path) -> History:
     return History(str(database), moments, counts)
 
 
-def _sync(wallets: list[str], server: SandboxServer, database: Path) -> SyncResult:
+def _sync(wallets: list[str], server: SandboxServer, database: Path) -> nftsync.SyncResult:
     result = nftsync.sync(wallets, base_url=server.url, database=database, progress=False)
     assert result.status == "ok", result.failures[:3]
     return result
 
 
 def _moment() -> str:
-    """A time that no row has: later than all before, earlier than all after."""
+    """Return a time between all earlier and all later rows."""
     time.sleep(0.000_01)
-    noted = now()
+    noted = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     time.sleep(0.000_01)
     return noted

@@ -37,7 +37,7 @@ def differences(before: State, after: State) -> Differences:
     return found
 
 
-def test_the_present_is_the_last_block_and_a_last_sync_changed_nothing(
+def test_the_mirror_equals_the_last_block_and_a_last_sync_changed_nothing(
     facts: Facts, history: History
 ) -> None:
     texts = {key: str(amount) for key, amount in facts.states[max(facts.states)].items()}
@@ -50,7 +50,7 @@ def test_the_present_is_the_last_block_and_a_last_sync_changed_nothing(
     }
 
 
-def test_holdings_and_their_ages_at_each_block_are_what_the_file_says(
+def test_holdings_and_their_ages_at_each_block_match_the_file(
     facts: Facts, history: History
 ) -> None:
     assert len(facts.wallets) > 500
@@ -73,10 +73,10 @@ def test_holdings_and_their_ages_at_each_block_are_what_the_file_says(
         assert (ages["age"] == pd.Timestamp(moment) - ages["held_since"]).all()
 
 
-def test_differences_between_blocks_are_those_of_their_states_and_transfers_explain_some(
+def test_differences_between_blocks_match_their_states_and_transfers_match_both_sides(
     facts: Facts, history: History
 ) -> None:
-    """Few transfers are named: the wallets that a block does not touch are not read after it."""
+    """Few transfers are found: other wallets are not read after a block."""
     database, states = history.database, [*facts.states.values()]
     times = [*map(pd.Timestamp, history.moments.values())]
     changes = frames.changes(database)
