@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import shutil
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +52,20 @@ class Outcome(NamedTuple):
         """Check the exit code, and that only stderr has output, with each text."""
         assert self.out == ""
         return self.says(*texts, code=code)
+
+
+def run_command(*words: object) -> Outcome:
+    """Run a command in this process."""
+    from nftsync.cli import main
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(word) for word in words])
+        except SystemExit as ended:
+            texts = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+            return Outcome(int(ended.code or 0), *texts)
+    raise AssertionError("a command ends with an exit code")
 
 
 @contextmanager

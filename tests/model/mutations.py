@@ -52,7 +52,7 @@ _TESTS = {
     "movements": "test_movements.py pull/test_removal_guard.py",
     "records": "pull/test_reads.py",
     "provider/": "pull/test_reads.py provider",
-    "pull/": "pull/test_processes.py pull/test_failures.py pull/test_removals.py pull replay",
+    "pull/": "pull/test_failures.py pull/test_reads.py pull/test_removals.py pull replay",
 }
 
 

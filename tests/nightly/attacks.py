@@ -12,7 +12,7 @@ import argparse
 import os
 import tempfile
 import time
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir
 from pathlib import Path
 
 from tests.kit.provider import Provider
@@ -30,8 +30,7 @@ def main() -> None:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder, chdir(folder), Provider() as provider:
             os.environ["NFTSYNC_BASE_URL"] = provider.url
-            with Path(os.devnull).open("w") as none, redirect_stdout(none), redirect_stderr(none):
-                site = attacked(provider, Path(folder, "mirror.db"), attack)
+            site = attacked(provider, Path(folder, "mirror.db"), attack)
             lost, held = site.lost(attack.what), site.reviewed
         kind, seconds = "legit" if attack.most is None else "fault", time.monotonic() - began
         print(f"{kind}  {name:<64}{lost:>5.0%}{held:>6} held  ({seconds:.0f} s)", flush=True)

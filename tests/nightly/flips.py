@@ -9,7 +9,6 @@ each run, so a database with a fault is kept.
 
 from __future__ import annotations
 
-import io
 import random
 import shutil
 import sqlite3
@@ -18,15 +17,15 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import chdir, closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, closing, contextmanager
 from pathlib import Path
 
 import nftsync
-from nftsync.cli import main as run_command
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.inbox import Inbox
 from tests.kit.serve_process import webhook
+from tests.kit.worlds import run_command
 from tests.nightly.rounds import run_rounds
 
 COMMANDS = (
@@ -91,17 +90,14 @@ def run_commands(folder: Path, url: str) -> Counter[str]:
     figures = Counter(damaged=report != "ok")
     for words in COMMANDS:
         more = ["--base-url", url] if words[0] in {"check", "verify", "replay", "sync"} else []
-        output = io.StringIO()
-        with redirect_stdout(output), redirect_stderr(output):
-            try:
-                run_command([*words, "-d", str(database), *more])
-            except SystemExit as ended:
-                figures[f"exit {ended.code}"] += 1
-            except Exception as error:
-                raise AssertionError(f"{words}: {traceback.format_exc()}") from error
-        assert "Traceback" not in output.getvalue(), f"{words}: {output.getvalue()}"
+        try:
+            done = run_command(*words, "-d", database, *more)
+        except Exception as error:
+            raise AssertionError(f"{words}: {traceback.format_exc()}") from error
+        figures[f"exit {done.code}"] += 1
+        assert "Traceback" not in done.said, f"{words}: {done.said}"
         if words == ("check",) and report != "ok":
-            assert "FAILED   database" in output.getvalue(), f"check misses damage: {report}"
+            assert "FAILED   database" in done.said, f"check misses damage: {report}"
     return figures
 
 

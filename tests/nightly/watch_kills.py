@@ -22,7 +22,7 @@ import time
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import chdir, closing, contextmanager, redirect_stdout, suppress
+from contextlib import chdir, closing, contextmanager, redirect_stdout
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
@@ -31,7 +31,6 @@ import httpx
 from standardwebhooks import Webhook, WebhookVerificationError
 
 import nftsync
-from nftsync.cli import main as run_command
 from nftsync.sandbox.consumer import ConsumerFault, Slow
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -47,7 +46,7 @@ from tests.kit.reported import (
 )
 from tests.kit.serve_process import Serve, configure, query, serving, wait_until_done
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import listed
+from tests.kit.worlds import listed, run_command
 from tests.nightly.rounds import run_rounds
 
 WALLETS, NFTS = 8, 6
@@ -268,8 +267,8 @@ def _drain(folder: Path, provider: SandboxServer, port: int) -> None:
         wait_until_done(database)
         wait_until(lambda: not query(database, UNSENT), lambda: query(database, UNSENT))
         assert serve.stop() == 0
-    with chdir(folder), suppress(SystemExit):
-        run_command(["watch", "-d", str(database)])
+    with chdir(folder):
+        run_command("watch", "-d", database)
     assert query(database, UNSENT) == []
 
 

@@ -49,16 +49,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def site(
-    lying: Provider,
-    filled: Path,
-    database: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Site:
+def site(lying: Provider, filled: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A complete mirror of 100 wallets with five NFTs each, and commands on it."""
     monkeypatch.setenv("NFTSYNC_BASE_URL", lying.url)
-    found = Site(lying, database, capsys)
+    found = Site(lying, database)
     found.fill()
     shutil.copy(filled, database)
     return found

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from nftsync.cli import main
-from nftsync.times import shifted
 from tests.kit.inbox import Inbox, body_of
 from tests.kit.provider import Provider, entry, token, wallet
-from tests.kit.worlds import mirrored, replayed
+from tests.kit.worlds import Outcome, mirrored, replayed, run_command
 
 WALLETS, EACH = 100, 5
 ALL = WALLETS * EACH
@@ -31,7 +26,6 @@ class Site:
 
     provider: Provider
     database: Path
-    capsys: pytest.CaptureFixture[str] | None = None
     _webhooks: count[int] = field(default_factory=count)
 
     def fill(self, wallets: int = WALLETS, **fields: Any) -> None:
@@ -66,18 +60,14 @@ class Site:
         file.write_text("\n".join(["wallet_id,label,group", *lines]))
         return str(file)
 
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Run a command; return its exit code and output."""
-        with pytest.raises(SystemExit) as ended:
-            main([*arguments, "--database", str(self.database)])
-        output = self.capsys.readouterr() if self.capsys else ("", "")
-        return int(ended.value.code or 0), *output
+    def run(self, *arguments: str) -> Outcome:
+        return run_command(*arguments, "--database", self.database)
 
     def sync(self, *arguments: str) -> int:
         """Sync; return the exit code, which is 0 only if no removal was held."""
-        code, out, _ = self.run("sync", "--json", "--retries", "1", *arguments)
-        assert not out or (code == 0) == (json.loads(out)["status"] == "ok")
-        return code
+        done = self.run("sync", "--json", "--retries", "1", *arguments)
+        assert (done.code == 0) == (done.json["status"] == "ok")
+        return done.code
 
     def query(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.database)) as connection, connection:
@@ -95,7 +85,7 @@ class Site:
 
     def review(self) -> list[dict[str, Any]]:
         """Return the removals held for review."""
-        found: list[dict[str, Any]] = json.loads(self.run("removals", "--json")[1])
+        found: list[dict[str, Any]] = self.run("removals", "--json").json
         return found
 
     def grow_older(self, by: timedelta) -> None:
@@ -106,8 +96,13 @@ class Site:
             "wallet_state_rows": ("observed_at", "first_read_at", "last_read_at"),
             "sync_runs": ("started_at", "finished_at"),
         }
+
+        def earlier(time: str | None) -> str | None:
+            at = time and datetime.fromisoformat(time) - by
+            return f"{at:%Y-%m-%dT%H:%M:%S.%fZ}" if at else None
+
         with closing(sqlite3.connect(self.database)) as connection, connection:
-            connection.create_function("earlier", 1, lambda time: time and shifted(time, -by))
+            connection.create_function("earlier", 1, earlier)
             for table, names in columns.items():
                 sets = ", ".join(f"{name} = earlier({name})" for name in names)
                 connection.execute(f"UPDATE {table} SET {sets}")

@@ -321,75 +321,11 @@ def test_an_incomplete_read_stores_its_entries_and_removes_nothing(mirror: Mirro
     assert (again.status, again.balances.removed) == ("ok", 1)
     assert mirror.held() == {wallet(1): {token(1): "7", token(3): "1"}}
     assert mirror.query("SELECT status, error FROM wallets") == [("ok", None)]
-
-
-PARTS = {
-    "link": '</v1/x?page=1>; rel=prev, </v1/x?page=3>; title="a;b"; rel="last next"',
-    "content-range": "items 0-0/2",
-    "x-total-count": "2",
-    "x-next-page": "2",
-    "x-has-more": "true",
-    "x-total-pages": "2",
-}
-WHOLE = [
-    {"link": '</v1/x?page=1>; rel="prev", </next>; rel=self'},
-    {"content-range": "items 0-0/1"},
-    *({"x-total-count": text} for text in ("1", "many")),
-    {"x-next-page": ""},
-    *({"x-has-more": text} for text in ("False", "")),
-    *({"x-total-pages": text} for text in ("1", "0", "many")),
-]
-
-
-def named(headers: dict[str, str]) -> dict[str, str]:
-    return {name.replace("-", "_"): value for name, value in headers.items()}
-
-
-@pytest.mark.parametrize("header", PARTS)
-def test_a_header_that_announces_more_makes_the_read_incomplete(
-    mirror: Mirror, header: str
-) -> None:
-    """Also beside the same body: a wallet that outgrows a page shows the same first page."""
-    more = named({header: PARTS[header]})
-    first = TWO if header == "link" else ONE
-    mirror.provider.on(PATH, reply(TWO), reply(first, **more), reply(ONE, **more))
-    mirror.sync([wallet(1)])
-    for _ in range(2):
-        result = mirror.sync()
-        assert (result.status, result.balances.removed, mirror.held()) == ("failed", 0, BOTH)
-        assert f"the header {header.title()}: " in result.failures[0].error
-        assert "List it in ignore_fields, or set [paging]" in result.failures[0].error
-    result = mirror.sync(toml=f'ignore_fields = ["{header.upper()}"]\n')
-    assert (result.status, result.balances.removed) == ("ok", 1)
-
-
-def test_headers_that_announce_no_more_have_no_effect(mirror: Mirror) -> None:
-    mirror.provider.on(PATH, *(reply(ONE, **named(headers)) for headers in WHOLE))
-    assert [mirror.sync([wallet(1)]).status for _ in WHOLE] == ["ok"] * len(WHOLE)
-
-
-def test_pages_are_joined_and_the_last_may_announce_no_more(mirror: Mirror) -> None:
-    paging = '[paging]\nnext = "next"\nparam = "c"\n'
-    first = reply(balances(entry(token(1)), next="two"))
-    good = {"x-total-count": "2", "content-range": "x 1-1/2", "x-total-pages": "2"}
-    mirror.provider.on(
-        PATH,
-        reply(
-            balances(entry(token(1)), next="two"),
-            link='</2>; rel="next"',
-            **named({**good, "content-range": "x 0-0/2"}),
-        ),
-        reply(balances(entry(token(2))), **named(good)),
-        *(first, reply(balances(), x_total_count="2")),
-        *(first, reply(balances(), link="</3>; rel=next")),
-        *(first, reply(balances(), x_total_pages="3")),
-    )
-    assert mirror.sync([wallet(1)], toml=paging).status == "ok"
-    assert [seen.query for seen in mirror.provider.requests()] == ["", "c=two"]
-    for name in ("X-Total-Count", "Link", "X-Total-Pages"):
-        result = mirror.sync(toml=paging)
-        assert f"the header {name}: " in result.failures[0].error
-        assert mirror.held() == BOTH
+    first, last = balances(entry(token(1), "7"), nextPage="abc"), balances(entry(token(4), "2"))
+    mirror.provider.on(PATH, reply(first), reply(last))
+    paged = mirror.sync(toml='[paging]\nnext = "nextPage"\nparam = "c"\n')
+    assert (paged.status, mirror.provider.requests()[-1].query) == ("ok", "c=abc")
+    assert mirror.held() == {wallet(1): {token(1): "7", token(4): "2"}}
 
 
 @pytest.mark.parametrize("etag", ['"1"', 'W/"1"'])

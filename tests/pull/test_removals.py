@@ -69,16 +69,13 @@ def test_approved_removals_are_applied_as_read(site: Site) -> None:
         CHANGES[number % len(CHANGES)](site, number)
     before = site.query("SELECT wallet_id, synced_at FROM wallets ORDER BY 1")
     assert site.sync() == 1
-    _, out, err = site.run("removals")
-    assert "no longer listed" in out
-    assert "98 wallets" not in out
-    assert "nftsync removals accept" in err
-    assert site.run("removals", "accept", wallet(0))[0] == 0
+    listed = site.run("removals").says("no longer listed", "nftsync removals accept")
+    assert "98 wallets" not in listed.out
+    site.run("removals", "accept", wallet(0)).says()
     assert wallet(0) not in {row["wallet_id"] for row in site.review()}
     assert wallet(0) not in {wallet_id for wallet_id, _ in mirrored(site.database)}
-    code, _, err = site.run("removals", "accept")
-    assert (code, site.review()) == (0, [])
-    assert "Approved and applied" in err
+    site.run("removals", "accept").says("Approved and applied")
+    assert site.review() == []
     accepted = mirrored(site.database)
     assert replayed(site.database) == accepted
     assert site.query("SELECT wallet_id, synced_at FROM wallets ORDER BY 1") > before
@@ -189,7 +186,7 @@ def test_one_name_for_all_tokens_of_a_contract_is_held(site: Site) -> None:
     assert (site.sync(), site.review()) == (0, [])
     names("Not found")
     assert site.sync() == 1
-    assert site.run("removals", "accept")[0] == 0
+    site.run("removals", "accept").says()
     assert site.query("SELECT DISTINCT name FROM tokens") == [("Not found",)]
     names("Found")  # from now on, they share a name
     assert site.sync() == 0
@@ -229,8 +226,8 @@ def test_the_list_of_removals_starts_with_a_summary(site: Site) -> None:
     first = site.review()[0]["observed_at"]
     assert site.sync() == 1
     assert {row["observed_at"] for row in site.review()} == {first}
-    _, out, err = site.run("removals", "--limit", "1")
-    summary, wallets, collections, *_ = out.splitlines()
+    listed = site.run("removals", "--limit", "1")
+    summary, wallets, collections, *_ = listed.out.splitlines()
     since = first[:19].replace("T", " ")
     assert summary == (
         "300 removals held for review (60 % of holdings): 300 balances of 60 wallets."
@@ -238,44 +235,39 @@ def test_the_list_of_removals_starts_with_a_summary(site: Site) -> None:
     )
     assert wallets.startswith("By wallet: ")
     assert wallets.endswith(", and 57 others.")
-    assert "\x1b" not in out
+    assert "\x1b" not in listed.out
     assert collections == "By collection: none (300)."
-    assert "Approve the removals: nftsync removals accept" in err
-    assert len(json.loads(site.run("removals", "--json", "--limit", "1")[1])) == 300
+    assert "Approve the removals: nftsync removals accept" in listed.err
+    assert len(site.run("removals", "--json", "--limit", "1").json) == 300
 
 
 @pytest.fixture
 def held(site: Site) -> Site:
     """A site with removals of all wallets held for review."""
     site.empty()
-    code, out, err = site.run("sync")
-    assert code == 1
-    assert "0 wallets read, 100 incomplete; " in out
-    assert "100 wallets: removals held for review" in err
-    assert "nftsync removals" in err
+    held = "100 wallets: removals held for review"
+    site.run("sync").says("0 wallets read, 100 incomplete; ", held, "nftsync removals", code=1)
     return site
 
 
 def test_status_and_check_name_held_removals(held: Site) -> None:
-    assert "0 wallets ok, 100 incomplete or failed)" in held.run("status")[1]
+    assert "0 wallets ok, 100 incomplete or failed)" in held.run("status").out
     for command in ("status", "check"):
-        assert "500 balances of 100 wallets" in held.run(command)[1]
-    shown = json.loads(held.run("status", "--json")[1])["removals_held"]
+        assert "500 balances of 100 wallets" in held.run(command).out
+    shown = held.run("status", "--json").json["removals_held"]
     assert (shown["wallets"], shown["balances"], shown["emptied"]) == (100, 500, 0)
 
 
 def test_an_approval_and_its_dry_run_print_the_applied_removals(held: Site) -> None:
     def accept(*arguments: str) -> dict[str, Any]:
-        code, out, _ = held.run("removals", "accept", "--json", *arguments)
-        assert code == 0
-        found: dict[str, Any] = json.loads(out)
+        found: dict[str, Any] = held.run("removals", "accept", "--json", *arguments).says().json
         assert len(found["removals"]) == found["balances"]
         return found
 
     before = mirrored(held.database)
-    code, out, err = held.run("removals", "accept", "--dry-run", wallet(3))
-    assert (code, out.count("no longer listed")) == (0, EACH)
-    assert "Dry run: would remove 5 balances of 1 wallet" in err
+    dry = held.run("removals", "accept", "--dry-run", wallet(3))
+    dry.says("Dry run: would remove 5 balances of 1 wallet")
+    assert dry.out.count("no longer listed") == EACH
     found = accept("--dry-run")
     assert (found["dry_run"], found["wallets"], found["balances"]) == (True, WALLETS, ALL)
     assert (mirrored(held.database), len(held.review())) == (before, ALL)
@@ -300,13 +292,13 @@ def test_an_approval_on_a_terminal_is_confirmed_after_the_summary(
     code: int,
     left: int,
 ) -> None:
-    summary = held.run("removals", "--limit", "1")[1].splitlines()[:3]
+    summary = held.run("removals", "--limit", "1").out.splitlines()[:3]
     terminal, of_process = open_terminal()
     os.write(terminal, f"{answer}\n".encode())
     with os.fdopen(of_process) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        ended, _, err = held.run("removals", "accept", *more)
+        done = held.run("removals", "accept", *more)
     os.close(terminal)
-    assert (ended, held.held) == (code, left), err
-    assert ("Remove 500 balances of 100 wallets from the database?" in err) == (not more)
-    assert (err.splitlines()[:3] == summary) == (not more)
+    assert (done.code, held.held) == (code, left), done.err
+    assert ("Remove 500 balances of 100 wallets from the database?" in done.err) == (not more)
+    assert (done.err.splitlines()[:3] == summary) == (not more)
