@@ -68,7 +68,7 @@ def own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def lying() -> Iterator[Provider]:
-    """A provider that answers as it is told to."""
+    """A provider with scripted answers."""
     with Provider() as running:
         yield running
 
@@ -190,7 +190,7 @@ class Certificates(NamedTuple):
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """A CA and what it signed: the server `provider.test` (or 127.0.0.1), and a client."""
+    """A CA and its certificates: the server `provider.test` (or 127.0.0.1), and a client."""
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl")
     folder = tmp_path_factory.mktemp("tls")

@@ -1,4 +1,4 @@
-"""What is handed out: the package and its notebooks, and nothing of the machine that built it."""
+"""Archives have the package and its notebooks, and nothing of the machine that built them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Installed(NamedTuple):
         return subprocess.run(command, env=trusting, capture_output=True, text=True)
 
     def install(self, package: str) -> None:
-        """From what uv has at hand if that is all, else from the index."""
+        """Install from uv's cache if possible, otherwise from the index."""
         words = ("install", "--constraint", str(CONSTRAINTS), package)
         if self.uv(*words, "--offline").returncode and (failed := self.uv(*words)).returncode:
             pytest.skip(f"no package index here: {failed.stderr}")
@@ -101,7 +101,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def ours(folder: str) -> list[str]:
-    """The files of the project, those that are not committed yet among them."""
+    """Return the project's files, including new ones."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", folder]
     done = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
@@ -169,7 +169,7 @@ def test_the_message_about_a_missing_extra_has_the_command_that_installs_it(
     installed: Installed, extra: str, package: str, command: str
 ) -> None:
     alone = installed.run(*command.split()).tells(package, code=1)
-    # What is quick to install is installed, so that pip has to get one package alone.
+    # All other packages are installed, so that pip only needs one.
     installed.install(f"{installed.wheel}[{extra}]")
     assert installed.uv("uninstall", package).returncode == 0
     refused = installed.run(*command.split()).tells(f"need {package};", code=1)

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync import exact_sum
-from nftsync.export.formats import write_rows
 
 UINT256 = 2**256 - 1
 
-#: What a database may hold as an amount, and what is none.
+#: Amounts in a database, and texts that are not amounts.
 AMOUNTS = st.lists(
     st.none()
     | st.integers(0, UINT256).map(str)
@@ -103,7 +104,7 @@ def test_other_values_of_sqlite_are_no_amounts(memory: sqlite3.Connection) -> No
 
 # DuckDB -----------------------------------------------------------------------------------------
 
-#: How docs/use/sql.md sums there: what is no amount must not reach the cast, which would round 1.5.
+#: The sum of docs/use/sql.md: the cast would round 1.5, so other texts must not reach it.
 IN_DUCKDB = "sum(CASE WHEN regexp_full_match(amount, '[0-9]{1,100}') THEN amount::BIGNUM END)"
 
 
@@ -113,9 +114,8 @@ def test_duckdb_sums_exactly_what_a_file_holds(
     tmp_path_factory: pytest.TempPathFactory, amounts: list[str | None]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "amounts.parquet"
-    with path.open("wb") as file:
-        rows = [[(amount,) for amount in amounts]] if amounts else []
-        write_rows(file, {"amount": "amount"}, rows)
+    table = pa.table({"amount": pa.array(amounts, pa.string())})
+    pq.write_table(table, path)
     with duckdb.connect() as connection:
         found = connection.execute(f"SELECT {IN_DUCKDB}::VARCHAR FROM '{path}'").fetchone()
     assert found == (total(amounts),)

@@ -31,27 +31,9 @@ LINES = st.lists(
         [
             *(f"{key.name} = " for key in KEYS),
             *("[routes.Token]\n", "[paging]\n", "[headers]\n", "[[routes]]\n", 'path = "/v1/x"\n'),
-            *(
-                '"x"\n',
-                f'"{SECRET}"\n',
-                f"'''{SECRET}\n",
-                "16\n",
-                "-1\n",
-                "0x10\n",
-                "1e999\n",
-                "\n",
-            ),
-            *(
-                "true\n",
-                "[1, 2]\n",
-                '{ a = "b" }\n',
-                "2026-01-31\n",
-                "nan\n",
-                "\ufeff",
-                "\0",
-                "=",
-                "#",
-            ),
+            *('"x"\n', f'"{SECRET}"\n', f"'''{SECRET}\n", "16\n", "-1\n", "0x10\n", "1e999\n"),
+            *("\n", "true\n", "[1, 2]\n", '{ a = "b" }\n', "2026-01-31\n", "nan\n", "\ufeff"),
+            *("\0", "=", "#"),
         ]
     )
     | st.text(max_size=10),
@@ -180,12 +162,7 @@ HEADERS = [
 ]
 BODIES = st.sampled_from(
     [
-        b'{"nftTokenBalances":[]}',
-        b"",
-        b"{",
-        b"[]",
-        b"\xff",
-        b"5\r\nhello\r\n0\r\n\r\n",
+        *(b'{"nftTokenBalances":[]}', b"", b"{", b"[]", b"\xff", b"5\r\nhello\r\n0\r\n\r\n"),
         b"\x1f\x8b\x08",
     ]
 )

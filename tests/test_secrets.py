@@ -47,7 +47,7 @@ VARIABLES = {
     "NFTSYNC_RETRIES": "1",
     "NFTSYNC_HEADERS": json.dumps({"X-Key": HEADER}),
 }
-#: They run until they are stopped, or are about nobody's secrets: `serve` has a test of its own.
+#: Commands that run until they are stopped, or have no secrets; `serve` has its own test.
 ELSEWHERE = {"demo", "lake", "notebook", "sandbox", "serve"}
 
 
@@ -64,7 +64,7 @@ def contents(file: Path) -> Iterator[bytes]:
 
 
 def assert_all_private_and_silent(folder: Path) -> int:
-    """Nobody but the owner may read what was written, whatever the umask; it holds no secret.
+    """Only the owner may read files, whatever the umask; they contain no secret.
 
     Of a lake, the folder of which is the owner's alone, Delta writes the files.
     """
@@ -152,7 +152,7 @@ def test_no_command_shows_or_stores_a_secret(
     on_cluster: tuple[str, ...],
     tmp_path: Path,
 ) -> None:
-    """Those that go well, those that the provider refuses, and those that a proxy refuses."""
+    """Successful commands, and commands that the provider or a proxy refuses."""
     database, lake = canaries / "nftsync.db", canaries / "lake"
     with (
         SandboxServer(lambda url: generate(wallets=3, nfts=3, image_base=url)) as server,
@@ -227,7 +227,7 @@ def test_no_command_shows_or_stores_a_secret(
             assert command("export", canaries / form, "--format", form).code == 0
         nftsync.gallery(frames.holdings(database), base_url=server.url).save(canaries / "g.html")
         frames.save(frames.holdings(database), canaries / "held.xlsx")
-    with Provider() as refusing:  # it says whatever it was told
+    with Provider() as refusing:  # its answers repeat the request
         refusing.always(lambda peer: reply(json.dumps(dict(peer.seen.headers)).encode(), 400)(peer))
         for name in ("sync", "check", "verify", "replay", "lake sync"):
             more = (lake, *on_cluster) if name.startswith("lake") else ()
@@ -248,7 +248,7 @@ def test_no_command_shows_or_stores_a_secret(
 
 
 def test_serve_logs_and_tells_no_secret(canaries: Path, tmp_path: Path) -> None:
-    """Its log, its metrics, its replies, and what it writes, with good and bad signatures."""
+    """Log, metrics, replies and files, with good and bad signatures."""
     metrics = free_port()
     with (
         SandboxServer(lambda url: generate(wallets=2, nfts=2, image_base=url)) as server,

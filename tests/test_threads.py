@@ -1,4 +1,4 @@
-"""What happens when a thread of the package ends by an exception: its owner learns of it."""
+"""Threads of the package that end by an exception: their owner gets it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from nftsync.provider.webhooks import Routes, merge_routes
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.webhooks import ClaimedWebhook, Sandbox, Sender
-from nftsync.serve.serve import ServeConfig, Service, run_service
+from nftsync.serve.serve import ServeConfig, Service, run_service, serve
 from nftsync.store.checkpoints import Checkpoints
 from nftsync.store.database import connect_writer
 from nftsync.threads import Failures, start_thread
@@ -42,7 +41,7 @@ from tests.kit.worlds import PATIENCE
 
 
 class Unforeseen(Exception):
-    """What nobody expects."""
+    """An unexpected error."""
 
 
 def failing(*_: object, **__: object) -> Any:
@@ -54,12 +53,6 @@ def get(url: str) -> int:
 
 
 # The mechanism --------------------------------------------------------------------------------
-
-
-def test_the_failure_of_a_thread_reaches_its_owner() -> None:
-    failures: SimpleQueue[Exception] = SimpleQueue()
-    start_thread("x", failing, failures.put)
-    assert isinstance(failures.get(timeout=PATIENCE), Unforeseen)
 
 
 def test_the_failure_of_a_thread_for_which_nobody_waits_is_logged(
@@ -134,41 +127,14 @@ def test_a_replay_that_fails_unexpectedly_ends_serve(parts: Callable[..., ServeC
     assert_fails(config, "replay", lambda r: post(r.url, webhook("Wallet", wallet(1))))
 
 
-def test_a_periodic_sync_that_fails_unexpectedly_ends_serve(
+def test_a_serve_whose_sync_fails_unexpectedly_ends_and_says_so(
     parts: Callable[..., ServeConfig],
 ) -> None:
-    assert_fails(parts(run_sync=failing), "sync", lambda _: None)
-
-
-SERVE = """
-import sys
-from datetime import timedelta
-from pathlib import Path
-from nftsync.serve.serve import ServeConfig, serve
-from nftsync.errors import NftsyncError
-def run_sync(stopped):
-    raise ValueError("a fault")
-config = ServeConfig(database=Path("nftsync.db"), secrets=["x"], port=0,
-                     sync_every=timedelta(hours=1), run_sync=run_sync)
-try:
-    serve(config, print)
-except NftsyncError as error:
-    sys.exit(str(error))
-"""
-
-
-def test_a_serve_whose_part_fails_ends_by_itself_and_says_which(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SERVE],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+    message = (
+        r"the sync failed unexpectedly \(Unforeseen: a fault\); stored data is kept. Start it again"
     )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        "the sync failed unexpectedly (ValueError: a fault); stored data is kept. Start it again"
-    )
+    with pytest.raises(NftsyncError, match=message):
+        serve(parts(run_sync=failing), print)
 
 
 # HTTP servers ---------------------------------------------------------------------------------
@@ -223,30 +189,8 @@ def test_without_the_watch_over_deadlines_no_attempt_goes_on_and_none_begins() -
 # The sandbox ----------------------------------------------------------------------------------
 
 
-class FaultySandbox(Sandbox):
-    def claim(self) -> ClaimedWebhook | None:
-        return failing()
-
-
-class FaultyTasks(Sandbox):
-    """Attempts fail that have begun: a URL that is no text."""
-
-    def claim(self) -> ClaimedWebhook | None:
-        return ClaimedWebhook(1, 5, b"", "")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("faulty", [FaultySandbox, FaultyTasks])
-def test_deliveries_that_fail_unexpectedly_tell_their_owner_and_can_be_closed(
-    faulty: type[Sandbox],
-) -> None:
-    failures: SimpleQueue[Exception] = SimpleQueue()
-    sender = Sender(faulty(generate(wallets=1)), failures.put)
-    assert isinstance(failures.get(timeout=PATIENCE), Unforeseen | TypeError)
-    sender.close()
-
-
 def test_a_sandbox_command_whose_deliveries_fail_ends_with_1_and_says_so(tmp_path: Path) -> None:
-    """A state file that is damaged: what it says of attempts is no JSON."""
+    """A damaged state file: its attempts are not JSON."""
     state = tmp_path / "state"
     with SandboxServer(generate(wallets=1), state=state) as server:
         (number,) = server.world.wallets()
@@ -265,7 +209,7 @@ def test_a_sandbox_command_whose_deliveries_fail_ends_with_1_and_says_so(tmp_pat
     assert done.stderr.splitlines()[-1].startswith("nftsync: the sandbox failed unexpectedly (")
 
 
-# What is logged -------------------------------------------------------------------------------
+# Logs ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -321,7 +265,7 @@ for _ in range(5):
 
 
 def test_a_log_that_fails_keeps_nobody_waiting_and_says_so() -> None:
-    """It fails as it wants to say that lines were dropped, as nobody read them."""
+    """It fails when it reports dropped lines, as the pipe had no reader."""
     with subprocess.Popen(
         [sys.executable, "-c", LOG],
         stdin=subprocess.PIPE,

@@ -95,7 +95,7 @@ def test_what_has_begun_is_taken_and_of_a_day_under_way_the_present(one_day):
     for day in ("today", clock.date()):
         present = up_to_now(parse_time(day, "end"), lambda: None)
         assert format_time(clock) <= present <= now()
-    # The clock of what was stored may be ahead.
+    # The clock of stored rows may have been ahead.
     stored = ahead(minutes=30)
     assert up_to_now(stored, lambda: stored) == stored
     tomorrow = parse_time(clock.date() + timedelta(days=1), "end")
@@ -135,21 +135,8 @@ def test_a_day_of_the_next_year_may_have_been_one_of_this():
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            "now",
-            "Today",
-            "to day",
-            "tomorrow",
-            "7 d",
-            "-7d",
-            "7d ago",
-            "2026-02-30",
-            "2026-13-01",
-            "2026-01-31T25:00",
-            "1767225600",
-            "31.01.2026",
-        ),
+        *("", "now", "Today", "to day", "tomorrow", "7 d", "-7d", "7d ago", "2026-02-30"),
+        *("2026-13-01", "2026-01-31T25:00", "1767225600", "31.01.2026"),
         *("2026-W05", "2026W05", "2026-01", "2026", "x" * 1000, "0000-01-01"),
         "2026-01-31T12:00:00+99:00",
     ],

@@ -56,6 +56,7 @@ class MessageSender:
     """Sender of the messages to one destination.
 
     `others` returns reports to other destinations, `headers` extra headers of a message.
+    `first_pause` is the shortest pause of a destination that is down, in seconds.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class MessageSender:
         delivery: Channel,
         others: Callable[[str, str], list[Message]],
         headers: Callable[[str, bytes], Mapping[str, str]] = lambda _rule, _body: {},
+        first_pause: float = _FIRST_PAUSE,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.down: str | None = None  # the reason
@@ -79,7 +81,7 @@ class MessageSender:
         self._renew_at = self._succeeded_at = 0.0
         self._reported_on = ""  # the day of the last report of an outage
         self._failing: dict[int, float] = {}  # starts of first failed attempts, by message
-        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._backoff = Backoff(first_pause, _LONGEST_PAUSE)
 
     def close(self) -> None:
         """End running attempts, and return their messages to pending."""

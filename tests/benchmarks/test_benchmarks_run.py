@@ -35,7 +35,7 @@ TARGETS = {
 
 
 def targets(rows: Rows) -> set[tuple[str, str]]:
-    """What has a target, and which; without the sizes, which are tiny here."""
+    """Return the rows with targets, without the sizes, which are tiny here."""
     return {(re.sub(r"[\d,]+", "#", row[1]), row[4]) for row in rows if row[4]}
 
 

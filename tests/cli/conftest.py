@@ -1,4 +1,4 @@
-"""An inbox or an outbox in a database of its own, and commands that look into it."""
+"""An inbox or an outbox in the default database of commands."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Settings, database, API and secret: a line each that says how it stands and what to do."""
+"""`check`: a line each for settings, database, API and secret, with what to do."""
 
 import os
 import re
@@ -8,25 +8,19 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
-from msgspec.structs import replace
+import pytest
 
-from nftsync.provider.client import Client
-from nftsync.provider.config import ClientConfig
-from nftsync.records import WalletRead
-from nftsync.reports.checks import check_database, check_provider, check_secret
-from nftsync.store.mirror import Mirror
-from nftsync.times import now, shifted
+from tests.kit.database import utc
 from tests.kit.mirrored_site import run
 from tests.kit.provider import balances, reply
 from tests.kit.worlds import Outcome
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
-EMPTY = WalletRead(sequence=0, started_at="2027-01-01T00:00:00.000000Z", outcome="ok", wallet_id="")
 SECRET = "correct horse battery staple"
 
 
 def lines_of(done: Outcome) -> dict[str, str]:
-    """The verdict of each thing that was looked at."""
+    """Return the verdict of each check."""
     found = re.findall(r"^(ok|warning|FAILED|skipped) +([^:]+): (.*)$", done.out, re.MULTILINE)
     return {what: f"{verdict}: {message}" for verdict, what, message in found}
 
@@ -95,34 +89,33 @@ def test_what_the_provider_answers_is_said_with_what_to_do(provider, command, mo
     done.says("ok       API: ", "warning  API: the response has the unknown field 'nextToken'")
 
 
-def test_plain_http_is_a_warning_unless_it_stays_on_this_machine():
+def test_plain_http_is_a_warning_unless_it_stays_on_this_machine(command):
     near = ("https://api.example.com", "http://127.0.0.1:8788", "http://[::1]:8788")
     far = ("http://api.example.com", "http://10.0.0.7")
     for url in (*near, "http://localhost:8788", *far):
-        with Client(ClientConfig(base_url=url)) as client:
-            verdicts = [check.verdict for check in check_provider(client, url, None)]
-        assert verdicts == [*["warning"] * (url in far), "skipped"]
+        done = command("check", "--base-url", url)
+        assert ("\nwarning " in done.out) == (url in far), done.out
 
 
-def test_a_secret_must_be_able_to_sign():
-    verdicts = {None: "skipped", "": "FAILED", "  ": "FAILED", "tr0ub4dor&3": "warning"}
-    for secret, verdict in {**verdicts, SECRET: "ok"}.items():
-        found = check_secret(secret)
-        assert found.verdict == verdict
-        assert not (secret or "").strip() or str(secret) not in found.message
+@pytest.mark.parametrize(
+    ("secret", "verdict"),
+    [("", "FAILED"), ("  ", "FAILED"), ("tr0ub4dor&3", "warning"), (SECRET, "ok")],
+)
+def test_a_secret_must_be_able_to_sign(command, monkeypatch, secret, verdict):
+    monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", secret)
+    done = command("check")
+    assert lines_of(done)["webhook secret"].startswith(f"{verdict}: ")
+    assert not secret.strip() or secret not in done.said
 
 
-def failure(database: Path, **options: float) -> str:
-    """What is said of a database that cannot be used."""
-    found = check_database(database, **options)
-    assert found.verdict == "FAILED"
-    return found.message
+def test_a_database_that_cannot_be_used_fails_and_an_empty_file_is_ok(
+    site, tmp_path, command, monkeypatch
+):
+    def failure(database: Path) -> str:
+        message = lines_of(command("check", "-d", database))["database"]
+        assert message.startswith("FAILED: ")
+        return message
 
-
-def test_a_database_that_cannot_be_used_fails_and_an_empty_file_is_ok(site, tmp_path, monkeypatch):
-    with closing(sqlite3.connect(site.database, isolation_level=None)) as writer:
-        writer.execute("BEGIN IMMEDIATE")
-        assert "locked by another program" in failure(site.database, busy_seconds=0.05)
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         connection.execute("CREATE TABLE other (x)")
     (tmp_path / "text.db").write_bytes(b"not at all a database " * 100)
@@ -141,24 +134,23 @@ def test_a_database_that_cannot_be_used_fails_and_an_empty_file_is_ok(site, tmp_
     assert "damaged" in failure(site.database)
     empty = tmp_path / "empty.db"
     empty.touch()
-    assert check_database(empty).verdict == "ok"
+    assert lines_of(command("check", "-d", empty))["database"].startswith("ok: ")
     assert empty.stat().st_size == 0
     # The nearest folder that is there decides; root may write everywhere, so pretend.
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
     assert f"{tmp_path} is not writable" in failure(tmp_path / "data" / "new.db")
 
 
-def test_a_clock_that_was_ahead_is_told_of_and_what_it_means(site, command, provider):
-    """A sync a year ahead puts each later change at that one moment, and nobody would know."""
-    told = "--as-of does not show them for earlier times"
+def test_a_clock_that_was_ahead_is_reported_with_its_effect(site, command):
+    """A sync a year ahead puts each later change at that one moment."""
+    effect = "--as-of does not show them for earlier times"
     url = ("--base-url", site.server.url)
-    asked = (("status",), ("check", *url), ("sync", *url))
-    assert told not in "".join(command(*words).said for words in asked)
-    ahead = shifted(now(), timedelta(days=365))
-    with Mirror(site.database) as mirror, mirror.transaction(at=ahead) as transaction:
-        transaction.apply([replace(EMPTY, wallet_id=site.ids[0], sequence=mirror.numbers.take())])
-    for words in asked:
-        command(*words).says(told, f"{ahead[:19].replace('T', ' ')} UTC")
+    commands = (("status",), ("check", *url), ("sync", *url))
+    assert effect not in "".join(command(*words).said for words in commands)
+    ahead = utc(365 * 86_400)
+    run(site.database, "UPDATE wallet_state_rows SET observed_at = ?", ahead)
+    for words in commands:
+        command(*words).says(effect, f"{ahead[:19].replace('T', ' ')} UTC")
     assert ahead[:19] in command("status", "--json").json["warning"]
 
 

@@ -1,8 +1,7 @@
-"""A full disk and a lock that lasts: one line, nothing half-written, and then all goes on."""
+"""A full disk: each command fails with one line, stores nothing partial, and later succeeds."""
 
 import os
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,12 +9,9 @@ from pathlib import Path
 import pytest
 
 import nftsync
-from nftsync.provider.webhooks import read_webhook
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.store.inbox import Delivery, store
-from nftsync.store.mirror import Mirror
-from nftsync.times import now
+from tests.kit.inbox import Inbox
 from tests.kit.serve_process import query, webhook
 from tests.kit.worlds import listed, mirrored, replayed
 
@@ -28,7 +24,7 @@ def provider() -> Iterator[SandboxServer]:
 
 
 def told(database: Path, provider: SandboxServer) -> list[str]:
-    """Have each wallet change and a webhook tell of it; the wallets."""
+    """Change each wallet, and store a webhook about it; return the wallets."""
     wallets = provider.world.wallets()
     nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
     bodies = []
@@ -36,13 +32,13 @@ def told(database: Path, provider: SandboxServer) -> list[str]:
         for _ in range(8):
             provider.world.mint(wallet, 1, {"name": "new", "description": "x" * 2_000})
         bodies.append(webhook("Wallet", wallet))
-    with Mirror(database) as mirror, mirror.transaction() as transaction:
-        deliveries = [Delivery(body, read_webhook(body, None)) for body in bodies]
-        store(transaction.connection, deliveries, now())
+    Inbox(database).receive(*bodies)
     return wallets
 
 
-def test_on_a_full_disk_each_command_says_so_and_later_does_its_work(small_disk, provider, command):
+def test_on_a_full_disk_each_command_fails_with_a_line_and_later_succeeds(
+    small_disk, provider, command
+):
     database, ballast = small_disk / "nftsync.db", small_disk / "ballast"
     wallets = told(database, provider)
     free = os.statvfs(small_disk)
@@ -75,18 +71,3 @@ def test_on_a_full_disk_each_command_says_so_and_later_does_its_work(small_disk,
     assert mirrored(database) == replayed(database) == listed(provider.world)
     assert query(database, "SELECT state, count(*) FROM webhooks") == [("done", len(wallets))]
     assert query(database, "PRAGMA integrity_check") == [("ok",)]
-
-
-def test_a_sync_and_a_replay_wait_for_a_lock_that_ends(tmp_path, provider, command):
-    database = tmp_path / "nftsync.db"
-    told(database, provider)
-    for name in ("replay", "sync"):
-        with closing(
-            sqlite3.connect(database, isolation_level=None, check_same_thread=False)
-        ) as other:
-            other.execute("BEGIN IMMEDIATE")
-            ends = threading.Timer(1.5, other.execute, ["ROLLBACK"])
-            ends.start()
-            assert command(name, "--base-url", provider.url, "-d", database).code == 0
-            ends.join()
-    assert mirrored(database) == replayed(database) == listed(provider.world)

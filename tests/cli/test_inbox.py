@@ -1,4 +1,4 @@
-"""`inbox`: what is shown of webhooks, what requeue and prune change, and beside whom."""
+"""`inbox` and `outbox`: lists, single rows, requeue and prune, also beside a receiver."""
 
 import base64
 import contextlib
@@ -23,7 +23,16 @@ from nftsync.store.database import connect_writer
 from nftsync.store.mirror import Mirror
 from nftsync.store.queues import INBOX
 from nftsync.store.requeue import numbers_of_ids, requeue
-from tests.kit.inbox import LONG_AGO, ORGANIZATION, Inbox, Outbox, body_of, quarantine_id, webhook
+from tests.kit.inbox import (
+    LONG_AGO,
+    ORGANIZATION,
+    Inbox,
+    Outbox,
+    body_of,
+    message,
+    quarantine_id,
+    webhook,
+)
 from tests.kit.provider import token, uuid, wallet
 
 COLUMNS = [name for name in TABLES["webhooks"].columns if name != "body"]
@@ -65,6 +74,21 @@ def test_hostile_text_acts_on_no_terminal(inbox, command):
     for words in (("inbox",), ("inbox", "show", webhook(0))):
         done = command(*words).says("[red]")
         assert not set(done.out) & set("\x1b\u202e\x07\u2028")
+
+
+def test_the_newest_messages_come_first(outbox, command):
+    """What `inbox` shows of all its webhooks is shared code."""
+    assert command("outbox") == (0, "", "No messages.\n")
+    assert command("outbox", "--json").out == "[]\n"
+    outbox.fill(60)
+    done = command("outbox")
+    assert re.findall(r"msg_\w+", done.out) == [message(number) for number in range(59, 9, -1)]
+    assert done.err == "The newest 50 of 60 messages. Show all: --limit 0, or --json.\n"
+    rows = command("outbox", "list", "--json").json
+    assert rows[0] == {name: outbox.row(message(59))[name] for name in rows[0]}
+    outbox.settle(3, "dead")
+    dead = command("outbox", "--state", "dead", "--json").json
+    assert [row["message_id"] for row in dead] == [message(3)]
 
 
 def test_flags_stand_before_or_after_a_subcommand(inbox, command, tmp_path):
@@ -109,18 +133,35 @@ def test_show_shows_the_body_and_what_it_caused(inbox, command):
 
 
 def test_an_id_that_is_unknown_or_none_is_a_usage_error(inbox, command):
-    names = (webhook(9), "q-" + "0" * 64, "q-12", "x\x1b[2J", "")
-    for action, name in product(("show", "requeue"), names):
-        done = command("inbox", action, name).tells()
+    ids = (webhook(9), "q-" + "0" * 64, "q-12", "x\x1b[2J", "")
+    names = [*product(["inbox"], ids), *product(["outbox"], [message(9), *ids[3:]])]
+    for (queue, name), action in product(names, ("show", "requeue")):
+        done = command(queue, action, name).tells()
         assert done.err.count("\n") == 1
         assert "\x1b" not in done.err
+
+
+def test_show_indents_the_body_until_it_is_pruned(outbox, command):
+    outbox.fill(1)
+    outbox.settle(0, "done", last_error=HOSTILE)
+    done = command("outbox", "show", message(0).upper()).says('  "resourceType": "Wallet"', "[red]")
+    assert not set(done.out) & set("\x1b\u202e\x07\u2028")
+    whole = command("outbox", "show", message(0), "--json").json
+    row = outbox.row(message(0)) | {"body": body_of(0).decode(), "pruned": False}
+    assert whole == {name: row[name] for name in whole}
+    assert {"body", "pruned"} <= whole.keys()
+    emptied = f"Bodies emptied: 1 ({len(body_of(0)):,} bytes).\n"
+    command("outbox", "prune", "--older-than", "1d").says(emptied, "VACUUM")
+    command("outbox", "show", message(0)).says("pruned: emptied by `nftsync outbox prune`")
+    pruned = command("outbox", "show", message(0), "--json").json
+    assert pruned == {**whole, "body": None, "pruned": True}
 
 
 @settings(max_examples=30)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode), st.text(max_size=60))
 @example(b"[" * 100_000 + b"]" * 100_000, "")
 def test_whatever_the_body_is_it_can_be_shown_and_got_back(body, text):
-    """JSON holds all of it, and what is for people nothing that a terminal obeys."""
+    """JSON has the whole body; tables have no control characters."""
     for content in (body, json.dumps({text: text}, ensure_ascii=False).encode()):
         whole = row_as_json({"action": text}, content)
         if whole["body"] is None:
@@ -168,6 +209,37 @@ def test_named_webhooks_go_back_with_fresh_attempts(inbox, command):
     ):
         command("inbox", "requeue", *words).tells(said)
     assert inbox.states() == states
+
+
+def test_settled_messages_go_back_as_if_they_were_new(outbox, command):
+    """But neither one that is being sent nor one whose body is gone."""
+    outbox.fill(8)
+    settled = {0: "failed", 1: "dead", 2: "done", 3: "done"}
+    for number, state in settled.items():
+        outbox.settle(number, state, last_error="no", lease_no=4)
+    outbox.settle(4, "running", lease_no=5)
+    outbox.settle(5, "pending", next_attempt_at="2999-01-01T00:00:00.000000Z")
+    outbox.run("UPDATE messages SET body = NULL WHERE message_id = ?", message(3))
+    unchanged = [outbox.row(message(number)) for number in (3, 4, 6, 7)]
+    done = command("outbox", "requeue", *map(message, range(7)))
+    assert (done.code, done.out) == (1, "4 requeued.\n")
+    for line in (
+        "1 already pending.\n",
+        f"{message(3)} not requeued: its body was pruned\n",
+        f"{message(4)} not requeued: it is being processed; try again in a moment\n",
+    ):
+        assert line in done.err
+    assert [outbox.row(message(number)) for number in (3, 4, 6, 7)] == unchanged
+    emptied = dict.fromkeys(("last_error", "finished_at", "lease_no"))
+    for number in (0, 1, 2, 5):
+        row = outbox.row(message(number))
+        assert (row["state"], row["attempts"], row["body"]) == ("pending", 0, body_of(number))
+        assert LONG_AGO < row["next_attempt_at"] < "2999"
+        assert row | emptied == row
+    outbox.settle(1, "dead")
+    assert command("outbox", "requeue", "--state", "dead").out == "1 requeued.\n"
+    command("outbox", "requeue", "--state", "running").tells("running messages cannot be requeued")
+    command("outbox", "requeue").tells("name messages by ID, or choose a state")
 
 
 def test_a_quarantined_one_goes_back_once_its_body_can_be_read(inbox, command, monkeypatch):
@@ -279,7 +351,7 @@ def test_only_bodies_done_for_long_are_emptied(inbox, command):
     again = command("inbox", "prune", "--older-than", "7d")
     assert (again.out, again.err) == ("Bodies emptied: 0 (0 bytes).\n", "")
     old = STATES.index("done")
-    inbox.receive(body_of(old))  # what is emptied is still known when it comes again
+    inbox.receive(body_of(old))  # a repeated webhook is a duplicate, also without its body
     row = inbox.row(webhook(old))
     assert (row["state"], row["deliveries"], row["body"]) == ("done", 2, None)
     for words in (["--older-than", "lately"], []):

@@ -16,7 +16,6 @@ import pytest
 import nftsync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.store.database import sync_lock
 from tests.kit.worlds import Outcome
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
@@ -64,7 +63,7 @@ def place(made: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     return made
 
 
-#: What is typed (URL: of the provider) behind variables, the exit code, and what must be said.
+#: Command line after variables (URL: the provider's), exit code, and a part of the message.
 TYPED = [
     ("holding", 2, "Did you mean 'holdings'?"),
     ("holdings --limit -1", 2, "--limit"),
@@ -152,13 +151,12 @@ def test_a_404_from_a_path_in_base_url_does_not_suggest_to_untrack_wallets(place
     assert "untrack" not in done.err
 
 
-def test_check_tells_of_a_sync_that_is_running_and_a_sync_waits_for_check(place, command):
-    with sync_lock(place.folder / "nfts.db"):
-        answered(command("check", "--base-url", place.url), 0, "; a sync is running, so another")
+def test_check_reports_a_running_sync_and_a_sync_waits_for_check(place, command):
     assert "a sync is running" not in command("check", "--base-url", place.url).out
-    with (place.folder / "nfts.db.sync-lock").open("a") as looking:
-        fcntl.flock(looking, fcntl.LOCK_EX)
-        threading.Timer(0.2, looking.close).start()
+    with (place.folder / "nfts.db.sync-lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        answered(command("check", "--base-url", place.url), 0, "; a sync is running, so another")
+        threading.Timer(0.2, lock.close).start()
         answered(command("sync", place.ids[0], "--base-url", place.url), 0, "ok")
 
 
@@ -168,7 +166,7 @@ def answered(done: Outcome, code: int, says: str) -> None:
     assert len(done.err.splitlines()) <= 4
 
 
-#: Where output goes, what is typed, the exit code, and what the line must say.
+#: Redirection, command line, exit code, and a part of the message.
 SHELL = [
     ("> /dev/full", "wallets", 1, "cannot write the output: No space left on device"),
     ("> /dev/full", "changes --json", 1, "cannot write the output: No space left on device"),

@@ -5,27 +5,22 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import nftsync
 from nftsync.errors import InputError
-from nftsync.store.catalog import TABLES
-from nftsync.times import format_time, now
+from tests.kit.database import utc
 from tests.kit.mirrored_site import Site, run
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
 
-HOLDINGS = [*TABLES["holdings"].columns]
-CHANGES = [*TABLES["balance_changes"].columns]
 
-
-def view(site: Site, name: str, columns: list[str]) -> list[dict[str, Any]]:
+def view(site: Site, name: str) -> list[dict[str, Any]]:
     with closing(sqlite3.connect(site.database)) as connection:
-        rows = connection.execute(f"SELECT {', '.join(columns)} FROM {name}").fetchall()
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute(f"SELECT * FROM {name}")]
 
 
 def test_holdings_as_json_are_the_rows_of_the_view_or_some_of_them(site, command):
@@ -36,8 +31,7 @@ def test_holdings_as_json_are_the_rows_of_the_view_or_some_of_them(site, command
     command("wallets", "label", site.ids[1], "Treasury")
     done = command("holdings", "--json")
     assert (done.code, done.err) == (0, "")
-    assert done.json == view(site, "holdings", HOLDINGS)
-    assert all(list(row) == HOLDINGS for row in done.json)
+    assert done.json == view(site, "holdings")
     assert set(amounts) <= {row["amount"] for row in done.json}
     assert amounts[0] in command("holdings").out
     rows = done.json
@@ -51,11 +45,11 @@ def test_holdings_as_json_are_the_rows_of_the_view_or_some_of_them(site, command
 
 def test_holdings_as_of_a_time_say_how_certain_they_are(site, command):
     wallet, token = site.ids[0], site.held(site.ids[0])[0]
-    before = format_time(datetime.now(UTC))
+    before = utc()
     site.world.set_amount(wallet, token, "123456")
     site.sync()
     rows = command("holdings", "--as-of", before, "--json").json
-    names = [*HOLDINGS, "confirmed_before", "confirmed_after", "certainty"]
+    names = [*view(site, "holdings")[0], "confirmed_before", "confirmed_after", "certainty"]
     assert all(list(row) == names for row in rows)
     assert "123456" not in {row["amount"] for row in rows}
     certainty = {row["wallet_id"]: row["certainty"] for row in rows}
@@ -139,9 +133,9 @@ def test_changes_as_json_are_the_rows_of_the_view_from_a_time_on(one_day, site, 
     site.sync()
     command("wallets", "label", site.ids[0], "Treasury")
     rows = command("changes", "--json").json
-    shown = [{name: row[name] for name in CHANGES} for row in rows]
-    assert shown == view(site, "balance_changes", CHANGES)
-    names = {row["token_id"]: row["name"] for row in view(site, "tokens", ["token_id", "name"])}
+    stored = view(site, "balance_changes")
+    assert [{name: row[name] for name in stored[0]} for row in rows] == stored
+    names = {row["token_id"]: row["name"] for row in view(site, "tokens")}
     assert all(row["name"] == names[row["token_id"]] for row in rows)
     called = {row["wallet_id"]: row["wallet_label"] for row in rows}
     assert called == {wallet: "Treasury" if wallet == site.ids[0] else None for wallet in site.ids}
@@ -197,7 +191,7 @@ def test_commands_find_a_wallet_by_its_label(site, command):
     for number, label in enumerate(["Treasury", "Desk", "desk"]):
         command("wallets", "label", site.ids[number], label)
     wallet, url = site.ids[0], site.server.url
-    for words in (("holdings", "--json", "--wallet"), ("evidence", "--json", "--at", now())):
+    for words in (("holdings", "--json", "--wallet"), ("evidence", "--json", "--at", utc())):
         by_id, by_label = (command(*words, each) for each in (wallet, "treasury"))
         assert by_id == by_label
         assert wallet in by_label.out
@@ -226,7 +220,7 @@ def test_transfers_name_both_wallets_and_a_statement_adds_up(site, command):
     sender, receiver = site.ids[:2]
     token = site.held(sender)[0]
     command("wallets", "label", sender, "Treasury")
-    start = now()
+    start = utc()
     site.world.transfer(sender, receiver, token, 1)
     site.sync()
     (transfer,) = command("transfers", "--since", start, "--json").json

@@ -1,20 +1,17 @@
-"""What a start loads: counted, not timed."""
+"""Modules that a start loads."""
 
 import json
 import subprocess
 import sys
 from importlib.util import find_spec
 
-import click
-
-from nftsync.cli import nftsync
-from nftsync.store.mirror import Mirror
+from tests.kit.database import begun
 
 HEAVY = {
     *("flask", "httpcore", "httpx", "msgspec", "numpy", "pandas", "plotly", "prometheus_client"),
     *("pyarrow", "rich", "sqlite3", "sqlite_utils", "tqdm", "waitress"),
 }
-#: Imports nftsync, runs one command line after the other, and shows what is loaded after each step.
+#: Imports nftsync, runs command lines, and prints the loaded modules after each step.
 RUN = """
 import json, sys, nftsync
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
@@ -29,7 +26,7 @@ for words in sys.argv[1:]:
 
 
 def test_import_help_and_status_load_only_what_they_need(tmp_path):
-    Mirror(tmp_path / "small.db").close()
+    begun(tmp_path / "small.db")
     words = ["--help", "sync --help", "holdings --help", "inbox --help", "status -d small.db"]
     ran = subprocess.run([sys.executable, "-c", RUN, *words], check=True, stderr=subprocess.PIPE)
     lines = [line for line in ran.stderr.splitlines() if line.startswith(b"[")]
@@ -41,13 +38,12 @@ def test_import_help_and_status_load_only_what_they_need(tmp_path):
     assert not status & (HEAVY - {"msgspec", "sqlite3"})
 
 
-def test_help_says_of_each_command_what_the_command_says():
-    with click.Context(nftsync, **nftsync.context_settings) as context:
-        listed = nftsync.get_help(context).partition("Commands:\n")[2]
-        for name in nftsync.list_commands(context):
-            command = nftsync.get_command(context, name)
-            assert command is not None
-            assert f"  {name:<14}  {command.get_short_help_str(1000)}\n" in f"{listed}\n"
+def test_help_has_the_first_sentence_of_each_command_s_help(command):
+    listed = command("--help").out.partition("Commands:\n")[2]
+    assert len(listed.splitlines()) > 20
+    for line in listed.splitlines():
+        name, text = line.split(maxsplit=1)
+        assert text in " ".join(command(name, "--help").out.split())
 
 
 def test_no_module_takes_the_place_of_a_public_function():

@@ -1,4 +1,4 @@
-"""`webhook-config`: sends what was given and nothing else, and never shows the secret."""
+"""`webhook-config` sends the given fields only, and never shows the secret."""
 
 import gzip
 import io

@@ -43,7 +43,7 @@ def assert_has_a_year(database: Path, syncs: list[tuple[int]]) -> None:
 
 
 def assert_followed_by_webhooks(database: Path) -> int:
-    """How many changes webhooks told of: all since the first sync that was no made-up one."""
+    """Return the number of changes from webhooks: all since the first real sync."""
     webhooks = frames.webhooks(database)
     assert set(webhooks["state"]) == {"done"}
     changes = frames.changes(database)

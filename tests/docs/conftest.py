@@ -84,7 +84,7 @@ def make_past(folder: Path) -> None:
         _give(world, *EXAMPLES, 5)
         world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
         sync()
-        # An NFT changes hands between wallets that no page names, and webhooks tell of it.
+        # An NFT changes hands between wallets that no page names, with webhooks.
         wallets = world.wallets()[:2]
         _give(world, *wallets, 1)
         told = [body_of(number, resourceId=wallet) for number, wallet in enumerate(wallets)]

@@ -1,4 +1,4 @@
-"""Runs the blocks of a page, one after the other, in a folder of its own, as a shell session."""
+"""Run the blocks of a page in order in a folder, as a shell session."""
 
 import ast
 import json
@@ -26,7 +26,7 @@ _BASH = ("bash", "-euo", "pipefail", "-c")
 
 
 class Runner:
-    """Runs blocks, each in the way of its language; what a block exports, the next ones see.
+    """Run blocks by language; later blocks see exported variables.
 
     Attributes:
         replace: texts of the pages, and what to run in their place.
@@ -67,7 +67,7 @@ class Runner:
         return ran.stdout
 
     def begin(self, *words: str, **options: Any) -> subprocess.Popen[str]:
-        """Start a program that goes on until it is ended."""
+        """Start a program that runs until it is stopped."""
         return subprocess.Popen(words, cwd=self.folder, env=self._environment, text=True, **options)
 
     def begin_script(self, script: str) -> subprocess.Popen[str]:
@@ -102,7 +102,7 @@ class Runner:
             assert server.returncode == 0
 
     def _text(self, text: str) -> None:
-        """What a program prints: nothing to run."""
+        """Skip the output of a program."""
 
     def _csv(self, text: str) -> None:
         (self.folder / "wallets.csv").write_text(text)

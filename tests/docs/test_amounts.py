@@ -40,7 +40,7 @@ def holdings(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[pd.DataFram
 
 
 def amounts_in(value: Any) -> set[int | float]:
-    """All numbers that a result holds; 0 may stand for what is missing."""
+    """Return all numbers of a result; 0 may stand for a missing one."""
     if isinstance(value, pd.DataFrame):
         value = value["amount"] if "amount" in value else value.melt()["value"]
     if isinstance(value, pd.Series | np.ndarray):

@@ -37,7 +37,7 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def run(command: Callable[..., Outcome]) -> Run:
-    """Run nftsync in an empty folder, and return what it says on stderr when it fails."""
+    """Run nftsync in an empty folder, and return its error lines."""
 
     def call(*arguments: str) -> list[str]:
         done = command(*arguments)
@@ -150,6 +150,8 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
     (tmp_path / "emptied.db").touch()
     (tmp_path / "emptied.db-wal").write_bytes(b"x" * 4096)
     said += run("holdings", "-d", "emptied.db")
+    with pytest.raises(StoreError, match="locked by another program"), explained("locked.db"):
+        raise sqlite3.OperationalError("database is locked")
     with pytest.raises(StoreError) as full, explained("full.db"):
         raise sqlite3.OperationalError("database or disk is full")
     return [*said, f"nftsync: {full.value}"]

@@ -37,7 +37,7 @@ class ServerRunner(Runner):
     """Runs the page as on its server: with its folders, and a `systemctl` that acts on `serve`.
 
     Attributes:
-        receives: a receiver runs, and the provider has been told of it.
+        receives: a receiver runs, and the provider sends to it.
     """
 
     receives = False
@@ -92,7 +92,7 @@ def test_the_page_leads_through_a_server_s_life(server, provider):
 def hand_over(
     provider: SandboxServer, database: Path, wallets: tuple[str, str] | None = None
 ) -> None:
-    """Let an NFT change hands between two wallets, and wait until webhooks have told of it."""
+    """Transfer an NFT between two wallets, and wait until its webhooks are done."""
     world = provider.world
     others = [wallet for wallet in world.wallets() if wallet not in EXAMPLES]
     taker, giver = sorted(wallets or others[-2:], key=lambda wallet: len(held(world, wallet)))
@@ -109,7 +109,7 @@ def hand_over(
 
 
 def _first_line(server: ServerRunner, script: str, provider: SandboxServer) -> str:
-    """What a script that goes on for ever says first, while NFTs change hands."""
+    """Return the first line of an endless script, while NFTs change hands."""
     process = server.begin_script(script)
     assert process.stdout is not None
     while not select.select([process.stdout], [], [], 0)[0]:
@@ -233,7 +233,7 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
         tokens = {seen.headers["authorization"] for seen in provider.requests()}
     assert tokens == {"Bearer the-token"}
     assert len([*(site / "backups").glob("nftsync-*.db")]) == 1
-    # What fails is printed, so that cron mails it.
+    # Failures are printed, so that cron mails them.
     failed = run(commands["sync"])
     assert "Run 2: failed" in failed.stdout, failed
     assert failed.stdout == (site / "sync.log").read_text()

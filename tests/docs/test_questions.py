@@ -54,7 +54,7 @@ def _printed(script: str) -> str:
 
 
 def _answers(house: list[str] | None = None) -> dict[str, Any]:
-    """The answer to each question: the value of its last line, or what it prints.
+    """Return the answer to each question: the value of its last line, or its output.
 
     Args:
         house: the wallets to name where the page names the group.

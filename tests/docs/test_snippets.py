@@ -1,4 +1,4 @@
-"""Every block of README and docs does what it says: it is run."""
+"""Run every block of README and docs."""
 
 import html
 import json
@@ -35,7 +35,7 @@ def test_only_what_other_programs_read_is_not_run():
 def test_readme_and_the_first_page_of_the_users_group(one_day, runner):
     """From an empty folder, from top to bottom."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
-    # What has just been read is known today; the start of the comparison was long ago.
+    # New reads are known today; the comparison starts long ago.
     since = f'frames.diff("nfts.db", "{DAY}"'
     runner.replace |= {since: since.replace(DAY, "2020-01-31"), DAY: today}
     runner.replace |= {'"2026-02-01"': '"2020-02-01"'}
@@ -67,7 +67,7 @@ def test_settings(runner):
 
 @pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
 def test_data(runner, history):
-    """The three ways to what was held at a time lead to the same."""
+    """The three ways to past holdings have the same result."""
     runner.replace = {END_OF_DAY: history.between, DAY: history.between}
     shown = {block.text: runner.run(block) for block in blocks(ROOT / "docs" / "use" / "data.md")}
     evidence, frame, rows = (
@@ -100,7 +100,7 @@ def test_the_picture_shows_what_the_demo_prints(demo):
     what_next = printed.partition("Next steps:")[2]
     for line in [*told, *what_next.splitlines()]:
         assert _essence(line) in drawn | {""}, "draw it again: python docs/images/make_demo_svg.py"
-    # A terminal's table has fewer columns than what a pipe gets.
+    # A terminal's table has fewer columns than a pipe's.
     made = frames.transfers(demo)[-14:]
     shown = made[["from_label", "to_label", "name", "amount", "kind"]].fillna("–").astype(str)
     for row in shown.itertuples(index=False):

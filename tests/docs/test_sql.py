@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from nftsync import exact_sum, frames
-from nftsync.times import format_time
 from tests.docs.conftest import History
 from tests.docs.pages import ROOT, blocks, read, sections
 from tests.docs.runner import Runner
@@ -67,7 +66,7 @@ def databases(history: History, runner: Runner) -> Iterator[Databases]:
 
 
 def _plain(value: Any) -> Any:
-    return format_time(value) if isinstance(value, datetime) else value
+    return f"{value:%Y-%m-%dT%H:%M:%S.%fZ}" if isinstance(value, datetime) else value
 
 
 def _lower(frame: pd.DataFrame) -> pd.DataFrame:
@@ -96,10 +95,9 @@ def _same(rows: Rows, expected: pd.DataFrame, columns: str) -> None:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, pd.Timestamp):
-        return format_time(value)
     if value is None or value is pd.NaT:
         return None
+    value = _plain(value)
     return int(value) if str(value).isdigit() else value
 
 

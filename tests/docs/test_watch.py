@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from nftsync.wsgi import HttpServer
 from tests.docs.pages import ROOT, blocks
 from tests.docs.runner import evaluated
 
@@ -25,16 +24,14 @@ BODY = json.dumps(MESSAGE, ensure_ascii=False).encode()
 
 @pytest.fixture
 def consumer(tmp_path: Path) -> Iterator[httpx.Client]:
-    """The page's consumer, on a port."""
+    """The page's consumer."""
     secret = tmp_path / "ops-secret"
     secret.write_text(f"whsec_{base64.b64encode(KEY).decode()}\n")
     (code,) = [block.text for block in blocks(PAGE) if block.language == "python"]
     names: dict[str, Any] = {"__name__": "consumer"}
     evaluated(code.replace("/etc/nftsync", str(tmp_path)), names)
-    with (
-        HttpServer(names["app"]) as server,
-        httpx.Client(base_url=server.url, trust_env=False) as client,
-    ):
+    transport = httpx.WSGITransport(app=names["app"])
+    with httpx.Client(base_url="http://consumer", transport=transport) as client:
         yield client
 
 

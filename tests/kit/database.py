@@ -21,6 +21,11 @@ def at(seconds: float) -> str:
     return format_time(START + timedelta(seconds=seconds))
 
 
+def utc(seconds: float = 0) -> str:
+    """Return a stored time, in seconds from now."""
+    return format_time(datetime.now(UTC) + timedelta(seconds=seconds))
+
+
 def uuid(number: int, kind: int = 0) -> str:
     return str(UUID(int=(kind << 64) + number + 0xABCDEF << 20))
 

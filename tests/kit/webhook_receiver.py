@@ -1,4 +1,4 @@
-"""A receiver on a real port with scripted answers."""
+"""A receiver on a real port that records requests and gives scripted answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 
+from nftsync.provider.webhooks import sign
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.servers import ThreadServer
 from tests.kit.waiting import wait_until
@@ -26,6 +27,9 @@ class Received(NamedTuple):
     path: str
     headers: dict[str, str]
     body: bytes
+
+    def is_signed_with(self, secret: str) -> bool:
+        return self.headers["x-service-webhook-hmac"] == sign(secret, self.body)
 
 
 class _Handler(BaseHTTPRequestHandler):

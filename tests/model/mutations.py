@@ -35,11 +35,11 @@ _MODELS = {
 }
 #: Tests of modules, by a part of the path; the tests that are most likely to fail come first.
 _TESTS = {
-    "store/leases": "replay/test_queue_property.py replay/test_clocks.py replay",
-    "store/runs": "replay/test_queue_property.py replay/test_follow.py replay/test_clocks.py"
+    "store/leases": "replay/test_queue_property.py replay",
+    "store/runs": "replay/test_queue_property.py replay/test_follow.py"
     " replay pull/test_processes.py pull",
     "store/inbox": "receiver/test_storage.py replay/test_queue_property.py receiver replay cli",
-    "store/requeue": "cli/test_inbox_requeue.py cli/test_inbox.py",
+    "store/requeue": "cli/test_inbox.py",
     "store/removals": "pull/test_removal_guard.py pull/test_removals.py store pull",
     "store/history": "pull/test_removal_guard.py pull/test_removals.py store pull",
     "store/day_report": "pull/test_removal_guard.py pull/test_removals.py store pull",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import socket
 import sqlite3
 import uuid
@@ -16,6 +18,7 @@ import pytest
 
 from nftsync.provider.webhooks import HEADER, sign
 from nftsync.receiver.app import close_app, create_app
+from nftsync.serve.log import log_lines
 from nftsync.wsgi import HttpServer
 
 SECRET = "a secret that never shows"
@@ -73,7 +76,7 @@ class Running(NamedTuple):
         return socket.create_connection(("127.0.0.1", self.server.port), timeout=20)
 
     def replies(self, requests: bytes) -> bytes:
-        """Send requests over one connection; what comes until its end."""
+        """Send requests over one connection; return all bytes until its end."""
         with self.connect() as link:
             link.sendall(requests)
             return link.makefile("rb").read()
@@ -97,6 +100,23 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Start a receiver of its own, with options of `create_app`."""
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(running(tmp_path / "nftsync.db", **options))
+
+
+@contextmanager
+def logged() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Log as `serve` does; yield a function that returns the lines of the receiver."""
+    log, root = io.StringIO(), logging.getLogger()
+    level = root.level
+    handler = log_lines(logging.DEBUG, log)
+    try:
+        yield lambda: [
+            line
+            for line in map(json.loads, log.getvalue().splitlines())
+            if line["logger"] == "nftsync.receiver"
+        ]
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
 
 
 @pytest.fixture(scope="module")

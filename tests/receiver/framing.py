@@ -1,6 +1,6 @@
 r"""Requests whose length or end a parser could read in another way, and their right outcome.
 
-The kinds are those of public collections of malformed requests (RFC 9112, sections 2, 5, 6 and 7).
+The kinds come from public collections of malformed requests (RFC 9112, sections 2, 5, 6 and 7).
 `|` is CRLF.
 """
 

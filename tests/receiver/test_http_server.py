@@ -73,7 +73,7 @@ def test_its_port_is_free_after_a_stop_and_its_threads_have_ended() -> None:
     with HttpServer(hello) as server:
         get(server)
     server.close()
-    assert set(threading.enumerate()) <= before  # those of earlier tests may end meanwhile
+    assert set(threading.enumerate()) <= before  # threads of earlier tests may end meanwhile
     with HttpServer(hello, Listener(port=server.port)) as again:
         assert get(again) == "hello"
 
@@ -119,7 +119,7 @@ def hello(environ, start_response):
     start_response("200 OK", [("Content-Length", "5")])
     return [b"hello"]
 name, limit = sys.argv[1], int(sys.argv[2])
-if name == "RLIMIT_AS":  # beyond what it has already
+if name == "RLIMIT_AS":  # in addition to its present size
     with open("/proc/self/statm") as file:
         limit += int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(getattr(resource, name), (limit, limit))

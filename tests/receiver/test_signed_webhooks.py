@@ -61,7 +61,7 @@ def test_no_other_header_is_accepted(content: bytes, header: str | None) -> None
 
 
 def assert_storable(read: Webhook | Unusable) -> None:
-    """What came out can be bound to SQLite, comes back as it was, and a reason is one safe line."""
+    """Values survive SQLite unchanged, and a reason is one safe line."""
     webhook = read.webhook if isinstance(read, Unusable) else read
     texts = [x for x in (webhook or ()) if x is not None]
     if isinstance(read, Unusable):

@@ -227,21 +227,6 @@ def test_nothing_is_answered_200_while_the_file_is_not_at_its_path(
     assert receiver.webhooks("body") == [(before,), (afterwards,)]
 
 
-def test_what_was_answered_200_stays_in_the_log_of_a_file_that_was_moved(tmp_path: Path) -> None:
-    database, elsewhere = tmp_path / "nftsync.db", tmp_path / "elsewhere.db"
-    committer = Committer(database)
-    contents = [body() for _ in range(50)]
-    assert {committer.submit(delivery(content)) for content in contents} == {"stored"}
-    database.rename(elsewhere)
-    assert committer.submit(delivery(body())) == "not stored"
-    assert not database.exists()
-    committer.close()
-    elsewhere.rename(database)
-    with closing(sqlite3.connect(database)) as connection:
-        kept = connection.execute("SELECT body FROM webhooks ORDER BY webhook_no").fetchall()
-    assert kept == [(content,) for content in contents]
-
-
 def test_who_serves_learns_once_that_the_writer_broke(run: Callable[..., Running]) -> None:
     broken = ValueError("nobody foresaw it")
     told: SimpleQueue[Exception] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""What a read means for the webhooks that wait for it."""
+"""Results of reads for their webhooks, and the pauses of an outage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import pytest
 
 from nftsync.pull.loop import STALE
 from nftsync.records import Applied, WalletRead
+from nftsync.replay.breaker import CircuitBreaker
+from nftsync.replay.config import Timing
 from nftsync.replay.jobs import Answer, answer_of
+from nftsync.store.inbox import ObjectKey
 from tests.kit.provider import wallet
 
 FAILED = {"outcome": "failed", "error": "no"}
@@ -42,3 +45,13 @@ def test_a_read_decides_how_its_webhooks_end(
     fields = {"wallet_id": wallet(1), "sequence": 1, "started_at": ""}
     applied = Applied(read=WalletRead(**fields, **read), **result)
     assert answer_of(applied, is_named=is_named) == answer
+
+
+def test_an_outage_of_days_only_reaches_the_longest_pause() -> None:
+    """Each pause is twice the last: unbounded, the thousandth exceeds the largest float."""
+    breaker = CircuitBreaker(Timing(first_pause=0.001, longest_pause=0.001))
+    key = ObjectKey("Wallet", "8d1cc10a-7fbf-42e7-b58d-5110899866aa")
+    for _ in range(1_100):
+        breaker.open("no answer")
+        assert breaker.defer(key, "HTTP 500") <= Timing().longest_deferral
+    assert breaker.is_open

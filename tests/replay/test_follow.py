@@ -8,8 +8,6 @@ from contextlib import closing
 
 import pytest
 
-from nftsync.provider.webhooks import Route
-from nftsync.replay.config import Timing
 from tests.kit.provider import Provider, balances, entry, reply, silence, token, uuid, wallet
 from tests.kit.worlds import PATIENCE
 from tests.replay.world import OK, Gate, Place, in_time, path_of, settled, wallets
@@ -25,7 +23,7 @@ def reads(provider: Provider) -> int:
 def test_what_had_not_changed_is_read_once_more_only(known: Place, provider: Provider) -> None:
     before = reads(provider)
     (name,) = known.receive("Wallet", wallet(1))
-    with known.following(timing=Timing(recheck=0.3)) as following:
+    with known.following(timing={"recheck": 0.3}) as following:
         following.until(lambda: known.webhook(name)["state"] == "done")
         provider.holds(wallet(1), entry(token(1), "2"))  # what answered was behind
         following.until(lambda: known.run("SELECT 1 FROM balances WHERE amount = '2'"))
@@ -48,12 +46,12 @@ def test_a_second_look_cut_off_or_refused_is_made_later(known: Place, provider: 
     provider.on(path_of(1), silence())
     with known.following() as following:
         following.until(lambda: reads(provider) > before)
-        # Not before this look is over; but should this worker vanish, it is due again by itself.
+        # Not before this recheck ends; if this worker is killed, the recheck is due again.
         assert in_time(30) < known.webhook(name)["look_again_at"] < in_time(90)
     assert known.webhook(name)["look_again_at"] is not None
     known.run(look, in_time(-1))
     provider.on(path_of(1), reply(b"", 403), reply(balances(entry(token(1), "9"))))
-    timing = Timing(first_deferral=0.05, first_pause=0.05, poll=0.05)
+    timing = {"first_deferral": 0.05, "first_pause": 0.05, "poll": 0.05}
     with known.following(attempts=1, timing=timing) as following:
         following.until(lambda: known.run("SELECT 1 FROM balances WHERE amount = '9'"))
     row = known.webhook(name)
@@ -61,15 +59,15 @@ def test_a_second_look_cut_off_or_refused_is_made_later(known: Place, provider: 
 
 
 def test_an_object_that_is_as_it_was_is_looked_at_again(place: Place, provider: Provider) -> None:
-    routes = {"Transfer": Route(kind="object", path="/v1/transfers/{resourceId}")}
+    routes = {"Transfer": {"kind": "object", "path": "/v1/transfers/{resourceId}"}}
     looks = []
-    with place.following(routes, timing=Timing(poll=0.05)) as following:
+    with place.following(routes, timing={"poll": 0.05}) as following:
         for count, body in enumerate([b'{"a": 1}', b'{"a": 1}', b'{"a": 2}'], start=1):
             provider.on(f"/v1/transfers/{uuid(7)}", reply(body))
             (name,) = place.receive("Transfer", uuid(7))
             following.until_states(done=count)
             looks.append(place.webhook(name)["look_again_at"] is not None)
-        # A read that began later has stored what it found.
+        # A later read has stored its result.
         place.run("UPDATE resources SET sequence = sequence + 60000000000")
         provider.on(f"/v1/transfers/{uuid(7)}", reply(b'{"a": 1}'))
         place.receive("Transfer", uuid(7))
@@ -85,7 +83,7 @@ def test_a_lease_that_is_taken_away_costs_only_a_read(place: Place, provider: Pr
     gate = Gate()
     provider.on(path_of(1), gate, OK)
     (name,) = place.receive("Wallet", wallet(1))
-    with place.following(timing=Timing(renew=0.05)) as following:
+    with place.following(timing={"renew": 0.05}) as following:
         following.until(lambda: reads(provider) == 1)
         expires = place.run("SELECT expires_at FROM leases")
         following.until(lambda: place.run("SELECT expires_at FROM leases") > expires)
@@ -127,7 +125,7 @@ def test_what_a_lost_lease_had_settled_is_settled_by_the_next_read(
         "CREATE TRIGGER lost AFTER UPDATE OF state ON webhooks WHEN new.state = 'done'"
         " BEGIN DELETE FROM leases; END"
     )
-    result = place.replay(timing=Timing(renew=0.0, poll=0.0))
+    result = place.replay(timing={"renew": 0.0, "poll": 0.0})
     assert (result.done, result.failed) == (4_000, 100)
 
 
@@ -149,9 +147,9 @@ def test_a_lease_lost_between_two_steps_of_a_release_drops_the_reads_that_still_
         " WHEN new.new_amount IS NULL AND NOT EXISTS (SELECT 1 FROM releases)"
         " BEGIN INSERT INTO releases VALUES (new.wallet_no); DELETE FROM leases; END"
     )
-    result = place.replay(timing=Timing(renew=0.0, poll=0.0))
+    result = place.replay(timing={"renew": 0.0, "poll": 0.0})
     assert result.done == 12
-    assert 12 < result.fetches < 24  # those that still waited are read again
+    assert 12 < result.fetches < 24  # reads without a decision are made again
     assert place.run(
         "SELECT wallet_no, count(*), count(DISTINCT observed_at) FROM balance_change_rows"
         " WHERE new_amount IS NULL GROUP BY 1"
@@ -166,7 +164,7 @@ def test_a_lease_lost_between_two_steps_of_a_release_drops_the_reads_that_still_
 def test_a_locked_database_and_a_full_disk_delay_and_lose_nothing(
     place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Replay begins anew, and what it had in hand comes back.
+    """Replay restarts, and its claimed webhooks are pending again.
 
     The database is locked for longer than a writer waits; then a read could be stored, but not
     that its webhook is done: they are stored together.
@@ -174,7 +172,7 @@ def test_a_locked_database_and_a_full_disk_delay_and_lose_nothing(
     gate = Gate(reply(balances(entry(token(1)))))
     provider.on(path_of(1), gate)
     place.receive("Wallet", wallet(1))
-    with place.following(timing=Timing(restart=0.05, renew=0.05, busy=0.2)) as following:
+    with place.following(timing={"restart": 0.05, "renew": 0.05, "busy": 0.2}) as following:
         assert gate.arrived.wait(PATIENCE)
         with closing(sqlite3.connect(place.database, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -204,7 +202,7 @@ def test_a_locked_database_and_a_full_disk_delay_and_lose_nothing(
 def test_each_run_is_a_row_and_quiet_times_write_nothing(place: Place, provider: Provider) -> None:
     provider.always(OK)
     provider.on(path_of(1), reply(b"", 404))
-    with place.following(timing=Timing(quiet=0.05, renew=0.01, poll=0.01)) as following:
+    with place.following(timing={"quiet": 0.05, "renew": 0.01, "poll": 0.01}) as following:
         for count, number in enumerate([2, 1, 3], start=1):
             place.receive("Wallet", wallet(number))
             following.until(lambda n=count: len(place.runs()) == n and place.is_quiet())
@@ -215,3 +213,48 @@ def test_each_run_is_a_row_and_quiet_times_write_nothing(place: Place, provider:
     assert [ledger["status"] for ledger in place.runs()] == ["ok", "failed", "ok"]
     assert [ledger["wallets_ok"] for ledger in place.runs()] == [1, 0, 1]
     assert all(ledger["finished_at"] for ledger in place.runs())
+
+
+# Clocks -----------------------------------------------------------------------------------------
+
+HOUR, DAY = 3_600.0, 86_400.0
+
+
+@pytest.mark.parametrize("state", ["pending", "failed"])
+@pytest.mark.parametrize(
+    ("received", "due", "is_due"),
+    [
+        (300 * DAY, 300 * DAY, True),
+        (-HOUR, 400 * DAY, True),  # longer than any wait that is set
+        (HOUR / 2, 300.0, False),
+        (-HOUR, HOUR, False),
+    ],
+)
+def test_what_a_wrong_clock_made_due_late_is_due_and_what_waits_is_not(
+    place: Place, provider: Provider, state: str, received: float, due: float, is_due: bool
+) -> None:
+    provider.always(OK)
+    place.receive("Wallet", wallet(1))
+    received_at = in_time(received)
+    place.run(
+        "UPDATE webhooks SET state = ?, received_at = ?, next_attempt_at = ?",
+        *(state, received_at, received_at if due == received else in_time(due)),
+    )
+    assert place.replay().done == int(is_due)
+
+
+def test_a_lease_that_a_wrong_clock_gave_is_taken_back(place: Place, provider: Provider) -> None:
+    """Its run is closed; one that was finished is left alone."""
+    provider.always(OK)
+    place.receive("Wallet", wallet(1))
+    for number, status in enumerate(["running", "failed"], start=1):
+        place.run(
+            "INSERT INTO sync_runs (kind, status, started_at, first_sequence)"
+            " VALUES ('replay', ?, '', 1)",
+            status,
+        )
+        place.run("INSERT INTO leases (expires_at, run_id) VALUES (?, ?)", in_time(DAY), number)
+    place.run("UPDATE webhooks SET state = 'running', lease_no = 1")
+    assert place.replay().done == 1
+    assert [ledger["status"] for ledger in place.runs()] == ["interrupted", "failed", "ok"]
+    assert [bool(ledger["finished_at"]) for ledger in place.runs()] == [True, False, True]

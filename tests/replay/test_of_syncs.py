@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.webhooks import Route
 from nftsync.pull.plan import NoWallets, SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
@@ -21,8 +20,8 @@ from nftsync.store.wallets import WalletLine
 from tests.kit.provider import Provider, entry, token, uuid, wallet
 from tests.replay.world import Place, in_time, path_of, settled
 
-ANY = {"*": Route(kind="sync")}
-SELDOM = {"*": Route(kind="sync", at_most_every=timedelta(minutes=15))}
+ANY = {"*": {"kind": "sync"}}
+SELDOM = {"*": {"kind": "sync", "at_most_every": timedelta(minutes=15)}}
 
 
 def test_other_types_make_one_sync_or_need_none(known: Place, provider: Provider) -> None:
@@ -107,7 +106,7 @@ def test_what_keeps_a_sync_from_being_made_is_told_and_costs_no_attempt(
 
 
 def test_webhooks_go_on_during_a_sync_and_its_own_wait_when_it_is_stopped(known: Place) -> None:
-    """However many ask for the next sync meanwhile, and though nobody knows how long it takes."""
+    """However many webhooks ask for the next sync meanwhile, and however long it takes."""
     go_on = threading.Event()
     syncs: list[threading.Event] = []
 

@@ -29,7 +29,7 @@ from nftsync.store.inbox import MOST_ATTEMPTS, ObjectKey, Settlement, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import shifted
 from tests.kit.provider import uuid
-from tests.replay.world import OURS, THEIRS, Place, delivery
+from tests.replay.world import OURS, THEIRS, Place, delivery, in_time
 
 _FEW = 3  # rows that one transaction marks; the real figure would need thousands of webhooks
 OBJECTS = [ObjectKey(kind, uuid(number)) for kind in ("Wallet", "Token") for number in (1, 2)]
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 class Worker:
-    """What a worker believes that it holds; a lease may have been taken from it unnoticed."""
+    """State of a worker, whose lease may have expired."""
 
     def __init__(self) -> None:
         self.lease: int | None = None
@@ -98,7 +98,7 @@ class Queue(RuleBasedStateMachine):
         return found
 
     def due_since(self) -> dict[ObjectKey, str]:
-        """Since when each object is due that nobody works on."""
+        """Return the due time of each object without running webhooks."""
         found: dict[ObjectKey, str] = {}
         for row in self.rows().values():
             since = row["next_attempt_at"]
@@ -218,7 +218,7 @@ class Queue(RuleBasedStateMachine):
             settled.update(counts)
         if alive:
             assert settled.total() == sum(worker.claimed.pop(key, 0) for key in outcomes)
-        # A worker that renews first would know; what is left is a lease's that is no more.
+        # The rest has an expired lease, which a worker that renews first would notice.
         changed = [n for n, row in self.rows().items() if row != before[n]]
         assert all(before[n]["lease_no"] == worker.lease for n in changed)
 
@@ -254,7 +254,7 @@ class Queue(RuleBasedStateMachine):
     @precondition(lambda self: self.stored > 12)
     @rule()
     def drain(self) -> None:
-        """Once nobody else works, one worker brings everything to an end."""
+        """One worker alone processes everything."""
         for number in range(2):
             self.vanish(number, gives_up=False)
         for _ in range(2 + MOST_ATTEMPTS):
@@ -354,3 +354,28 @@ def test_one_transaction_releases_only_so_many_rows_of_both_queues(place: Place)
         )
         released = [leases.take_back_expired(connection, later, most=_FEW) for _ in range(3)]
     assert released == [3, 2, 0]
+
+
+def test_work_grows_with_a_long_backlog_and_not_with_its_square(place: Place) -> None:
+    key = ObjectKey("Wallet", uuid(1))
+
+    def work(count: int) -> int:
+        at = in_time(0)
+        place.receive("Wallet", *[uuid(1)] * count, at=at)
+        done = 0
+
+        def count_work() -> None:
+            nonlocal done
+            done += 1
+
+        with Mirror(place.database) as mirror, mirror.transaction() as transaction:
+            connection = transaction.connection
+            connection.set_progress_handler(count_work, 100)
+            lease = leases.take_lease(connection, at)
+            inbox.claim(connection, lease, inbox.due_objects(connection, at, at, 512), at, at)
+            inbox.acknowledge(connection, lease, [Settlement(key, "done")], at, None)
+            connection.set_progress_handler(None, 100)
+        return done
+
+    assert 8 * work(250) > work(1_000)
+    assert place.states() == {"done": 1_250}

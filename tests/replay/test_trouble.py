@@ -1,20 +1,15 @@
-"""A provider that is down, refuses, does not know, or says what cannot be: what that costs."""
+"""The attempts and waits that a provider costs which is down, refuses, or answers wrongly."""
 
 from __future__ import annotations
 
 import logging
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from nftsync.replay.breaker import CircuitBreaker
-from nftsync.replay.config import Timing
-from nftsync.store.inbox import MOST_ATTEMPTS, ObjectKey
 from tests.kit.provider import Peer, Provider, Sender, entry, reply, token, wallet
-from tests.kit.worlds import PATIENCE
-from tests.replay.world import NOTHING, OK, Gate, Place, hold, in_time, path_of, settled, wallets
+from tests.replay.world import NOTHING, OK, Place, hold, in_time, path_of, settled, wallets
 
 
 def seconds_until(moment: str) -> float:
@@ -48,7 +43,7 @@ def test_a_provider_that_is_down_or_refuses_costs_no_attempts(
     assert place.is_quiet()
     (ledger,) = place.runs()
     assert (ledger["status"], ledger["error"]) == ("failed", result.error)
-    # It answers again, and at the next call all is done, bar what is put off for seconds.
+    # It answers again, and the next call processes all.
     provider.always(OK)
     place.make_due()
     again = place.replay()
@@ -58,7 +53,7 @@ def test_a_provider_that_is_down_or_refuses_costs_no_attempts(
 def test_while_it_is_down_one_object_at_a_time_is_tried_and_then_follow_goes_on(
     place: Place, provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also with what was put off for long. At first there is not even a token."""
+    """Also with deferred objects. At first, there is no token."""
 
     def refuse_slowly(peer: Peer) -> bool:
         peer.wait(0.02)
@@ -67,7 +62,7 @@ def test_while_it_is_down_one_object_at_a_time_is_tried_and_then_follow_goes_on(
     provider.always(refuse_slowly)
     place.receive("Wallet", *wallets(40))
     token_file = tmp_path / "token"
-    timing = Timing(first_pause=0.01, longest_pause=0.02, poll=0.01, first_deferral=600.0)
+    timing = {"first_pause": 0.01, "longest_pause": 0.02, "poll": 0.01, "first_deferral": 600.0}
     with place.following(token_command=f"cat {token_file}", timing=timing) as following:
         following.until(lambda: "replay paused" in caplog.text)
         following.until(lambda: place.states().get("running", 0) <= 1)
@@ -114,7 +109,7 @@ def test_a_refused_objects_waits_grow_up_to_a_bound_and_hold_up_no_other(
     provider.holds(wallet(1))
     provider.holds(wallet(2), entry(token(2)))
     (bad,) = place.receive("Wallet", wallet(1))
-    timing = Timing(first_deferral=100.0, first_pause=0.01, poll=0.05)
+    timing = {"first_deferral": 100.0, "first_pause": 0.01, "poll": 0.05}
     with place.following(timing=timing) as following:
         for wait in (100, 200, 400, 800, 900, 900):
             if wait > 200:  # after the first wait, the answer for the other wallet ends it
@@ -131,6 +126,9 @@ def test_a_refused_objects_waits_grow_up_to_a_bound_and_hold_up_no_other(
     assert place.webhook(bad)["last_error"] is None
     assert sum("paused" in record.getMessage() for record in caplog.records) == 1
 
+
+#: Attempts until a webhook is dead.
+MOST_ATTEMPTS = 8
 
 # Attempts ---------------------------------------------------------------------------------------
 
@@ -194,35 +192,3 @@ def test_a_wallet_that_has_sold_its_last_is_empty(
     assert (result.done, result.fetches) == (1, 1)
     assert {of for (of,) in place.run("SELECT wallet_id FROM balances")} == set(wallets(known)[1:])
     assert place.run("SELECT webhook_id FROM balance_changes WHERE new_amount IS NULL") == [(name,)]
-
-
-def test_what_waits_to_be_judged_when_the_lease_is_lost_is_read_again(
-    place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
-) -> None:
-    hold(place, provider, 3)
-    stuck = Gate()
-    provider.on(path_of(0), OK)
-    provider.on(path_of(1), stuck)
-    place.receive("Wallet", wallet(0), wallet(1))
-    asked = len(provider.requests(path_of(0)))
-    with place.following(timing=Timing(decide=60.0, renew=0.05)) as following:
-        assert stuck.arrived.wait(PATIENCE)
-        following.until(lambda: len(provider.requests(path_of(0))) > asked)
-        time.sleep(0.3)  # it waits, as another read is under way
-        assert (place.states(), place.held()) == ({"running": 2}, 3)
-        while "lease lost" not in caplog.text:  # it may be renewed at the same moment
-            place.expire_leases()
-            time.sleep(0.2)
-        stuck.go_on.set()
-        following.until_states(done=2)
-    assert place.held() == 1
-
-
-def test_an_outage_of_days_only_reaches_the_longest_pause() -> None:
-    """Each pause is twice the last: unbounded, the thousandth exceeds the largest float."""
-    breaker = CircuitBreaker(Timing(first_pause=0.001, longest_pause=0.001))
-    key = ObjectKey("Wallet", "8d1cc10a-7fbf-42e7-b58d-5110899866aa")
-    for _ in range(1_100):
-        breaker.open("no answer")
-        assert breaker.defer(key, "HTTP 500") <= Timing().longest_deferral
-    assert breaker.is_open

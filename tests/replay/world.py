@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
@@ -20,7 +20,7 @@ from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
 from nftsync.pull.run import sync_wallets
 from nftsync.replay import worker
-from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult
+from nftsync.replay.config import COUNTS, ReplayConfig, ReplayResult, Timing
 from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
@@ -33,9 +33,11 @@ from tests.kit.worlds import PATIENCE
 
 OURS = uuid(1, 0xC)
 THEIRS = uuid(2, 0xC)
+#: Routes by resource type, and their fields.
+Routes: TypeAlias = Mapping[str, Mapping[str, Any]]
 #: A wallet that holds nothing.
 OK = reply(balances())
-#: What a replay counts when there was nothing to do.
+#: Counts of a replay without due webhooks.
 NOTHING = dict.fromkeys((*COUNTS, "held"), 0)
 
 
@@ -86,7 +88,7 @@ class Place:
         self.url = url
         self.numbers = 0
 
-    # What is there ------------------------------------------------------------------------------
+    # Contents ----------------------------------------------------------------------------------
 
     def receive(
         self, resource_type: str, *resource_ids: str, by: str = OURS, at: str | None = None
@@ -145,13 +147,15 @@ class Place:
 
     def config(
         self,
-        routes: Mapping[str, Route] | None = None,
+        routes: Routes | None = None,
         *,
         run_sync: Callable[[threading.Event], SyncResult] | None = None,
         **more: Any,
     ) -> ReplayConfig:
-        """Of the routes, and of fields of `ReplayConfig` and `ClientConfig`."""
+        """Configure routes and timing, and fields of `ReplayConfig` and `ClientConfig`."""
         own = {name: more.pop(name) for name in [*more] if name in ReplayConfig.__annotations__}
+        own["timing"] = Timing(**own.get("timing", {}))
+        made = {name: Route(**fields) for name, fields in (routes or {}).items()}
         client = {"base_url": self.url, "attempts": 2, "timeout": 5.0, "first_wait": 0.01, **more}
         config = ClientConfig(**client)
 
@@ -163,19 +167,17 @@ class Place:
         return ReplayConfig(
             client=config,
             access=access_to(config),
-            routes=merge_routes(routes or {}),
+            routes=merge_routes(made),
             run_sync=run_sync or sync,
             **{"concurrency": 8, **own},
         )
 
-    def replay(self, routes: Mapping[str, Route] | None = None, **more: Any) -> ReplayResult:
+    def replay(self, routes: Routes | None = None, **more: Any) -> ReplayResult:
         config = self.config(routes, **more)
         return worker.replay_once(self.database, config, threading.Event(), progress=False)
 
     @contextmanager
-    def following(
-        self, routes: Mapping[str, Route] | None = None, **more: Any
-    ) -> Iterator[Following]:
+    def following(self, routes: Routes | None = None, **more: Any) -> Iterator[Following]:
         """A worker as `serve` has one, for the length of a block."""
         with ThreadPoolExecutor(1) as pool:
             following = Following(self, self.config(routes, **more), pool)
@@ -213,7 +215,7 @@ class Following:
         )
 
     def until(self, met: Callable[[], object]) -> None:
-        """Wait until something is so."""
+        """Wait until a condition is met."""
         wait_until(lambda: met() or self._running.done())
         if self._running.done():
             self._running.result()

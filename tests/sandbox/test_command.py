@@ -1,4 +1,4 @@
-"""`nftsync sandbox` as a process: what it writes and says."""
+"""`nftsync sandbox` as a process: its files and its output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAST = ("--time-scale", "0.0001")
 
 
 class Said:
-    """A running sandbox, with its address and what it has said so far."""
+    """A running sandbox, with its address and its output."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self._file = folder / "said.txt"
@@ -92,12 +92,15 @@ def test_it_writes_a_wallets_file_and_the_commands_that_it_names_work(
     options, expected = {
         "generated": (["--wallets", "4"], None),
         "world": (["--world", "world.jsonl"], [UNKNOWN]),
-        "state": (["--state", "my.state"], stored),
+        "state": (["--state", "my.state", "--seed", "4"], stored),
     }[source]
     with running(tmp_path, *options, "--wallets-out", "my wallets.txt") as sandbox:
         ids = httpx.get(f"{sandbox.url}/sandbox/wallets", trust_env=False).json()
         assert expected in (None, ids)
         assert (tmp_path / "my wallets.txt").read_text().split() == ids
+        continuing = "Continuing with the data in my.state; --seed had no effect"
+        assert (continuing in sandbox.text) == (source == "state")
+        assert "webhook-config --base-url" in sandbox.text
         commands = re.findall(r"^  (.+ (?:sync|holdings) .+)$", sandbox.text, re.MULTILINE)
         assert len(commands) == 2
         for command in commands:
@@ -115,15 +118,24 @@ def test_it_writes_a_wallets_file_and_the_commands_that_it_names_work(
     assert not (tmp_path / "data").exists()
 
 
-def test_it_leaves_a_file_alone_that_exists(
+def test_flags_that_cannot_be_used_are_named(
     tmp_path: Path, command: Callable[..., Outcome]
 ) -> None:
     mine = tmp_path / "wallets.csv"
     mine.write_text("mine")
-    done = command("sandbox", "--port", "0", "--wallets-out", mine)
-    done.tells("wallets.csv already exists; name a new file")
-    assert "serves" not in done.err
+    for arguments, message in (
+        (["--wallets-out", mine], "wallets.csv already exists; name a new file"),
+        (["--world", tmp_path / "gone"], "cannot read"),
+        (["--latency-ms", "nan"], "finite numbers"),
+    ):
+        failed = command("sandbox", "--port", "0", *arguments).tells(message)
+        assert failed.err.count("\n") == 1
     assert mine.read_text() == "mine"
+    for line in (
+        *("--world x --wallets 5", "--world x --nfts 5", "--fail-rate 1.5", "--rate-limit 0"),
+        *("--latency-ms -1", "--port 99999", "--time-scale 0"),
+    ):
+        assert command("sandbox", *line.split()).code == 2
 
 
 def test_a_failure_is_told_once_for_each_destination_and_reason(

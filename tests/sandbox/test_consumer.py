@@ -51,7 +51,7 @@ def test_only_the_newest_messages_are_kept(server, client):
     assert bodies(client) == [str(number) for number in range(3, 1_003)]
 
 
-def test_a_list_of_faults_is_for_the_next_messages_of_one_consumer(client):
+def test_a_list_of_faults_is_for_the_next_messages_and_a_single_fault_lasts(client):
     script: list[object] = [500, None, 410, "redirect", {"429": 7}, {"slow": 0.01}]
     sent = {"consumers": {"ops": script}}
     assert client.post(FAULTS, json=sent).json() == sent
@@ -59,16 +59,10 @@ def test_a_list_of_faults_is_for_the_next_messages_of_one_consumer(client):
     statuses = [500, 200, 410, 307, 429, 200, 200]
     assert answers(client, 7) == statuses
     assert [record["status"] for record in client.get(OPS).json()] == statuses
-
-
-def test_a_single_fault_lasts_until_it_is_changed(client):
     client.post(FAULTS, json={"consumers": {"ops": [410] * 5}})
-    client.post(FAULTS, json={"consumers": {"ops": 500}})
-    assert answers(client, 3) == [500] * 3
-    client.post(FAULTS, json={"consumers": {"ops": [410]}})
-    assert answers(client, 2) == [410, 500]
-    client.post(FAULTS, json={"consumers": {"ops": None}})
-    assert answers(client, 2) == [200] * 2
+    for fault, expected in ((500, [500] * 3), ([410], [410, 500]), (None, [200] * 2)):
+        client.post(FAULTS, json={"consumers": {"ops": fault}})
+        assert answers(client, len(expected)) == expected
 
 
 def test_a_redirect_leads_to_another_consumer_and_a_429_has_its_retry_after(client):
@@ -110,25 +104,12 @@ def test_a_waiting_message_is_recorded_and_delays_neither_other_messages_nor_a_s
 
 
 def test_bad_faults_are_refused_and_change_nothing(client):
-    wrong: list[Any] = [
-        200,
-        True,
-        "drop",
-        [[500]],
-        {"slow": -1},
-        {"slow": 61},
-        {"slow": None},
-        {"429": -1},
-        {"429": 10**30},
-        {"other": 1},
-    ]
+    slow: list[Any] = [{"slow": -1}, {"slow": 61}, {"slow": None}]
+    wrong = [200, True, "drop", [[500]], *slow, {"429": -1}, {"429": 10**30}, {"other": 1}]
     refused: list[Any] = [{"consumers": {"ops": fault}} for fault in wrong]
     refused += [{"consumers": {"ops": [500, fault]}} for fault in wrong]
-    refused += [
-        {"consumers": None},
-        {"consumers": ["ops"]},
-        {"consumers": {"ops": [500]}, "webhooks": [1]},
-    ]
+    refused += [{"consumers": None}, {"consumers": ["ops"]}]
+    refused += [{"consumers": {"ops": [500]}, "webhooks": [1]}]
     for body in refused:
         answer = client.post(FAULTS, json=body)
         assert (answer.status_code, answer.json().keys()) == (400, {"error"}), body

@@ -4,7 +4,6 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from nftsync.provider.webhooks import WEBHOOK_TYPES, sign
 from nftsync.sandbox.world import World
 from tests.kit.webhook_receiver import CONFIG, SECRET, UNKNOWN, Receiver, enable, finished
 
@@ -21,7 +20,7 @@ def test_the_configuration_begins_disabled_and_only_what_is_sent_changes(client)
     config = {"url": None, "enabled": False, "webhookTypes": []}
     assert client.patch(CONFIG, json={}).json() == config
     url = "https://example.com:8443/in?a=1"
-    for change in ({"url": url}, {"webhookTypes": list(WEBHOOK_TYPES)}, {"enabled": True}):
+    for change in ({"url": url}, {"webhookTypes": ["nft", "kyc", "payment"]}, {"enabled": True}):
         config |= change
         assert client.patch(CONFIG, json=change).json() == config
 
@@ -98,7 +97,7 @@ def test_a_webhook_is_as_the_document_has_it_and_verifies(server, client, receiv
     assert told["createdAtUtc"].endswith("+00:00")
     assert got.path == "/webhooks"
     assert got.headers["content-type"] == "application/json; charset=utf-8"
-    assert got.headers["x-service-webhook-hmac"] == sign(SECRET, got.body)
+    assert got.is_signed_with(SECRET)
     assert {"traceparent", "request-id", "request-context"} <= got.headers.keys()
     [listed] = finished(server)
     assert (listed["id"], listed["state"], listed["nextAttemptAt"]) == (*caused, "delivered", None)
@@ -152,10 +151,10 @@ def test_every_call_refuses_missing_unknown_and_wrong_fields(server, client, rec
 
 
 def test_bad_input_is_named(server, client):
+    """The texts of refused edits are in `test_world`."""
     calls = good(server.world)
     for path, changed, message in (
         ("transfer", {"fromWalletId": UNKNOWN}, f"wallet {UNKNOWN} does not exist"),
-        ("mint", {"amount": str(2**256)}, "from 1 to 2**256-1"),
         ("emit", {"type": "NFT"}, "Invalid enum value 'NFT' - at `$.type`"),
         ("emit", {"resourceId": UNKNOWN + "\n"}, "is not a resource id"),
         ("faults", {"webhooks": ["drop", "lose"]}, "Invalid enum value 'lose'"),
@@ -164,13 +163,11 @@ def test_bad_input_is_named(server, client):
         answer = client.post(f"/sandbox/{path}", json=calls[f"/sandbox/{path}"] | changed)
         assert (answer.status_code, message in answer.json()["error"]) == (400, True), message
     deep = b'{"metadata": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
-    for token, body, status, message in (
-        (UNKNOWN, b'{"metadata": {}}', 400, f"token {UNKNOWN} does not exist"),
-        ("x", b'{"metadata": {}}', 400, "is not a token id"),
-        (UNKNOWN, deep, 400, "nested more than 200 levels deep"),
-        (UNKNOWN, b" " * 5_000_000, 413, "exceeds"),
+    for body, status, message in (
+        (deep, 400, "nested more than 200 levels deep"),
+        (b" " * 5_000_000, 413, "exceeds"),
     ):
-        answer = client.post(f"/sandbox/tokens/{token}", content=body)
+        answer = client.post(f"/sandbox/tokens/{UNKNOWN}", content=body)
         assert (answer.status_code, message in answer.json()["error"]) == (status, True)
 
 

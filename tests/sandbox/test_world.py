@@ -1,4 +1,4 @@
-"""The state behind the sandbox: what is answered, and what edits do to it."""
+"""The sandbox's world: answers and edits."""
 
 import json
 
@@ -107,7 +107,7 @@ def test_changed_metadata_shows_with_every_holder_and_leaves_the_rest_of_the_rec
 
 
 class Trade(RuleBasedStateMachine):
-    """Edits in any order, beside a plain model of what they should lead to."""
+    """Edits in any order, compared with a plain model."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""World files: what is read from them, and what is said of a wrong one."""
+"""World files are read, or refused with a line."""
 
 import gzip
 import json

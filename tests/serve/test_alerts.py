@@ -52,7 +52,7 @@ def assert_raised(folder: Path, scrapes: Sequence[dict[str, float]], *alerts: st
 
 
 def move_back(database: Path, seconds: float, *columns: tuple[str, str]) -> None:
-    """Let what has been done have been done earlier; by table and column."""
+    """Move times back, by table and column."""
     for table, column in columns:
         query(
             database,
@@ -62,14 +62,14 @@ def move_back(database: Path, seconds: float, *columns: tuple[str, str]) -> None
 
 
 def untold(provider: SandboxServer) -> None:
-    """An NFT changes hands, of wallets that no webhook has read again, and nobody is told."""
+    """Transfer an NFT without webhooks, between wallets that no webhook named."""
     giver, taker = provider.world.wallets()[2:4]
     token = next(t for w, t in listed(provider.world) if w == giver)
     provider.world.transfer(giver, taker, token, 1)
 
 
 def told(server: Serve, provider: SandboxServer, database: Path) -> None:
-    """A webhook comes, and is worked off."""
+    """Transfer an NFT, and wait until its webhooks are done."""
     configure(provider, server.url)
     giver, taker = provider.world.wallets()[:2]
     token = next(t for w, t in listed(provider.world) if w == taker)

@@ -92,7 +92,7 @@ class Front:
         head += [f"{name}: {value}" for name, value in signed(body).items()]
         with closing(self.connect()) as link:
             link.sendall("\r\n".join([*head, "", ""]).encode())
-            with suppress(ConnectionError):  # it need not read all of what it refuses
+            with suppress(ConnectionError):  # it need not read all of a refused body
                 link.sendall(body)
             return int(link.recv(4096).split()[1])
 
@@ -163,7 +163,7 @@ def test_serve_takes_no_more_requests_than_the_front_answers(front: Front) -> No
         behind = f"{head}\r\nContent-Length: {len(hidden)}\r\n\r\n".encode() + hidden
         got = b""
         with closing(front.connect()) as link, suppress(OSError):
-            link.settimeout(5)  # a front may wait for the rest of what it does not understand
+            link.settimeout(5)  # a front may wait for the rest of a malformed request
             link.sendall(content + behind)
             while data := link.recv(65_536):
                 got += data

@@ -1,4 +1,4 @@
-"""The log cannot hold up the receiver, whoever reads it, nor can anybody fill it."""
+"""The log never delays the receiver, and its size is bounded."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from pathlib import Path
 
 import httpx
 
-from nftsync.provider.webhooks import HEADER, sign
 from tests.kit.database import begun_once
 from tests.kit.serve_process import (
     PATIENCE,
-    SECRET,
     Serve,
     command,
     environment,
@@ -29,6 +27,7 @@ from tests.kit.serve_process import (
     id_of,
     post,
     serving,
+    signed,
     states,
     webhook,
 )
@@ -40,7 +39,7 @@ KEY = b"k" * 150
 
 
 class Unread:
-    """A `serve` whose stderr is a full pipe that nobody reads."""
+    """A `serve` whose stderr is a full pipe without a reader."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self._read_end, written_end = os.pipe()
@@ -71,7 +70,7 @@ class Unread:
         wait_until(lambda: self.get("/healthz") == 200)
 
     def read(self) -> list[bytes]:
-        """Begin to read the pipe; what came after its filling, line by line, more as it comes."""
+        """Start reading the pipe; return its lines, to which later ones are added."""
         found: list[bytes] = []
 
         def run() -> None:
@@ -116,7 +115,7 @@ def flood(port: int, count: int, connections: int = 20) -> None:
     for first in range(0, count, connections):
         for number, client in enumerate(clients, first):
             body = b'{"%s": %d, "%s": 0}' % (KEY, number, KEY)
-            client.request("POST", "/webhooks", body, {HEADER: sign(SECRET, body)})
+            client.request("POST", "/webhooks", body, signed(body))
         for client in clients:
             with client.getresponse() as reply:
                 assert reply.status == 200

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import msgspec
-import pytest
 
 import nftsync
-from nftsync.errors import SettingsError, SyncRunning
 from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import NoWallets, SyncRequest
@@ -24,10 +23,8 @@ from nftsync.replay.config import RunSync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.serve.schedule import sync_periodically
-from nftsync.store.database import sync_lock
-from nftsync.store.mirror import Mirror
-from nftsync.store.schema import open_store
 from nftsync.store.wallets import WalletLine
+from tests.kit.database import begun
 from tests.kit.provider import Peer, Provider, balances, entry, reply, token, wallet
 from tests.kit.serve_process import (
     PATIENCE,
@@ -78,13 +75,10 @@ def is_due(database: Path, seconds: float = PATIENCE) -> bool:
 
 
 def move_back(database: Path, seconds: int) -> None:
-    """Let what has been done have been done earlier."""
-    with closing(open_store(database)) as connection:
-        for table, column in (("sync_runs", "started_at"), ("wallets", "first_seen_at")):
-            connection.execute(
-                f"UPDATE {table} SET {column} ="
-                f" strftime('%Y-%m-%dT%H:%M:%f000Z', {column}, '-{seconds} seconds')"
-            )
+    """Move times back."""
+    for table, column in (("sync_runs", "started_at"), ("wallets", "first_seen_at")):
+        earlier = f"strftime('%Y-%m-%dT%H:%M:%f000Z', {column}, '-{seconds} seconds')"
+        query(database, f"UPDATE {table} SET {column} = {earlier}")
 
 
 # When one is due -----------------------------------------------------------------------------
@@ -94,7 +88,7 @@ def test_it_is_due_where_none_was_made_and_an_interval_after_the_last_began(
     provider: SandboxServer, tmp_path: Path
 ) -> None:
     database = tmp_path / "nftsync.db"
-    open_store(database).close()
+    begun(database)
     assert is_due(database)
     wallets = provider.world.wallets()
     nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
@@ -114,33 +108,12 @@ def test_a_sync_that_failed_or_was_killed_does_not_count(
     )
     assert failed.status == "failed"
     assert is_due(synced)
-    with closing(open_store(synced)) as connection:  # as kill -9 leaves it
-        connection.execute(
-            "UPDATE sync_runs SET status = 'running', finished_at = NULL WHERE run_id = ?",
-            (failed.run_id,),
-        )
+    query(  # as kill -9 leaves it
+        synced,
+        "UPDATE sync_runs SET status = 'running', finished_at = NULL WHERE run_id = ?",
+        failed.run_id,
+    )
     assert is_due(synced)
-
-
-def test_it_goes_on_after_syncs_that_could_not_be_made(
-    provider: SandboxServer, tmp_path: Path
-) -> None:
-    database = tmp_path / "nftsync.db"
-    wallets = provider.world.wallets()
-    errors = [SyncRunning("other"), NoWallets(), SettingsError("no token")]
-    begun = threading.Semaphore(0)
-
-    def sync(_: threading.Event) -> SyncResult:
-        begun.release()
-        if errors:
-            raise errors.pop()
-        return nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
-
-    open_store(database).close()
-    with scheduled(database, timedelta(milliseconds=50), sync):
-        for _ in range(5):
-            assert begun.acquire(timeout=PATIENCE)
-    assert {status for _, status, _ in runs(database)} == {"ok"}
 
 
 # In `serve` ----------------------------------------------------------------------------------
@@ -165,7 +138,7 @@ def test_it_syncs_at_once_registers_the_files_wallets_and_makes_good_what_was_mi
         assert labels == [(4,)]
         first, second = provider.world.wallets()[:2]
         token = next(t for w, t in listed(provider.world) if w == first)
-        provider.world.transfer(first, second, token, 1)  # nobody is told
+        provider.world.transfer(first, second, token, 1)  # without a webhook
         wait_until(lambda: mirrored(database) == listed(provider.world))
         more = provider.world.add_wallet()
         provider.world.mint(more, 1, {"name": "late"})
@@ -180,7 +153,7 @@ def test_it_syncs_at_once_registers_the_files_wallets_and_makes_good_what_was_mi
 
 
 def test_it_goes_on_with_a_sync_that_was_killed_or_stopped(tmp_path: Path) -> None:
-    """What is stored is not read again; of what a kill finds unstored, nothing is known."""
+    """Stored wallets are not read again; reads in flight are lost by a kill."""
     database = tmp_path / "nftsync.db"
     with SandboxServer(
         lambda url: generate(wallets=30, nfts=1, image_base=url), latency=0.1
@@ -202,8 +175,8 @@ def test_it_goes_on_with_a_sync_that_was_killed_or_stopped(tmp_path: Path) -> No
         with serving(tmp_path, provider.url, *flags) as server:
             wait_until(lambda: stored() > killed_at + 4)
             assert server.stop() == 0
-        # Two were under way at each end: those of the kill may come to be counted late, those of
-        # the stop are abandoned and read again.
+        # Two reads were running at each end: the provider may count the killed ones late, and
+        # the stopped ones are read again.
         assert requests() - before <= stored() - killed_at + 4
         assert [status for _, status, _ in runs(database)] == ["interrupted"]
         stopped_at, before = stored(), requests()
@@ -227,7 +200,8 @@ def test_another_sync_at_the_same_time_is_no_error(
         done = command("sync", "--base-url", provider.url, "-d", synced)
         assert (done.code, done.err.count("\n"), "another sync" in done.err) == (75, 1, True)
         wait_until(lambda: server.logged("synced"))
-        with sync_lock(synced):
+        with synced.with_name("nftsync.db.sync-lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             wait_until(lambda: server.logged("another process is syncing"))
         wait_until(lambda: len(server.logged("synced")) > 1)
         assert server.stop() == 0
@@ -258,14 +232,12 @@ def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -
 
 
 def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """They are a part of its total, and the schedule waits."""
-    monkeypatch.setattr("nftsync.pull.reads._MOST_TASKS", 50)
-    monkeypatch.setattr("nftsync.store.wallets._STEP", 20)
     database = tmp_path / "nftsync.db"
     # More than the sync takes in hand at once, so it looks the last ones up late.
-    wallets = [wallet(number) for number in range(1, 121)]
+    wallets = [wallet(number) for number in range(1, 2_621)]
     go_on = threading.Event()
 
     def when_told(peer: Peer) -> bool:
@@ -294,10 +266,10 @@ def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhi
                 go_on.set()
         done = syncing.result()
         assert (done.status, msgspec.to_builtins(done.wallets)) == (
-            *("ok", {"total": 120, "ok": 120, "unchanged": 20, "failed": 0}),
+            *("ok", {"total": 2_620, "ok": 2_620, "unchanged": 20, "failed": 0}),
         )
         ledger = "SELECT wallets_total, wallets_ok FROM sync_runs WHERE kind = 'sync'"
-        assert query(database, ledger) == [(120, 120)]
+        assert query(database, ledger) == [(2_620, 2_620)]
         assert not is_due(database, 1.0)
         assert server.stop() == 0
     assert_settled(database)
@@ -310,15 +282,11 @@ def test_a_sync_that_webhooks_ask_for_reads_what_a_cut_off_one_had_read(
         '[routes."*"]\nkind = "sync"\nat_most_every = "1s"\n'
     )
     wallets = provider.world.wallets()
-    with Mirror(synced) as mirror, mirror.transaction() as transaction:
-        # As if it had been cut off when all but one had been read.
-        execute = transaction.connection.execute
-        numbers = [row[0] for row in execute("SELECT wallet_no FROM wallets ORDER BY wallet_no")]
-        execute(
-            "UPDATE sync_runs SET status = 'interrupted', plan = ?",
-            (array("q", numbers).tobytes(),),
-        )
-        execute("UPDATE wallets SET status = 'failed' WHERE wallet_no = ?", (numbers[-1],))
+    # As if it had been interrupted when all but one had been read.
+    numbers = [row[0] for row in query(synced, "SELECT wallet_no FROM wallets ORDER BY wallet_no")]
+    plan = array("q", numbers).tobytes()
+    query(synced, "UPDATE sync_runs SET status = 'interrupted', plan = ?", plan)
+    query(synced, "UPDATE wallets SET status = 'failed' WHERE wallet_no = ?", numbers[-1])
     provider.world.mint(wallets[0], 1, {"name": "new"})
     with serving(synced.parent, provider.url) as server:
         assert server.post(webhook("Payment", wallets[0])) == 200

@@ -1,11 +1,8 @@
-"""What `serve` refuses to start with, in one line; and what it starts without."""
+"""`serve` refuses unusable settings in one line, and starts before the API is up."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
-import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +13,6 @@ from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from tests.kit.serve_process import (
     SECRET,
-    environment,
     id_of,
     query,
     serving,
@@ -24,9 +20,8 @@ from tests.kit.serve_process import (
     wait_until_done,
     webhook,
 )
-from tests.kit.serve_process import command as command_line
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import PATIENCE, Outcome, listed, mirrored
+from tests.kit.worlds import Outcome, listed, mirrored
 
 NOWHERE = "http://127.0.0.1:9"
 WALLET = "00000000-0000-4000-8000-000000000001"
@@ -118,44 +113,6 @@ def test_a_secret_that_can_be_guessed_is_warned_of_and_never_shown(tmp_path: Pat
     assert warning.startswith("the webhook secret is shorter than 16 characters")
     assert "nftsync webhook-config --send-secret" in warning
     assert short not in "".join(server.raw)
-
-
-def test_taken_ports_are_named(refused: Refused) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as other:
-        port = other.getsockname()[1]
-        code, line = refused("--no-replay", "--port", port)
-        assert code == 2
-        assert f"port {port}" in line
-        assert "--port" in line
-        code, line = refused("--no-replay", "--port", 0, "--metrics-port", port)
-        assert code == 2
-        assert f"port {port}" in line
-        assert "--metrics-port" in line
-
-
-@pytest.mark.skipif(
-    os.geteuid() == 0 and shutil.which("setpriv") is None,
-    reason="root may write everywhere, and there is no setpriv to take that right away",
-)
-def test_a_database_in_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "theirs"
-    folder.mkdir(mode=0o555)
-    bounded_by_modes = []
-    if os.geteuid() == 0:  # another user could not read a checkout in a private folder
-        bounded_by_modes = ["setpriv", "--bounding-set=-dac_override"]
-    done = subprocess.run(
-        [*bounded_by_modes, *command_line("serve", "--no-replay", "-d", folder / "nftsync.db")],
-        env=environment(),
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 1, done.stderr
-    assert done.stderr.startswith("nftsync: ")
-    assert done.stderr.count("\n") == 1
-    assert str(folder) in done.stderr
 
 
 def test_it_starts_before_the_api_is_up_and_replays_once_it_is(tmp_path: Path) -> None:

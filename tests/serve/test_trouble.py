@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.kit.serve_process import (
     webhook,
 )
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import Outcome, listed, mirrored, replayed
+from tests.kit.worlds import listed, mirrored, replayed
 
 
 def test_a_database_locked_for_long_is_503_and_then_all_goes_on(
@@ -86,21 +85,3 @@ def test_a_full_disk_is_503_and_then_receiving_and_replay_go_on(
         assert server.stop() == 0
     assert mirrored(database) == replayed(database) == listed(provider.world)
     assert_settled(database)
-
-
-def test_a_database_that_cannot_be_read_for_a_while_ends_nothing(
-    synced: Path, provider: SandboxServer, command: Callable[..., Outcome]
-) -> None:
-    body = webhook("Wallet", provider.world.wallets()[0])
-    with serving(synced.parent, provider.url) as server:
-        with closing(sqlite3.connect(synced, timeout=30)) as other:
-            other.execute("ALTER TABLE webhooks RENAME TO elsewhere")
-            wait_until(lambda: server.logged("database trouble"))
-            assert server.post(body) == 503
-            replay = command("replay", "--base-url", provider.url, "-d", synced)
-            assert (replay.code, replay.err[:9], replay.err.count("\n")) == (1, "nftsync: ", 1)
-            other.execute("ALTER TABLE elsewhere RENAME TO webhooks")
-        wait_until(lambda: server.post(body) == 200)
-        wait_until_done(synced)
-        assert server.stop() == 0
-    assert_settled(synced)

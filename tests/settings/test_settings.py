@@ -60,7 +60,7 @@ def everything_said(error: BaseException | None) -> str:
 
 
 def sample(name: str, layer: int) -> tuple[str, object]:
-    """What a variable or flag says, and the value it comes to; another one for each layer."""
+    """Return a text for a variable or flag and its value, different for each layer."""
     if name == "removal_limit":
         return f"0.{layer}5", float(f"0.{layer}5")
     if name in {"concurrency", "retries", "removal_rows"}:
@@ -128,7 +128,7 @@ def test_the_nearest_file_upwards_is_read_alone_or_the_one_that_is_named(tmp_pat
     deep = tmp_path / "a" / "b"
     toml(tmp_path, "retries = 2\nconcurrency = 2")
     near = toml(tmp_path / "a", "retries = 3")
-    (deep / "nftsync.toml").mkdir(parents=True)  # a directory is no file
+    (deep / "nftsync.toml").mkdir(parents=True)  # ignored: a directory
     read = load_in(deep)
     assert (read.retries, read.concurrency) == (3, 16)
     assert read.sources["retries"] == f"file {near}"

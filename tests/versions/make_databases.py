@@ -89,7 +89,7 @@ class Version:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, asked anew until a generous bound."""
+    """Wait for a condition, up to a generous bound."""
     ends = time.monotonic() + BOUND
     while not condition():
         if time.monotonic() > ends:

@@ -1,19 +1,22 @@
-"""A mirror whose reads a test makes, its rules, and the messages that they cause."""
+"""A mirror whose reads a test makes, its rules, and their messages."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nftsync.alerts import WatchRule
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.mirror import Mirror
-from nftsync.times import now
+from nftsync.times import now, shifted
+from nftsync.watch.planner import Planner
 from tests.kit.database import begun, token_id, wallet_id
 from tests.kit.worlds import Outcome
 
@@ -69,6 +72,14 @@ class Watched:
         values = {"name": f"Token {token}", **self.content.get(token, {})}
         return tuple(map(values.get, CONTENT_COLUMNS))
 
+    @contextmanager
+    def planning(
+        self, *rules: Mapping[str, Any], most: int = 200_000, database: Path | None = None
+    ) -> Iterator[Planning]:
+        """Plan messages of rules for `ops`, as `serve` does."""
+        with Mirror(database or self.database, write_gap=0.0) as mirror:
+            yield Planning(self, mirror, *rules, most=most)
+
     def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.database, timeout=30)) as connection, connection:
             return connection.execute(statement, parameters).fetchall()
@@ -101,11 +112,37 @@ class Watched:
         return [row[0] for row in self.run(f"SELECT {column} FROM messages ORDER BY message_no")]
 
 
+class Planning:
+    """A running planner, whose mirror takes reads meanwhile."""
+
+    def __init__(
+        self, watched: Watched, mirror: Mirror, *rules: Mapping[str, Any], most: int
+    ) -> None:
+        self.mirror = mirror
+        self._watched = watched
+        made = [WatchRule(**{"name": "moves", "to": ["ops"], **rule}) for rule in rules]
+        self._planner = Planner(mirror, made, [], most=most)
+        self.newest = self._planner.newest
+
+    def read(self, *reads: Mapping[int, Mapping[int, str]]) -> None:
+        """Apply reads, each mapping in one transaction."""
+        for read in reads:
+            self._watched.apply(self.mirror, read)
+
+    def plan(self, until: Any = None, **options: Any) -> int:
+        """Store the messages up to a position, by default the newest; return their number."""
+        return self._planner.plan(until or self.newest(), **options)
+
+
+def ago(hours: float) -> str:
+    return shifted(now(), -timedelta(hours=hours))
+
+
 def types(messages: list[dict[str, Any]]) -> list[str]:
     return [message["type"] for message in messages]
 
 
 @pytest.fixture
 def watched(tmp_path: Path, command: Callable[..., Outcome]) -> Watched:
-    """The database that commands use by default, without any wallet."""
+    """The default database of commands, without wallets."""
     return Watched(tmp_path / "data" / "nftsync.db", command)

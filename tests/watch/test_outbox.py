@@ -1,4 +1,4 @@
-"""The outbox: any workers on any clock, and real senders to destinations that fail."""
+"""The outbox: any workers on any clock, and senders to destinations that fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -34,10 +34,13 @@ from nftsync.store.mirror import Mirror
 from nftsync.store.queues import OUTBOX
 from nftsync.store.requeue import requeue
 from nftsync.times import now, shifted
+from nftsync.watch.delivery import SendResult
+from nftsync.watch.sender import MessageSender
 from nftsync.watch.service import WatchConfig, send_continuously
+from nftsync.watch.texts import Outgoing
 from tests.kit.serve_process import query
 from tests.kit.waiting import wait_until
-from tests.kit.webhook_receiver import Receiver
+from tests.kit.worlds import PATIENCE
 
 DESTINATIONS = ("ops", "log")
 WORKERS = st.integers(0, 1)
@@ -46,7 +49,7 @@ RESULTS = st.sampled_from(["sent", "sent", "refused", "down"])
 
 
 class Worker:
-    """What a sender believes; its lease may have been taken from it unnoticed."""
+    """State of a sender, whose lease may have expired."""
 
     def __init__(self) -> None:
         self.lease: int | None = None
@@ -242,15 +245,14 @@ def test_messages_are_first_delivered_in_order_and_none_is_lost(tmp_path: Path) 
     run_state_machine_as_test(Outbox, settings=settings(max_examples=15, stateful_step_count=40))
 
 
-# Real senders ------------------------------------------------------------------------------------
+# Senders ----------------------------------------------------------------------------------------
+
+HOUR = timedelta(hours=1)
 
 
-def config_of(**urls: str) -> WatchConfig:
-    network = ClientConfig(base_url="https://destinations.invalid", proxy="")
-    destinations = {
-        name: Destination(name=name, kind="webhook", url=url) for name, url in urls.items()
-    }
-    return WatchConfig({}, {}, destinations, network)
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "nftsync.db"
 
 
 def store(database: Path, *messages: tuple[str, str, str]) -> None:
@@ -265,13 +267,25 @@ def store(database: Path, *messages: tuple[str, str, str]) -> None:
         outbox.add(transaction.connection, new, now())
 
 
+def row_of(database: Path, message_id: str) -> tuple[Any, ...]:
+    """Return a message's state, attempts and last error."""
+    columns = "state, attempts, last_error"
+    (row,) = query(database, f"SELECT {columns} FROM messages WHERE message_id = ?", message_id)
+    return row
+
+
+def done(database: Path) -> set[str]:
+    rows = query(database, "SELECT message_id FROM messages WHERE state = 'done'")
+    return {name for (name,) in rows}
+
+
 @contextmanager
 def sending(database: Path, config: WatchConfig, *names: str) -> Iterator[None]:
-    """Run the senders of some or all destinations, as `serve` does."""
+    """Run the senders of some destinations, as `serve` does."""
     stopped = threading.Event()
     threads = [
         threading.Thread(target=send_continuously, args=(database, config, name, stopped))
-        for name in names or config.destinations
+        for name in names
     ]
     for thread in threads:
         thread.start()
@@ -281,25 +295,6 @@ def sending(database: Path, config: WatchConfig, *names: str) -> Iterator[None]:
         stopped.set()
         for thread in threads:
             thread.join()
-
-
-def row_of(database: Path, message_id: str) -> dict[str, Any]:
-    names = ("state", "attempts", "next_attempt_at", "last_error")
-    statement = f"SELECT {', '.join(names)} FROM messages WHERE message_id = ?"
-    return dict(zip(names, query(database, statement, message_id)[0], strict=True))
-
-
-def received(server: SandboxServer, name: str) -> list[str]:
-    return [record["headers"]["webhook-id"] for record in server.consumers.records(name)]
-
-
-def reports(server: SandboxServer, name: str) -> set[tuple[str, str]]:
-    bodies = [json.loads(record["body"]) for record in server.consumers.records(name)]
-    return {
-        (body["type"], body["data"]["destination"])
-        for body in bodies
-        if body["type"].startswith("destination.")
-    }
 
 
 FAULTS: dict[str, Any] = {
@@ -314,120 +309,216 @@ FAULTS: dict[str, Any] = {
 }
 
 
-def test_a_destination_that_fails_delays_no_other_and_loses_nothing(tmp_path: Path) -> None:
-    database = tmp_path / "nftsync.db"
+def test_a_destination_that_fails_delays_no_other_and_loses_nothing(database: Path) -> None:
     with SandboxServer(World()) as server:
+
+        def received(name: str) -> list[str]:
+            return [record["headers"]["webhook-id"] for record in server.consumers.records(name)]
+
+        def reports() -> set[tuple[str, str]]:
+            records = server.consumers.records("healthy")
+            bodies = [json.loads(record["body"]) for record in records]
+            return {(body["type"], body["data"].get("destination")) for body in bodies}
+
         server.consumers.script(FAULTS)
-        config = config_of(**{name: f"{server.url}/sandbox/consumer/{name}" for name in FAULTS})
+        destinations = {
+            name: Destination(
+                name=name, kind="webhook", url=f"{server.url}/sandbox/consumer/{name}"
+            )
+            for name in FAULTS
+        }
+        network = ClientConfig(base_url="https://destinations.invalid", proxy="")
+        config = WatchConfig({}, {}, destinations, network)
         store(database, *((to, f"msg_{to}_{n}", "wallet 1") for n in range(3) for to in FAULTS))
         query(database, "UPDATE messages SET attempts = 9 WHERE message_id = 'msg_dying_0'")
-        expected = {("destination.stopped", "gone"), ("destination.failed", "dying")}
         quiet = [name for name in FAULTS if name not in {"gone", "dying"}]
         # Reports of one destination must not meet the faults of another.
         with ExitStack() as stack:
             stack.enter_context(sending(database, config, *quiet))
             for name in quiet:
-                wait_until(partial(received, server, name))
+                wait_until(partial(received, name))
             for name in ("dying", "gone"):
                 stack.enter_context(sending(database, config, name))
-                wait_until(partial(received, server, name))
-            wait_until(lambda: reports(server, "healthy") >= expected)
+                wait_until(partial(received, name))
+            expected = {("destination.stopped", "gone"), ("destination.failed", "dying")}
+            wait_until(lambda: reports() >= expected)
             wait_until(lambda: {"msg_healthy_2", "msg_dying_2"} <= done(database))
             for name in ("broken", "refusing", "moved", "busy"):
-                wait_until(partial(is_settled, database, f"msg_{name}_0"))
+                wait_until(lambda n=name: row_of(database, f"msg_{n}_0")[0] != "running")
             store(database, ("hanging", "msg_other", "wallet 2"))
             wait_until(lambda: "msg_other" in done(database))
-            assert row_of(database, "msg_hanging_0")["state"] == "running"  # it still waits
+            assert row_of(database, "msg_hanging_0")[0] == "running"
         first = {name: row_of(database, f"msg_{name}_0") for name in FAULTS}
-        told = {name: list(row.values())[:2] for name, row in first.items()}
-        assert told.pop("broken") in (["pending", 0], ["done", 1])  # its pause of 5 s may be over
-        assert told.pop("refusing") in (["failed", 1], ["done", 2])
-        assert told.pop("moved") in (["failed", 1], ["done", 2])
-        assert told == {
-            "gone": ["pending", 0],
-            "busy": ["pending", 0],
-            "hanging": ["pending", 0],
-            "dying": ["dead", 10],
-            "healthy": ["done", 1],
+        ends = {name: row[:2] for name, row in first.items()}
+        assert ends.pop("broken") in (("pending", 0), ("done", 1))  # its pause of 5 s may be over
+        assert ends.pop("refusing") in (("failed", 1), ("done", 2))
+        assert ends.pop("moved") in (("failed", 1), ("done", 2))
+        assert ends == {
+            **dict.fromkeys(("gone", "busy", "hanging"), ("pending", 0)),
+            "dying": ("dead", 10),
+            "healthy": ("done", 1),
         }
-        assert str(first["busy"]["next_attempt_at"]) > shifted(now(), timedelta(minutes=50))
-        assert "HTTP 500" in str(first["dying"]["last_error"])
-        assert received(server, "redirected") == []
+        assert "HTTP 500" in first["dying"][2]
+        assert received("redirected") == []
         for name in FAULTS:
-            ids = [one for one in received(server, name) if one.startswith(f"msg_{name}")]
+            ids = [one for one in received(name) if one.startswith(f"msg_{name}")]
             assert list(dict.fromkeys(ids)) == [f"msg_{name}_{n}" for n in range(3)][: len({*ids})]
-        stopped = query(database, "SELECT destination FROM stopped_destinations")
-        assert stopped == [("gone",)]
-        assert query(database, "SELECT * FROM leases") == []
+    stopped = query(database, "SELECT destination FROM stopped_destinations")
+    assert stopped == [("gone",)]
+    assert query(database, "SELECT * FROM leases") == []
 
 
-def is_settled(database: Path, message_id: str) -> bool:
-    return bool(row_of(database, message_id)["state"] != "running")
+class Answering:
+    """A channel whose destination answers by message id."""
+
+    def __init__(self, answer: Callable[[str], SendResult]) -> None:
+        self.answer = answer
+        self.aborted = threading.Event()
+        self.is_closed = False
+
+    def send(self, message: Outgoing) -> SendResult:
+        return self.answer(message.message_id)
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
-def is_done(database: Path, message_id: str) -> bool:
-    return message_id in done(database)
+@contextmanager
+def sender_of(
+    database: Path,
+    answer: Callable[[str], SendResult],
+    others: Callable[[str, str], list[outbox.Message]] = lambda _kind, _reason: [],
+    first_pause: float = 5.0,
+) -> Iterator[MessageSender]:
+    """A sender to `ops`."""
+    channel = Answering(answer)
+    with Mirror(database) as mirror:
+        sender = MessageSender(mirror, "ops", channel, others, first_pause=first_pause)
+        with closing(sender):
+            yield sender
+    assert channel.is_closed
 
 
-def done(database: Path) -> set[str]:
-    return {
-        name for (name,) in query(database, "SELECT message_id FROM messages WHERE state = 'done'")
-    }
+def send_all(database: Path, answer: Callable[[str], SendResult], **more: Any) -> None:
+    """Make one attempt for each due message, like a run of `nftsync watch`."""
+    with sender_of(database, answer, **more) as sender:
+        while sender.step(5):
+            """It makes its attempts."""
 
 
-def test_a_message_that_always_fails_is_counted_while_others_succeed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_always_fails_is_counted_while_others_succeed(database: Path) -> None:
     """A 503 may mean that the destination is down, or that it cannot take this message."""
-    database = tmp_path / "nftsync.db"
-    with Receiver() as receiver:
-        receiver.answer = lambda got, _: 503 if got.headers["webhook-id"] == "msg_bad" else 200
-        config = config_of(ops=receiver.url)
-        store(database, ("ops", "msg_bad", "wallet 0"), ("ops", "msg_next", "wallet 0"))
-        again = "UPDATE messages SET next_attempt_at = created_at WHERE message_id = 'msg_bad'"
-        good = 0
-        monkeypatch.setattr("nftsync.watch.sender._FIRST_PAUSE", 0.05)
-        with sending(database, config):
-            for attempts in (1, 2):
-                while row_of(database, "msg_bad")["attempts"] < attempts:
-                    good += 1
-                    store(database, ("ops", f"msg_{good}", f"wallet {good}"))
-                    wait_until(partial(is_done, database, f"msg_{good}"))
-                query(database, again)
-        assert good < 20
-        assert row_of(database, "msg_next")["state"] == "pending"  # it must come after the bad one
+    store(database, ("ops", "msg_bad", "wallet 0"), ("ops", "msg_next", "wallet 0"))
+    unavailable, sent = SendResult("down", "HTTP 503"), SendResult("sent")
+    good = 0
+
+    def answer(name: str) -> SendResult:
+        return unavailable if name == "msg_bad" else sent
+
+    with sender_of(database, answer, first_pause=0.05) as sender:
+        for attempts in (1, 2):
+            while row_of(database, "msg_bad")[1] < attempts:
+                good += 1
+                store(database, ("ops", f"msg_{good}", f"wallet {good}"))
+                while f"msg_{good}" not in done(database):
+                    sender.step(0.05)
+            query(database, "UPDATE messages SET next_attempt_at = created_at")
+    assert good < 20
+    assert row_of(database, "msg_next")[0] == "pending"  # it must come after the bad one
 
 
-def test_a_destination_that_is_down_for_an_hour_is_reported_to_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_message_that_some_recipients_refused_keeps_their_reason(database: Path) -> None:
+    store(database, ("ops", "msg_0", "wallet 1"))
+    send_all(database, lambda _: SendResult("sent", "mail: 550 no such user"))
+    assert row_of(database, "msg_0") == ("done", 1, "mail: 550 no such user")
+
+
+@pytest.mark.parametrize("hours", [1, 29])
+@pytest.mark.parametrize("result", ["new", "down", "refused"])
+def test_messages_are_sent_after_the_clock_was_set_back(
+    database: Path, hours: int, result: Any
 ) -> None:
-    database = tmp_path / "nftsync.db"
-    monkeypatch.setattr("nftsync.watch.sender._REPORT_AFTER", 0.0)
-    monkeypatch.setattr("nftsync.watch.sender._FIRST_PAUSE", 0.1)
-    with SandboxServer(World()) as server:
-        server.consumers.script({"down": Slow(retry_after=0)})
-        config = config_of(
-            **{name: f"{server.url}/sandbox/consumer/{name}" for name in ("down", "healthy")}
+    """They wait no longer than their state's longest wait, and so do later ones of the wallet."""
+    store(database, ("ops", "msg_0", "wallet 1"), ("ops", "msg_1", "wallet 1"))
+    if result != "new":
+        send_all(database, lambda _: SendResult(result, "no"))
+    with Mirror(database) as mirror:
+        at = shifted(now(), -hours * HOUR)
+        assert outbox.due_messages(mirror.connection, "ops", at, 8) == [1]
+        # A message that waits by a right clock is not due.
+        assert outbox.due_messages(mirror.connection, "ops", now(), 8) == [1] * (result == "new")
+
+
+def test_a_search_for_due_messages_reads_no_waiting_ones(database: Path) -> None:
+    """Of many failed messages none is due, and many later ones of one wallet wait for its first."""
+    steps = []
+    for count in (100, 3_000):
+        names = [f"msg_{count}_{n}" for n in range(count)]
+        store(database, *(("ops", name, f"wallet {name}") for name in names))
+        query(
+            database,
+            "UPDATE messages SET state = 'failed', attempts = 5, next_attempt_at = ?",
+            shifted(now(), 3 * HOUR),
         )
-        store(database, ("down", "msg_0", "wallet 1"), ("down", "msg_1", "wallet 2"))
-        with sending(database, config):
-            wait_until(lambda: reports(server, "healthy") == {("destination.down", "down")})
-            server.consumers.script({"down": None})
-            wait_until(lambda: {"msg_0", "msg_1"} <= done(database))
-        assert query(database, "SELECT max(attempts) FROM messages") == [(1,)]
-        assert len(received(server, "healthy")) == 1
+        store(database, *(("ops", f"{name}_later", f"wallet {names[0]}") for name in names))
+        store(database, ("ops", f"msg_{count}_new", f"wallet {count}"))
+        with Mirror(database) as mirror:
+            counted: list[int] = []
+            mirror.connection.set_progress_handler(lambda counted=counted: counted.append(1), 1)
+            due = outbox.due_messages(mirror.connection, "ops", now(), 8)
+            mirror.connection.set_progress_handler(None, 1)
+        assert len(due) == 1
+        query(database, "UPDATE messages SET state = 'done' WHERE message_no = ?", due[0])
+        steps.append(len(counted))
+    assert steps[1] < 2 * steps[0]
 
 
-def test_a_busy_destination_is_asked_later_and_uses_up_no_attempts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_outage_is_reported_by_each_later_run_and_during_a_long_retry_after(
+    database: Path,
 ) -> None:
-    database = tmp_path / "nftsync.db"
-    monkeypatch.setattr("nftsync.watch.sender._FIRST_PAUSE", 0.05)
-    with SandboxServer(World()) as server:
-        busy = Slow(retry_after=1)
-        server.consumers.script({"ops": [None, None, busy, None, busy, None, busy, None]})
-        store(database, *(("ops", f"msg_{n}", f"wallet {n}") for n in range(9)))
-        with sending(database, config_of(ops=f"{server.url}/sandbox/consumer/ops")):
-            wait_until(lambda: len(done(database)) == 9)
-        assert query(database, "SELECT max(attempts) FROM messages") == [(1,)]
-        assert len(received(server, "ops")) == 12
+    """Also if no attempt ends any more; the report is one a day, and ends with the outage."""
+    store(database, ("ops", "msg_0", "wallet 1"))
+    reports: list[str] = []
+
+    def others(kind: str, reason: str) -> list[outbox.Message]:
+        reports.append(f"{kind}: {reason}")
+        return [outbox.Message("msg_report", "destinations", "other", b"{}", ["destination"])]
+
+    send_all(database, lambda _: SendResult("down", "HTTP 429", 86_400.0), others=others)
+    assert reports == []
+    query(database, "UPDATE outages SET since = ?", shifted(now(), -2 * HOUR))
+    for _ in range(2):
+        send_all(database, lambda _: pytest.fail("it asked to wait"), others=others)
+    assert set(reports) == {"down: HTTP 429"}
+    assert query(database, "SELECT destination, state FROM messages") == [
+        ("ops", "pending"),
+        ("other", "pending"),
+    ]
+    query(database, "UPDATE messages SET next_attempt_at = created_at")
+    send_all(database, lambda _: SendResult("sent"), others=others)
+    assert query(database, "SELECT * FROM outages") == []
+
+
+def test_a_sender_whose_attempts_break_releases_its_messages(database: Path) -> None:
+    """The defect ends its thread, whose owner ends `serve`; another process can send at once."""
+    store(database, *(("ops", f"msg_{n}", f"wallet {n}") for n in range(2)))
+    is_first = threading.Lock()
+    channel = Answering(lambda _: SendResult("sent"))
+
+    def breaks(_: str) -> SendResult:
+        if not is_first.acquire(blocking=False):
+            channel.aborted.wait(PATIENCE)
+        raise LookupError("a defect")
+
+    channel.answer = breaks
+    with Mirror(database) as mirror:
+        sender = MessageSender(mirror, "ops", channel, lambda _kind, _reason: [])
+        with pytest.raises(LookupError):
+            sender.step(PATIENCE)
+        sender.close()
+    assert channel.is_closed
+    assert query(database, "SELECT DISTINCT state, attempts FROM messages") == [("pending", 0)]
+    assert query(database, "SELECT * FROM leases") == []

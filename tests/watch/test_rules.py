@@ -15,14 +15,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from nftsync import frames
-from nftsync.alerts import Quiet, WatchRule
-from nftsync.store.hidden import Hidden, hide
-from nftsync.store.mirror import Mirror
+from nftsync.alerts import Quiet
 from nftsync.times import now
-from nftsync.watch.planner import Planner, Position
-from nftsync.watch.texts import text_of
 from tests.kit.database import begun, token_id, wallet_id
-from tests.watch.conftest import Watched, types
+from tests.watch.conftest import Planning, Watched, types
 
 A, B, C = 1, 2, 3
 EMOJI = "\U0001f600" * 100_000
@@ -80,7 +76,7 @@ def test_each_kind_reports_its_changes_with_the_data_of_transfers(watched, comma
     assert set(watched.states()) == {"done"}
 
 
-def test_texts_name_nfts_without_a_name_and_wallets_of_one_label(watched):
+def test_texts_name_nfts_without_a_name_and_wallets_of_one_label(watched, command):
     watched.configure(watched.rule("all", on=["transfer", "amount", "metadata"]))
     about = {"name": None, "contract_address": "0x" + "cd" * 20, "blockchain_token_id": "7"}
     watched.content |= {1: about, 2: about | {"blockchain_token_id": "8"}}
@@ -89,15 +85,13 @@ def test_texts_name_nfts_without_a_name_and_wallets_of_one_label(watched):
     watched.watch()
     watched.content[2] = watched.content[2] | {"description": "new"}
     watched.read({A: {2: "3"}, B: {1: "2"}})
-    watched.watch()
-    texts = {text_of(body) for (body,) in watched.run("SELECT body FROM messages")}
     a, b = frames.wallets(watched.database)["wallet"]
     assert a.startswith("Treasury ")
-    assert texts == {
+    command("watch", "test", "all").says(
         f"{a} sent 2 of 0xcdcd…cdcd #7 to {b}",
         f"{a}: amount of 0xcdcd…cdcd #8: 5 to 3",
         "Metadata of 0xcdcd…cdcd #8 changed: description",
-    }
+    )
 
 
 def test_a_movement_is_no_changed_amount_as_well(watched):
@@ -150,7 +144,7 @@ def test_filters_are_wallets_groups_collections_and_amounts(watched):
     }
 
 
-def test_hidden_tokens_and_initial_holdings_are_reported_on_request_only(watched):
+def test_hidden_tokens_and_initial_holdings_are_reported_on_request_only(watched, command):
     on = ["sent", "received", "amount", "metadata"]
     watched.configure(
         watched.rule("plain", on=on)
@@ -159,8 +153,7 @@ def test_hidden_tokens_and_initial_holdings_are_reported_on_request_only(watched
         + watched.rule("all", on=["received"], baseline=True, hidden=True)
     )
     watched.read({A: {1: "1", 2: "1", 4: "1"}})
-    with Mirror(watched.database) as mirror, mirror.transaction() as transaction:
-        hide(transaction.connection, [Hidden(None, token_id(1))], None, now())
+    command("hide", token_id(1)).says()
     assert watched.watch() == []
     watched.content[1] = {"name": "Free money"}
     watched.read({A: {}, B: {1: "1"}, C: {3: "1"}})
@@ -186,31 +179,15 @@ def test_the_other_side_of_a_transfer_may_be_read_later(watched, command):
     assert [message["data"]] == command("transfers", "--json").json
 
 
-def test_a_transfer_is_one_message_when_its_sides_are_processed_one_by_one(watched):
+def test_digests_count_a_transfer_once_when_its_sides_are_planned_one_by_one(watched):
     """As in `serve`, where the second side is often stored before the first is reported."""
-    rule = WatchRule(name="moves", on=["sent", "received"], to=["ops"])
-    watched.read({A: {1: "1"}, B: {}})
-    with Mirror(watched.database, write_gap=0.0) as mirror:
-        planner = Planner(mirror, [rule], [])
-        watched.apply(mirror, {A: {}})
-        first = planner.newest()
-        watched.apply(mirror, {B: {1: "1"}})
-        for until in (first, planner.newest()):
-            planner.plan(until)
-    assert types(watched.messages()) == ["holding.transfer"]
-
-
-def test_digests_count_a_transfer_once_when_its_sides_are_processed_one_by_one(watched):
-    rule = WatchRule(name="moves", on=["sent", "received"], to=["ops"])
-    tokens = range(1, 9)
-    watched.read({A: dict.fromkeys(tokens, "1"), B: {}, C: {20: "1"}})
-    with Mirror(watched.database, write_gap=0.0) as mirror:
-        planner = Planner(mirror, [rule], [])
-        watched.apply(mirror, {C: {}})
-        watched.apply(mirror, {A: {}})
-        first = planner.newest()
-        watched.apply(mirror, {B: dict.fromkeys(tokens, "1")})
-        assert [planner.plan(until) for until in (first, planner.newest())] == [1, 1]
+    tokens = dict.fromkeys(range(1, 9), "1")
+    watched.read({A: tokens, B: {}, C: {20: "1"}})
+    with watched.planning({"on": ["sent", "received"]}) as planning:
+        planning.read({C: {}}, {A: {}})
+        first = planning.newest()
+        planning.read({B: tokens})
+        assert [planning.plan(first), planning.plan()] == [1, 1]
     alone, digest = watched.messages()
     assert of([alone], "from_wallet_id", "to_wallet_id") == [("holding.sent", wallet_id(C), None)]
     assert digest["counts"] == {"holding.transfer": len(tokens)}
@@ -360,34 +337,28 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
-MOVES = WatchRule(name="moves", on=["sent", "received"], to=["ops"])
+MOVES = {"on": ["sent", "received"]}
 
 
 class Play:
-    """Reads of what wallets hold, planned by the rule `moves`."""
+    """Reads of three wallets, planned by a rule about movements."""
 
-    def __init__(self, watched: Watched, mirror: Mirror) -> None:
+    def __init__(self, watched: Watched, planning: Planning) -> None:
         self.watched = watched
-        self.mirror = mirror
+        self.planning = planning
         self.held = Counter({A: 2, B: 1, C: 0})
-        self.before: Position | None = None
         self.read({A, B, C})
-        self.plan(mirror)
+        planning.plan(wait=False)
 
     def read(self, wallets: Collection[int]) -> None:
-        reads = {
-            wallet: {1: str(self.held[wallet])} if self.held[wallet] else {} for wallet in wallets
-        }
-        self.watched.apply(self.mirror, reads)
+        self.planning.read(
+            {wallet: {1: str(self.held[wallet])} if self.held[wallet] else {} for wallet in wallets}
+        )
 
     def move(self, sender: int | None, receiver: int | None) -> None:
         if sender is None or self.held[sender]:
             self.held.update({receiver: 1})
             self.held.subtract({sender: 1})
-
-    def plan(self, mirror: Mirror, until: Position | None = None) -> None:
-        planner = Planner(mirror, [MOVES], [])
-        planner.plan(until or planner.newest(), wait=False)
 
     def unplanned(self) -> int:
         ((count,),) = self.watched.run(
@@ -398,16 +369,16 @@ class Play:
 
     def run(self, steps: list[Any], *, late: bool) -> None:
         """Take steps; with `late`, plan without the newest reads, as `serve` does for seconds."""
-        before = Planner(self.mirror, [MOVES], []).newest()
+        before = self.planning.newest()
         for step in steps:
             if isinstance(step, frozenset):
                 # More than five messages would be a digest.
                 if self.unplanned() > 3:
-                    self.plan(self.mirror)
-                before = Planner(self.mirror, [MOVES], []).newest()
+                    self.planning.plan(wait=False)
+                before = self.planning.newest()
                 self.read(step)
             elif step == "watch":
-                self.plan(self.mirror, before if late else None)
+                self.planning.plan(before if late else None, wait=False)
             else:
                 self.move(*step)
 
@@ -440,18 +411,18 @@ class Play:
 @given(steps=STEPS, late=st.booleans())
 def test_each_movement_is_reported_once_and_the_same_after_a_restore(watched, steps, late):
     begun(watched.database)
-    with Mirror(watched.database, write_gap=0.0) as mirror:
-        play = Play(watched, mirror)
+    query = "SELECT message_id, body FROM messages ORDER BY message_no"
+    with watched.planning(MOVES) as planning:
+        play = Play(watched, planning)
         play.run(steps, late=late)
-        copy = watched.database.with_name("copy.db")
-        with closing(sqlite3.connect(begun(copy))) as target:
-            mirror.connection.backup(target)
-        with Mirror(copy, write_gap=0.0) as restored:
-            play.plan(restored)
-            query = "SELECT message_id, body FROM messages ORDER BY message_no"
-            again = restored.connection.execute(query).fetchall()
-        play.plan(mirror)
-        assert mirror.connection.execute(query).fetchall() == again
+        copy = begun(watched.database.with_name("copy.db"))
+        with closing(sqlite3.connect(copy)) as target:
+            planning.mirror.connection.backup(target)
+        with watched.planning(MOVES, database=copy) as restored:
+            restored.plan(wait=False)
+            again = restored.mirror.connection.execute(query).fetchall()
+        planning.plan(wait=False)
+        assert planning.mirror.connection.execute(query).fetchall() == again
     reported, changed = play.reported_and_changed()
     assert not changed - reported
     assert late or reported == changed

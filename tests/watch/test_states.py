@@ -1,25 +1,17 @@
-"""States that begin and end: which last, and that each beginning and end is reported once."""
+"""States: each beginning and each end is reported once, also after quiet hours."""
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nftsync.alerts import STATE_KINDS, Quiet, WatchRule
-from nftsync.store.mirror import Mirror
-from nftsync.times import now, shifted
-from nftsync.watch.planner import Planner
+from nftsync.alerts import STATE_KINDS, Quiet
 from tests.kit.database import wallet_id
 from tests.kit.inbox import Inbox
-from tests.watch.conftest import Watched, types
+from tests.watch.conftest import Watched, ago, types
 
 A, B = 1, 2
 HOUR = timedelta(hours=1)
-
-
-def ago(hours: float) -> str:
-    return shifted(now(), -hours * HOUR)
 
 
 def make_stale(watched: Watched) -> None:
@@ -39,7 +31,7 @@ REMOVAL = """
     INSERT INTO removal_rows (wallet_no, token_no, old_amount, emptied, held, observed_at, read_at)
     VALUES (1, 1, '1', 0, 1, '2026-01-01T00:00:00.000000Z', '2026')
 """
-#: By kind: statements that begin the state, and those that end it.
+#: Statements that begin and end a state, by kind.
 CAUSES = {
     "sync_failed": (
         SYNC.format("failed"),
@@ -205,54 +197,54 @@ def test_a_planner_that_keeps_running_sees_states_while_it_waits(watched):
     """As in `serve`: in quiet hours, and until a digest is due."""
     present = datetime.now(UTC)
     hours = [(present + sign * HOUR).time().replace(microsecond=0) for sign in (-1, 1)]
-    to, on = ["ops"], ["received", "wallet_stale"]
-    night = WatchRule(name="night", on=on, to=to, quiet=Quiet(*hours, "UTC"))
-    digest = WatchRule(name="digest", on=on, to=to, digest=HOUR)
+    on = ["received", "wallet_stale"]
+    rules = [{"name": "night", "quiet": Quiet(*hours, "UTC")}, {"name": "digest", "digest": HOUR}]
     watched.read({A: {}})
-    with Mirror(watched.database, write_gap=0.0) as mirror:
-        planner = Planner(mirror, [night, digest], [])
+    with watched.planning(*({**rule, "on": on} for rule in rules)) as planning:
         for _ in range(2):
-            for cause in (lambda: make_stale(watched), lambda: watched.read({A: {}})):
+            for cause in (lambda: make_stale(watched), lambda: planning.read({A: {}})):
                 cause()
-                assert planner.plan(planner.newest()) == 0
-        # No longer quiet, and the hour is over.
-        rules = [WatchRule(name=name, on=on, to=to) for name in ("night", "digest")]
-        planner = Planner(mirror, rules, [])
-        assert planner.plan(planner.newest()) == 8
-        assert planner.plan(planner.newest()) == 0
+                assert planning.plan() == 0
+    # No longer quiet, and the hour is over.
+    with watched.planning(*({"name": rule["name"], "on": on} for rule in rules)) as planning:
+        assert [planning.plan(), planning.plan()] == [8, 0]
     assert told(watched.messages()) == [("wallet.stale", "began"), ("wallet.stale", "ended")] * 4
 
 
 def test_a_digest_waits_for_its_time_from_the_first_change_on(watched):
     watched.read({A: {}})
-    rule = WatchRule(name="moves", on=["received"], to=["ops"], digest=HOUR)
-    with Mirror(watched.database, write_gap=0.0) as mirror:
-        planner = Planner(mirror, [rule], [])
-        watched.apply(mirror, {A: {1: "1"}})
-        assert planner.plan(planner.newest()) == 0
+    rule = {"on": ["received"], "digest": HOUR}
+    with watched.planning(rule) as planning:
+        planning.read({A: {1: "1"}})
+        assert planning.plan() == 0
         watched.run("UPDATE balance_change_rows SET observed_at = ?", ago(1))
-        watched.apply(mirror, {A: {1: "1", 2: "1"}})
-        planner = Planner(mirror, [rule], [])  # after a restart
-        assert planner.plan(planner.newest()) in {1, 2}
-        assert planner.plan(planner.newest()) == 0
+        planning.read({A: {1: "1", 2: "1"}})
+    with watched.planning(rule) as planning:  # after a restart
+        assert planning.plan() in {1, 2}
+        assert planning.plan() == 0
 
 
-def test_a_rule_whose_group_has_gone_is_logged_once_and_the_others_go_on(watched, caplog):
+def test_a_clock_that_was_ahead_silences_no_rule(watched, monkeypatch):
     watched.read({A: {}})
-    watched.run("UPDATE wallets SET wallet_group = 'house'")
-    rules = [
-        WatchRule(name="house", on=["received"], to=["ops"], groups=["house"]),
-        WatchRule(name="all", on=["received"], to=["ops"]),
-    ]
-    with Mirror(watched.database, write_gap=0.0) as mirror, caplog.at_level(logging.ERROR):
-        planner = Planner(mirror, rules, [])
-        watched.run("UPDATE wallets SET wallet_group = NULL")
-        for token, planned in ((1, 2), (2, 1)):
-            watched.apply(mirror, {A: dict.fromkeys(range(token), "1")})
-            assert planner.plan(planner.newest()) == planned
-        (line,) = [record.getMessage() for record in caplog.records]
-        assert "house" in line
-        watched.run("UPDATE wallets SET wallet_group = 'house'")
-        assert planner.plan(planner.newest()) == 3  # nothing is lost
-    told_of = [one["rule"] for one in watched.messages()]
-    assert told_of == ["all", "*", "all", "house", "house", "*"]
+    with watched.planning({"on": ["received"], "digest": timedelta(seconds=60)}) as planning:
+        year = datetime.now(UTC) + timedelta(days=365)
+
+        class Ahead(datetime):
+            @classmethod
+            def now(cls, _: Any = None) -> datetime:
+                return year
+
+        with monkeypatch.context() as patched:
+            patched.setattr("nftsync.watch.planner.datetime", Ahead)
+            planning.read({A: {1: "1"}})
+            ahead = year.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            watched.run("UPDATE balance_change_rows SET observed_at = ?", ahead)
+            assert planning.plan() == 0
+        monkeypatch.setattr("time.monotonic", lambda: float("inf"))
+        assert planning.plan() == 1
+
+
+def test_all_stopped_destinations_are_in_the_status(watched, command):
+    watched.read({A: {}})
+    watched.run("INSERT INTO stopped_destinations VALUES ('a1', '2026', 'x'), ('b2', '2026', 'x')")
+    command("status").says("nftsync watch send a1", "nftsync watch send b2")

@@ -1,4 +1,4 @@
-"""`nftsync watch`: what it sends and forwards, how it ends, and the mistakes that it names."""
+"""`nftsync watch`: messages, forwarded webhooks, exit codes and mistakes in settings."""
 
 from __future__ import annotations
 
