@@ -1,7 +1,5 @@
 """Archives have the package and its notebooks, and nothing of the machine that built them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -180,23 +178,6 @@ def test_the_message_about_a_missing_extra_has_the_command_that_installs_it(
         pytest.skip(f"no package index here: {done.err}")
     done.says()
     installed.run(*command.split()).says()
-
-
-ANALYSIS = """
-import duckdb, polars
-from nftsync import frames
-holdings = frames.holdings()
-holdings.plot.bar(x="token_id", y="amount").figure.savefig("amounts.png")
-frames.save(holdings, "holdings.parquet")
-((count,),) = duckdb.sql("SELECT count(*) FROM 'holdings.parquet'").fetchall()
-print(len(holdings), count, polars.read_parquet("holdings.parquet").height)
-"""
-
-
-def test_the_extra_for_analysts_plots_and_reads_what_frames_save(installed: Installed) -> None:
-    installed.install(f"{installed.wheel}[analysis]")
-    assert installed.run("python", "-c", ANALYSIS).says().out == "10 10 10\n"
-    assert (installed.folder / "amounts.png").stat().st_size > 1000
 
 
 def test_in_a_checkout_the_message_names_the_checkout(tmp_path: Path) -> None:

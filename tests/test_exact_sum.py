@@ -1,7 +1,5 @@
 """Amounts are summed exactly in SQL: in SQLite and in DuckDB; in Datasette, see the docs' tests."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -60,7 +58,7 @@ def hold(connection: sqlite3.Connection, amounts: list[str | None]) -> None:
 
 
 @given(AMOUNTS, st.integers(0, 3))
-def test_the_sum_is_exact_also_of_a_window_and_passes_over_what_is_no_amount(
+def test_sums_are_exact_and_skip_other_texts(
     memory: sqlite3.Connection, amounts: list[str | None], before: int
 ) -> None:
     hold(memory, amounts)
@@ -86,9 +84,7 @@ def test_keys_sort_as_the_numbers_do(memory: sqlite3.Connection, amounts: list[s
 @given(
     st.text(st.sampled_from("09-a\0\u0662 "), max_size=4) | st.integers(98, 102).map("7".__mul__)
 )
-def test_the_condition_finds_just_what_no_sum_can_have(
-    memory: sqlite3.Connection, text: str
-) -> None:
+def test_the_condition_finds_amounts_without_a_sum(memory: sqlite3.Connection, text: str) -> None:
     query = f"SELECT {exact_sum.NOT_EXACT} FROM (SELECT ? AS amount)"
     assert bool(memory.execute(query, (text,)).fetchone()[0]) == (exact_sum.exact(text) is None)
 
@@ -110,7 +106,7 @@ IN_DUCKDB = "sum(CASE WHEN regexp_full_match(amount, '[0-9]{1,100}') THEN amount
 
 @given(AMOUNTS)
 @settings(max_examples=30)
-def test_duckdb_sums_exactly_what_a_file_holds(
+def test_duckdb_sums_a_file_exactly(
     tmp_path_factory: pytest.TempPathFactory, amounts: list[str | None]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "amounts.parquet"

@@ -3,8 +3,6 @@
 What else parses has properties of its own beside its tests; `make fuzz` runs them all for long.
 """
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterator
@@ -77,9 +75,7 @@ VARIABLES = [key.variable for key in KEYS if key.variable is not None]
 
 
 @given(st.dictionaries(st.sampled_from(VARIABLES), st.text(max_size=30) | st.just(SECRET)))
-def test_any_environment_is_read_or_refused_in_one_line(
-    folder: Path, given_to: dict[str, str]
-) -> None:
+def test_any_environment_is_read_or_refused(folder: Path, given_to: dict[str, str]) -> None:
     secret = {name: value for name, value in given_to.items() if value == SECRET}
     try:
         nftsync_settings.load(environ=given_to, directory=folder / "empty")
@@ -119,9 +115,7 @@ def test_any_text_is_a_duration_or_refused(text: str) -> None:
 
 
 @given(st.lists(st.binary(max_size=300), max_size=4), st.data())
-def test_gzip_comes_out_as_it_went_in_however_it_is_cut(
-    members: list[bytes], data: st.DataObject
-) -> None:
+def test_gzip_is_unpacked_however_it_is_cut(members: list[bytes], data: st.DataObject) -> None:
     packed = b"".join(map(gzip.compress, members))
     unpacker, out = Gunzip(), b""
     while packed:
@@ -133,9 +127,7 @@ def test_gzip_comes_out_as_it_went_in_however_it_is_cut(
 
 
 @given(st.lists(st.binary(max_size=60), max_size=4), st.integers(0, 100))
-def test_any_bytes_are_unpacked_within_their_bound_or_refused(
-    parts: list[bytes], most: int
-) -> None:
+def test_any_bytes_are_unpacked_within_a_bound_or_refused(parts: list[bytes], most: int) -> None:
     unpacker = Gunzip()
     try:
         for part in (gzip.compress(b"x" * 1_000)[:12], *parts):

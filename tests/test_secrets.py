@@ -1,14 +1,12 @@
 """Every secret is a canary: no command, log, file, page or traceback sings; files are private."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
 import traceback
 import zipfile
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -28,7 +26,7 @@ from tests.kit.provider import Provider, reply
 from tests.kit.serve_process import free_port, serving, wait_until_done
 from tests.kit.serve_process import webhook as webhook_of
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import Outcome
+from tests.kit.worlds import Command
 
 TOKEN, ARGUMENT, SECRET, PREVIOUS, HEADER, PASSWORD, SLACK, MAIL, QUERY, PAGER = CANARIES = [
     f"canary-{name}-4711"
@@ -147,7 +145,7 @@ def on_cluster() -> Iterator[tuple[str, ...]]:
 
 def test_no_command_shows_or_stores_a_secret(
     canaries: Path,
-    command: Callable[..., Outcome],
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
     on_cluster: tuple[str, ...],
     tmp_path: Path,

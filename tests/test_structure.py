@@ -5,8 +5,6 @@ python -m tests.test_structure    # the table: metric, value, bound, and the pla
 A bound is only raised in a commit of its own that gives the reason.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -1,17 +1,11 @@
 """Threads of the package that end by an exception: their owner gets it."""
 
-from __future__ import annotations
-
 import json
-import logging
-import os
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,23 +14,18 @@ from typing import Any
 import httpx
 import pytest
 
-from nftsync.errors import NftsyncError, NoConnection
+from nftsync.errors import NftsyncError
 from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
-from nftsync.provider.network import network_of
-from nftsync.provider.transport import Transports
 from nftsync.provider.webhooks import Routes, merge_routes
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.serve.serve import ServeConfig, Service, run_service, serve
-from nftsync.store.checkpoints import Checkpoints
-from nftsync.store.database import connect_writer
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener
-from tests.kit.provider import Provider, silence, wallet
+from tests.kit.provider import wallet
 from tests.kit.serve_process import SECRET, free_port, post, webhook
-from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 
 
@@ -55,7 +44,7 @@ def get(url: str) -> int:
 # The mechanism --------------------------------------------------------------------------------
 
 
-def test_the_failure_of_a_thread_for_which_nobody_waits_is_logged(
+def test_a_thread_s_failure_without_an_owner_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     start_thread("x", failing).join(PATIENCE)
@@ -127,7 +116,7 @@ def test_a_replay_that_fails_unexpectedly_ends_serve(parts: Callable[..., ServeC
     assert_fails(config, "replay", lambda r: post(r.url, webhook("Wallet", wallet(1))))
 
 
-def test_a_serve_whose_sync_fails_unexpectedly_ends_and_says_so(
+def test_a_serve_whose_sync_fails_unexpectedly_ends(
     parts: Callable[..., ServeConfig],
 ) -> None:
     message = (
@@ -164,28 +153,6 @@ def test_an_http_server_that_ends_by_itself_tells_its_owner_and_can_be_closed() 
     Listener(port=server.port).close()  # the port is free again
 
 
-# The provider's client ------------------------------------------------------------------------
-
-
-def test_without_the_watch_over_deadlines_no_attempt_goes_on_and_none_begins() -> None:
-    """Its wait is longer than the clock's functions take, as no setting is."""
-    with Provider() as provider:
-        provider.always(silence())
-        config = ClientConfig(base_url=provider.url)
-        network = network_of(config)
-        stopped = threading.Event()
-        with closing(Transports(network, config, stopped)) as transports:
-            transports.timeout = 1.5e10
-
-            def send() -> None:
-                transports.send(httpx.Request("GET", provider.url + "/x"), lambda: None)
-
-            with pytest.raises((NoConnection, OverflowError)):
-                send()
-            with pytest.raises(OverflowError):
-                send()
-
-
 # The sandbox ----------------------------------------------------------------------------------
 
 
@@ -207,85 +174,3 @@ def test_a_sandbox_command_whose_deliveries_fail_ends_with_1_and_says_so(tmp_pat
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("nftsync: the sandbox failed unexpectedly (")
-
-
-# Logs ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def faulty_log() -> Iterator[Callable[[str], None]]:
-    """Loggers that fail: a filter of the application's own, with a fault."""
-    faulty: list[logging.Logger] = []
-
-    def make(name: str) -> None:
-        faulty.append(logging.getLogger(name))
-        faulty[-1].addFilter(failing)
-
-    yield make
-    for logger in faulty:
-        logger.removeFilter(failing)
-
-
-def test_a_checkpoint_that_fails_is_logged_and_the_writer_goes_on(
-    tmp_path: Path, faulty_log: Callable[[str], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    faulty_log("nftsync.store")
-    with closing(connect_writer(tmp_path / "nftsync.db")) as writer:
-        writer.execute("CREATE TABLE padding (content BLOB)")
-        reader = sqlite3.connect(tmp_path / "nftsync.db")
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM padding").fetchone()
-        checkpoints = Checkpoints(tmp_path / "nftsync.db", writer, rows=1, long_log=10)
-
-        def failed() -> bool:
-            writer.execute("INSERT INTO padding VALUES (zeroblob(100000))")
-            checkpoints.after_commit()
-            return "a thread failed: checkpoint" in caplog.text
-
-        wait_until(failed)
-        reader.close()
-        checkpoints.after_commit()
-        checkpoints.close()
-        assert writer.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-
-
-LOG = """
-import logging, sys
-from nftsync.serve.log import unblock_stderr
-def faulty(record):
-    raise ValueError("a fault")
-unblock_stderr()
-logging.getLogger("nftsync.log").addFilter(faulty)
-for _ in range(5):
-    sys.stdin.readline()
-    for _ in range(1_000):
-        print("x" * 1_000, file=sys.stderr)
-    print("written", flush=True)
-"""
-
-
-def test_a_log_that_fails_keeps_nobody_waiting_and_says_so() -> None:
-    """It fails when it reports dropped lines, as the pipe had no reader."""
-    with subprocess.Popen(
-        [sys.executable, "-c", LOG],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
-        too_late = threading.Timer(PATIENCE, process.kill)
-        too_late.start()
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"written\n"
-        said = b""
-        while b"the log ended" not in said and (more := os.read(process.stderr.fileno(), 100_000)):
-            said += more
-        process.stdin.write(b"\n" * 4)
-        process.stdin.close()
-        assert process.stdout.read() == b"written\n" * 4
-        assert process.wait(PATIENCE) == 0
-        too_late.cancel()
-    assert b"nftsync: the log ended: ValueError('a fault')\n" in said

@@ -1,7 +1,5 @@
 """Times and durations as people write them and as they are stored."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """What killed processes leave of files they had begun is removed by the next; nothing else is."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -36,9 +36,7 @@ def told(database: Path, provider: SandboxServer) -> list[str]:
     return wallets
 
 
-def test_on_a_full_disk_each_command_fails_with_a_line_and_later_succeeds(
-    small_disk, provider, command
-):
+def test_on_a_full_disk_each_command_fails_and_later_succeeds(small_disk, provider, command):
     database, ballast = small_disk / "nftsync.db", small_disk / "ballast"
     wallets = told(database, provider)
     free = os.statvfs(small_disk)

@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing
 from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -176,73 +177,47 @@ def test_whatever_the_body_is_it_can_be_shown_and_got_back(body, text):
 
 def is_afresh(row: dict[str, Any]) -> bool:
     emptied = ("last_error", "finished_at", "lease_no", "look_again_at")
-    assert [row[name] for name in emptied] == [None] * 4
+    assert {row.get(name) for name in emptied} == {None}
     return (row["state"], row["attempts"]) == ("pending", 0) and row["next_attempt_at"] > LONG_AGO
 
 
-def test_named_webhooks_go_back_with_fresh_attempts(inbox, command):
-    """Whatever their state; but one that is running is refused."""
-    inbox.fill(8)
-    for number, state in enumerate(["failed", "dead", "unrouted", "done", "dead"]):
-        inbox.settle(number, state, last_error="no", run_id=4, look_again_at=LONG_AGO)
-    inbox.settle(5, "running", lease_no=5)
-    inbox.settle(7, "pending", next_attempt_at="2999-01-01T00:00:00.000000Z")
-    names = [webhook(number) for number in range(8)]
-    before = [inbox.row(name) for name in names]
-    done = command("inbox", "requeue", *names[:4], names[0].upper())
-    assert (done.code, done.out, done.err) == (0, "4 requeued.\n", "")
-    assert all(is_afresh(inbox.row(name)) for name in names[:4])
-    assert inbox.row(names[1])["run_id"] == 4
-    assert [inbox.row(name) for name in names[4:]] == before[4:]
-    done = command("inbox", "requeue", *names[4:])
+@pytest.mark.parametrize("kind", [Inbox, Outbox])
+def test_named_rows_are_requeued_with_fresh_attempts(kind, tmp_path, command):
+    """In any state; but a running row is refused, and so is a message without a body."""
+    queue = kind(tmp_path / "queue.db")
+    queue.fill(8)
+    states = ["failed", "dead", "unrouted" if kind is Inbox else "done", "done", "dead"]
+    for number, state in enumerate(states):
+        queue.settle(number, state, last_error="no")
+    queue.settle(5, "running", lease_no=5)
+    queue.settle(7, "pending", next_attempt_at="2999-01-01T00:00:00.000000Z")
+    names = [queue.name(number) for number in range(8)]
+    before = [queue.row(name) for name in names]
+    call = (queue.queue.command, "requeue", "-d", queue.database)
+    assert command(*call, *names[:4], names[0].upper()) == (0, "4 requeued.\n", "")
+    assert all(is_afresh(queue.row(name)) for name in names[:4])
+    assert [queue.row(name) for name in names[4:]] == before[4:]
+    if kind is Outbox:
+        queue.settle(0, "done", body=None)
+        command(*call, names[0]).says(f"{names[0]} not requeued: its body was pruned", code=1)
+    done = command(*call, *names[4:])
     assert (done.code, done.out) == (1, "2 requeued.\n")
     assert "1 already pending.\n" in done.err
     assert f"{names[5]} not requeued: it is being processed" in done.err
-    assert [inbox.row(name) for name in names[5:7]] == before[5:7]
-    assert inbox.row(names[7])["next_attempt_at"] < "2999"  # it is due at once
-    states = inbox.states()
+    assert [queue.row(name) for name in names[5:7]] == before[5:7]
+    assert queue.row(names[7])["next_attempt_at"] < "2999"  # it is due at once
+    states = queue.states()
     for words, said in (
-        ((names[0], webhook(9)), f"webhook {webhook(9)} is not in the inbox; nothing was changed"),
-        ((), "name webhooks by ID, or choose a state"),
-        ((names[0], "--state", "dead"), "name webhooks by ID, or choose a state"),
-        (("--state", "running"), "running webhooks cannot be requeued"),
+        ((names[6], kind.name(9)), "nothing was changed"),
+        ((), "by ID, or choose a state"),
+        ((names[6], "--state", "dead"), "by ID, or choose a state"),
+        (("--state", "running"), "cannot be requeued"),
     ):
-        command("inbox", "requeue", *words).tells(said)
-    assert inbox.states() == states
+        command(*call, *words).tells(said)
+    assert queue.states() == states
 
 
-def test_settled_messages_go_back_as_if_they_were_new(outbox, command):
-    """But neither one that is being sent nor one whose body is gone."""
-    outbox.fill(8)
-    settled = {0: "failed", 1: "dead", 2: "done", 3: "done"}
-    for number, state in settled.items():
-        outbox.settle(number, state, last_error="no", lease_no=4)
-    outbox.settle(4, "running", lease_no=5)
-    outbox.settle(5, "pending", next_attempt_at="2999-01-01T00:00:00.000000Z")
-    outbox.run("UPDATE messages SET body = NULL WHERE message_id = ?", message(3))
-    unchanged = [outbox.row(message(number)) for number in (3, 4, 6, 7)]
-    done = command("outbox", "requeue", *map(message, range(7)))
-    assert (done.code, done.out) == (1, "4 requeued.\n")
-    for line in (
-        "1 already pending.\n",
-        f"{message(3)} not requeued: its body was pruned\n",
-        f"{message(4)} not requeued: it is being processed; try again in a moment\n",
-    ):
-        assert line in done.err
-    assert [outbox.row(message(number)) for number in (3, 4, 6, 7)] == unchanged
-    emptied = dict.fromkeys(("last_error", "finished_at", "lease_no"))
-    for number in (0, 1, 2, 5):
-        row = outbox.row(message(number))
-        assert (row["state"], row["attempts"], row["body"]) == ("pending", 0, body_of(number))
-        assert LONG_AGO < row["next_attempt_at"] < "2999"
-        assert row | emptied == row
-    outbox.settle(1, "dead")
-    assert command("outbox", "requeue", "--state", "dead").out == "1 requeued.\n"
-    command("outbox", "requeue", "--state", "running").tells("running messages cannot be requeued")
-    command("outbox", "requeue").tells("name messages by ID, or choose a state")
-
-
-def test_a_quarantined_one_goes_back_once_its_body_can_be_read(inbox, command, monkeypatch):
+def test_a_quarantined_webhook_is_requeued_once_its_body_is_readable(inbox, command, monkeypatch):
     """As when the organization was wrongly configured: its columns are filled in, its id stays."""
     body = body_of(1, changes={"amount": 1}, resourceId=uuid(5).upper())
     inbox.receive(body, organization=uuid(2, 0xC))
@@ -263,9 +238,7 @@ def test_a_quarantined_one_goes_back_once_its_body_can_be_read(inbox, command, m
     assert (row["changes"], row["body"]) == ('{"amount": 1}', body)
 
 
-def test_what_an_earlier_version_quarantined_goes_back_and_an_id_of_digits_is_accepted(
-    inbox, command
-):
+def test_webhooks_that_an_earlier_version_quarantined_are_requeued(inbox, command):
     """As it needed fields that the read does not need."""
     body = body_of(1, id=None, createdAtUtc=None, organizationId=7)
     inbox.receive(body)
@@ -281,7 +254,7 @@ def test_what_an_earlier_version_quarantined_goes_back_and_an_id_of_digits_is_ac
     assert row["organization_id"] is row["created_at_utc"] is None
 
 
-def test_of_a_whole_quarantine_those_go_back_that_can(inbox, command):
+def test_usable_webhooks_of_a_quarantine_are_requeued(inbox, command):
     good = [body_of(number, resourceType="x" * 200) for number in range(50)]
     bad = [b"[" * number for number in range(1, 26)]
     inbox.receive(*good, organization=uuid(2, 0xC))
@@ -293,7 +266,7 @@ def test_of_a_whole_quarantine_those_go_back_that_can(inbox, command):
     assert sorted(inbox.states()) == ["pending"] * 50 + ["quarantined"] * 25
 
 
-def test_one_that_was_put_back_meanwhile_and_is_worked_on_stays_so(inbox):
+def test_a_webhook_that_was_claimed_meanwhile_is_not_requeued(inbox):
     """Else it would be claimed twice."""
     inbox.receive(body_of(1), organization=uuid(2, 0xC))
     name = quarantine_id(body_of(1))
@@ -308,7 +281,7 @@ def test_one_that_was_put_back_meanwhile_and_is_worked_on_stays_so(inbox):
     assert (inbox.row(name)["state"], inbox.row(name)["lease_no"]) == ("running", 5)
 
 
-def test_both_work_beside_one_who_stores_webhooks(inbox, command):
+def test_requeue_and_prune_work_beside_a_receiver(inbox, command):
     """Every webhook that comes meanwhile is stored, and each command does its whole work."""
     inbox.fill(1_500)
     inbox.run("UPDATE webhooks SET state = 'done', finished_at = ?", LONG_AGO)

@@ -136,7 +136,7 @@ TYPED = [
 
 
 @pytest.mark.parametrize(("typed", "code", "says"), TYPED, ids=[row[0] for row in TYPED])
-def test_what_was_typed_is_answered_with_what_to_do(typed, code, says, place, command, monkeypatch):
+def test_a_mistake_is_answered_with_advice(typed, code, says, place, command, monkeypatch):
     words = typed.replace("URL", place.url).split()
     while words[0].startswith("NFTSYNC_"):
         monkeypatch.setenv(*words.pop(0).split("=", 1))

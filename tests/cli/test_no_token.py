@@ -1,7 +1,5 @@
 """What commands advise if the provider refuses: without a token, to set one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 
 from tests.kit.inbox import Inbox, body_of
 from tests.kit.provider import Provider, balances, reply, wallet
-from tests.kit.worlds import Outcome
+from tests.kit.worlds import Command
 
 MISSING = "no access; no token is set: set NFTSYNC_API_TOKEN, NFTSYNC_API_TOKEN_FILE or headers"
 WRONG = "no access; check api_token, token_command or headers"
@@ -17,7 +15,7 @@ WRONG = "no access; check api_token, token_command or headers"
 
 @pytest.fixture
 def refused(
-    lying: Provider, inbox: Inbox, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+    lying: Provider, inbox: Inbox, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[int], Iterator[str]]:
     """Tells what each command says if the provider refuses with a status."""
     monkeypatch.setenv("NFTSYNC_BASE_URL", lying.url)
@@ -35,7 +33,7 @@ def refused(
     return run
 
 
-def test_without_a_token_each_command_advises_to_set_one(
+def test_without_a_token_commands_advise_to_set_one(
     refused: Callable[[int], Iterator[str]],
 ) -> None:
     for status in (401, 403):
@@ -68,9 +66,7 @@ def test_with_credentials_it_advises_to_check_them(
         assert "403: no access; the credentials are valid but" in said
 
 
-def test_a_sync_that_gives_up_advises_the_same(
-    lying: Provider, command: Callable[..., Outcome]
-) -> None:
+def test_a_sync_that_gives_up_advises_the_same(lying: Provider, command: Command) -> None:
     lying.always(reply(status=401))
     done = command("sync", "--base-url", lying.url, *map(wallet, range(30)))
     done.says("first 20 responses were all 401 or 403", MISSING, code=1)

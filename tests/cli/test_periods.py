@@ -1,7 +1,5 @@
 """Periods of `statement` and `transfers`: their options, the times shown, and what counts."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,9 +47,7 @@ def march(build: Builder, command: Any) -> Any:
         ("--since", at(0), "--to", at(LAST)),
     ],
 )
-def test_a_month_is_the_same_however_it_is_written_in_both_commands(
-    march: Any, period: tuple[str, ...]
-) -> None:
+def test_all_forms_of_a_month_have_the_same_result(march: Any, period: tuple[str, ...]) -> None:
     assert [row["observed_at"] for row in march("transfers", *period, "--json").json] == [
         at(0),
         at(LAST),
@@ -92,7 +88,7 @@ def test_a_running_month_ends_now(one_day: None, march: Any) -> None:
         ("--month 2999-01", "2999-01-01 is in the future"),
     ],
 )
-def test_periods_that_contradict_are_usage_errors(
+def test_contradicting_periods_are_usage_errors(
     march: Any, name: str, words: str, text: str
 ) -> None:
     march(name, *words.split()).tells(text, code=2)

@@ -57,7 +57,7 @@ def test_holdings_as_of_a_time_say_how_certain_they_are(site, command):
     assert all(row["confirmed_before"] < before < row["confirmed_after"] for row in rows)
 
 
-def test_that_nothing_was_held_and_that_nobody_knows_are_told_apart(site, command):
+def test_no_holdings_and_unknown_holdings_are_distinguished(site, command):
     command("wallets", "label", site.ids[0], "Treasury")
     first = command("changes", "--json").json[0]["observed_at"]
     empty = site.world.add_wallet()
@@ -79,7 +79,7 @@ def test_that_nothing_was_held_and_that_nobody_knows_are_told_apart(site, comman
         assert len(nothing.err.splitlines()) == 1
 
 
-def test_the_table_shows_some_and_says_how_to_see_all(site, command):
+def test_a_table_shows_some_rows_and_how_to_see_all(site, command):
     command("wallets", "label", site.ids[0], "Treasury")
     few = command("holdings", "--limit", 3)
     assert few.err == "3 of 20 holdings. Show all: --limit 0, or --json.\n"
@@ -170,7 +170,7 @@ def test_json_holds_no_character_that_acts_on_a_terminal(site, command):
         assert json.dumps(label) in json.dumps(json.loads(out))
 
 
-def test_find_prints_what_is_called_so(site, command):
+def test_find_prints_wallets_and_tokens_by_name(site, command):
     command("wallets", "label", site.ids[0], "Treasury")
     (found,) = command("find", "treas", "--json").json
     assert list(found) == ["kind", "name", "id", "collection", "holders", "tokens"]

@@ -58,7 +58,7 @@ def test_the_routes_in_force_are_listed(command, tmp_path):
     assert command("routes", "list", "--json").json == list(rows.values())
 
 
-def test_what_is_known_of_a_type_becomes_a_route_or_a_comment(known, command):
+def test_known_ids_of_a_type_become_a_route_or_a_comment(known, command):
     receive(known, "Custody Account", wallet(1).upper(), wallet(2), uuid(9))
     receive(known, "Collectible", token(1), token(1))
     receive(known, "Wallet", wallet(1))
@@ -139,7 +139,7 @@ _SUGGESTION = st.builds(Suggestion, _TYPE, _FEW, _FEW, _FEW, _FEW, _FIELDS, _FIE
     st.none() | st.just(10_000),
 )
 @example([Suggestion("]\nkind = 1\x1b[2J\u202e'\"\\", 1, 1, 1, 0, Fields(), Fields(), None)], None)
-def test_whatever_is_suggested_is_a_settings_file(tmp_path_factory, suggestions, sample):
+def test_suggestions_are_a_settings_file(tmp_path_factory, suggestions, sample):
     """Each suggestion that is not a comment is a route of its type, and the settings take it."""
     suggestions = [each for each in suggestions if each.resource_type not in BUILT_IN]
     text = as_toml(Suggestions(suggestions, sample, 3))

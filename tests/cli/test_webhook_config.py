@@ -128,7 +128,7 @@ def test_a_reason_that_repeats_a_part_of_a_secret_is_not_shown(provider, command
     assert "(400): sharedSecret is too short; check the options" in done.err
 
 
-def test_on_a_terminal_a_new_url_is_asked_about_and_nothing_else(provider, command, monkeypatch):
+def test_on_a_terminal_only_a_new_url_is_confirmed(provider, command, monkeypatch):
     monkeypatch.setattr("sys.stdin", typed := io.StringIO("n\ny\n"))
     monkeypatch.setattr(typed, "isatty", lambda: True)
     done = command("webhook-config", "--url", URL)

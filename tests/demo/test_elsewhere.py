@@ -1,15 +1,12 @@
 """Where the demo's database is not the one that a command reads by default."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.kit.worlds import Outcome
+from tests.kit.worlds import Command
 
 TREASURY = "evidence Treasury"
 #: Commands that need a database.
@@ -30,8 +27,8 @@ def beside(demo: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", READING)
-def test_a_command_without_a_database_names_the_demo_s(
-    beside: Path, command: Callable[..., Outcome], words: str
+def test_a_command_without_a_database_names_the_demo(
+    beside: Path, command: Command, words: str
 ) -> None:
     done = command(*shlex.split(words)).tells("there is no database at", code=1)
     advice = f". The demo's: --database {Path('data', 'demo.db')}\n"
@@ -42,8 +39,8 @@ def test_a_command_without_a_database_names_the_demo_s(
     assert again.code == 0, again.err
 
 
-def test_it_is_also_named_below_its_folder(
-    beside: Path, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+def test_it_is_named_below_its_folder(
+    beside: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = beside / "a" / "folder"
     folder.mkdir(parents=True)
@@ -51,8 +48,8 @@ def test_it_is_also_named_below_its_folder(
     command("holdings").tells(". The demo's: --database ../../data/demo.db\n", code=1)
 
 
-def test_it_is_not_named_for_another_database_nor_is_any_other_file_taken_for_it(
-    beside: Path, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+def test_only_its_own_database_is_named(
+    beside: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "demo" not in command("holdings", "-d", "other.db").tells("other.db", code=1).err
     monkeypatch.setenv("NFTSYNC_DATABASE", "other.db")

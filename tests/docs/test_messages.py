@@ -25,7 +25,7 @@ from tests.docs.pages import ROOT, blocks
 from tests.kit import provider as fake
 from tests.kit.inbox import Inbox, body_of
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import Outcome
+from tests.kit.worlds import Command
 from tests.versions.make_databases import REFUSED, unpacked
 
 PAGE = ROOT / "docs" / "operate" / "troubleshooting.md"
@@ -36,7 +36,7 @@ Run = Callable[..., list[str]]
 
 
 @pytest.fixture
-def run(command: Callable[..., Outcome]) -> Run:
+def run(command: Command) -> Run:
     """Run nftsync in an empty folder, and return its error lines."""
 
     def call(*arguments: str) -> list[str]:
@@ -80,7 +80,7 @@ def _tls(run: Run, certificate: str) -> list[str]:
         return said + run("sync", WALLET, "--base-url", secure.url)
 
 
-def _provider(run: Run, command: Callable[..., Outcome], certificate: str) -> list[str]:
+def _provider(run: Run, command: Command, certificate: str) -> list[str]:
     bad = {"tokenId": fake.token(3), "amount": 1}
     twice = fake.balances(fake.entry(fake.token(3), metadata={"attributes": {"Eyes": 1, "X": 2}}))
     answers = [
@@ -157,9 +157,7 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
     return [*said, f"nftsync: {full.value}"]
 
 
-def _webhooks(
-    run: Run, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
+def _webhooks(run: Run, command: Command, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said = run("serve", "--base-url", UNUSED)
     with closing(socket.create_server(("127.0.0.1", 0))) as taken, monkeypatch.context() as patched:
         patched.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-of-the-tests")

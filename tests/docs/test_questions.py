@@ -3,10 +3,8 @@
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,6 @@ from tests.docs.runner import evaluated
 PAGE = ROOT / "docs" / "use" / "questions.md"
 #: Questions that write files instead.
 WRITTEN = {"Can I have Excel or Parquet?", "What do I give an auditor?"}
-#: Which wallets have no label and no group.
-UNNAMED = ("wallet_no % 2", "wallet_no > 0")
-#: Columns that depend on the time of the question, names, and numbers of rows.
-IGNORED = ["age", "days", "wallet_label", "name", "nft", "index"]
 
 
 @pytest.fixture
@@ -53,12 +47,8 @@ def _printed(script: str) -> str:
     return ran.stdout
 
 
-def _answers(house: list[str] | None = None) -> dict[str, Any]:
-    """Return the answer to each question: the value of its last line, or its output.
-
-    Args:
-        house: the wallets to name where the page names the group.
-    """
+def _answers() -> dict[str, Any]:
+    """Return the answer to each question: the value of its last line, or its output."""
     questions = sections(read(PAGE), "###")
     setting, *answers = blocks(PAGE)
     assert len(answers) == len(questions)
@@ -68,10 +58,7 @@ def _answers(house: list[str] | None = None) -> dict[str, Any]:
     for question, block in zip(questions, answers, strict=True):
         assert len([*filter(None, block.text.splitlines())]) <= 3, question
         run = _printed if block.language == "sh" else lambda text: evaluated(text, names)
-        text = block.text
-        if house is not None:
-            text = text.replace('group="house"', f"wallet={house}")
-        found[question] = run(text)
+        found[question] = run(block.text)
     return found
 
 
@@ -90,45 +77,6 @@ def _rows(answer: Any) -> pd.DataFrame:
     if isinstance(answer, pd.DataFrame) and answer.columns.name == "wallet_group":
         return answer.melt(ignore_index=False).reset_index()
     return pd.DataFrame(answer.reset_index())
-
-
-def _comparable(answer: Any, names: dict[str, str]) -> pd.DataFrame:
-    """The rows of an answer, with ids of wallets for their names, and summed over groups."""
-    rows = _rows(answer).drop(columns=IGNORED, errors="ignore").replace(names)
-    if "wallet_group" in rows:
-        rows = rows.drop(columns="wallet_group")
-        if "wallet_id" not in rows:
-            by = [name for name in ("at", "collection", "currency") if name in rows]
-            rows = rows.groupby(by, as_index=False).sum()
-    order = rows.astype(str).sort_values([*rows.columns]).index
-    return rows.loc[order].reset_index(drop=True)
-
-
-def test_answers_without_labels_groups_and_names_have_the_same_numbers(demo_data: Path) -> None:
-    expected, names = _answers(), _ids()
-    house = [*frames.wallets("data/demo.db", group="house")["wallet_id"]]
-    for unnamed in UNNAMED:
-        with closing(sqlite3.connect("data/demo.db")) as connection, connection:
-            connection.execute(
-                f"UPDATE wallets SET label = NULL, wallet_group = NULL WHERE {unnamed}"
-            )
-            connection.execute("UPDATE tokens SET name = NULL WHERE name LIKE 'Lowtide Studies%'")
-        shutil.rmtree("audit")
-        answers, other_names = _answers(house), _ids()
-        assert other_names.keys() != names.keys()
-        for question in answers.keys() - WRITTEN:
-            pd.testing.assert_frame_equal(
-                _comparable(answers[question], other_names),
-                _comparable(expected[question], names),
-                obj=f"{question} ({unnamed})",
-            )
-        _check_written_files()
-
-
-def _ids() -> dict[str, str]:
-    """The id of each wallet's name."""
-    wallets = frames.wallets("data/demo.db")
-    return dict(zip(wallets["wallet"], wallets["wallet_id"], strict=True))
 
 
 def test_the_demo_answers_each_question_in_at_most_three_lines(demo_data: Path) -> None:

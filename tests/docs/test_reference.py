@@ -58,14 +58,6 @@ def test_each_state_of_a_webhook_is_described():
     assert [row[0].strip("`") for row in table[1:]] == list(STATES)
 
 
-def test_the_readme_links_to_the_groups_and_to_five_pages_at_most():
-    targets = {target.partition("#")[0] for target in LINK.findall(prose(ROOT / "README.md"))}
-    groups = {"docs/use/", "docs/operate/", "docs/develop/"}
-    assert groups <= targets
-    pages = {name for name in targets - groups if name.endswith(".md")}
-    assert len(pages) <= 5, pages
-
-
 def test_users_install_nftsync_from_a_checkout_as_no_package_index_has_it():
     pages = [ROOT / "README.md", *(DOCS / "use").rglob("*.md")]
     installed = [line for page in pages for line in re.findall(r"pip install [^\n`]*", read(page))]

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -52,6 +52,10 @@ class Outcome(NamedTuple):
         """Check the exit code, and that only stderr has output, with each text."""
         assert self.out == ""
         return self.says(*texts, code=code)
+
+
+#: The fixture `command`.
+Command: TypeAlias = Callable[..., Outcome]
 
 
 def run_command(*words: object) -> Outcome:

@@ -1,7 +1,5 @@
 """Webhooks as the service sends them, and receivers on real ports, with real databases."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -4,8 +4,6 @@ The kinds come from public collections of malformed requests (RFC 9112, sections
 `|` is CRLF.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 

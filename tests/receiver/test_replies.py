@@ -1,7 +1,5 @@
 """Each row of the receiver's table of replies, over real connections."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import threading
@@ -42,7 +40,7 @@ def bad_signatures(content: bytes) -> list[list[tuple[str, str | bytes]]]:
     ]
 
 
-def test_a_signature_that_is_missing_wrong_doubled_or_malformed_is_401_and_nothing_stored(
+def test_a_bad_signature_is_401_and_nothing_is_stored(
     receiver: Running,
 ) -> None:
     content = body()
@@ -160,7 +158,7 @@ def test_replay_is_woken_by_what_is_new_alone(run: Callable[..., Running]) -> No
     assert not woken.acquire(blocking=False)
 
 
-def test_without_a_good_secret_and_path_there_is_no_receiver(
+def test_a_receiver_needs_a_good_secret_and_path(
     run: Callable[..., Running], tmp_path: Path
 ) -> None:
     for secrets in ([], [""], [" \t"], ["good", ""], ["\udcff"]):
@@ -175,7 +173,7 @@ def test_without_a_good_secret_and_path_there_is_no_receiver(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_wrong_signatures_in_a_row_are_logged_once_with_advice(
+def test_many_wrong_signatures_are_logged_once_with_advice(
     run: Callable[..., Running],
 ) -> None:
     receiver = run()

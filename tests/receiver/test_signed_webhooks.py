@@ -1,7 +1,5 @@
 """A webhook's signature, and its body: the fields, or a reason that is safe to store."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -254,9 +252,7 @@ json_values = st.recursive(
     st.dictionaries(st.sampled_from([*fields(), "other"]), json_values, max_size=3),
     st.booleans(),
 )
-def test_webhooks_with_type_and_id_of_the_object_are_usable_whatever_else_they_hold(
-    changed: dict[str, Any], escaped: bool
-) -> None:
+def test_a_type_and_an_id_make_a_webhook_usable(changed: dict[str, Any], escaped: bool) -> None:
     needed = {"resourceType": "Wallet", "resourceId": ORGANIZATION}
     text = json.dumps(fields() | changed | needed, ensure_ascii=escaped)
     content = text.encode("utf-8", "surrogatepass")

@@ -1,7 +1,5 @@
 """The inbox keeps each webhook once; while the database takes no writes, webhooks get 503."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3
@@ -18,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync.provider.webhooks import Webhook, read_webhook
+from nftsync.provider.webhooks import read_webhook
 from nftsync.receiver.committer import Committer
 from nftsync.store import STATES
 from nftsync.store.inbox import Delivery, Stored, store
@@ -44,7 +42,7 @@ def test_a_webhook_without_an_id_is_known_again_by_its_body(connection: sqlite3.
     ]
 
 
-def test_a_webhook_that_was_requeued_from_quarantine_is_known_again(
+def test_a_requeued_webhook_is_a_duplicate(
     connection: sqlite3.Connection,
 ) -> None:
     content = body()
@@ -109,7 +107,7 @@ def test_a_new_webhook_waits_for_replay_at_once(connection: sqlite3.Connection) 
     assert row | expected == row
 
 
-def test_the_same_webhook_again_is_only_counted_whatever_became_of_it(
+def test_a_repeated_webhook_is_only_counted(
     connection: sqlite3.Connection,
 ) -> None:
     content = body()
@@ -124,7 +122,7 @@ def test_the_same_webhook_again_is_only_counted_whatever_became_of_it(
     assert put(connection, content, organization_id=str(uuid.UUID(int=5))) == ["duplicate"]
 
 
-def test_an_id_that_comes_with_another_body_is_quarantined_beside_it(
+def test_a_known_id_with_another_body_is_quarantined(
     connection: sqlite3.Connection,
 ) -> None:
     first = fields()
@@ -158,7 +156,7 @@ few_bodies = st.builds(
         st.lists(few_bodies | st.sampled_from([b"", b"x", b"{}"]), max_size=8), max_size=4
     )
 )
-def test_however_webhooks_come_in_batches_the_same_is_kept(
+def test_batches_do_not_change_the_stored_webhooks(
     connection: sqlite3.Connection, batches: list[list[bytes]]
 ) -> None:
     """The first body of an id has it, each other body is quarantined once, and all are counted."""
@@ -181,26 +179,8 @@ def delivery(content: bytes) -> Delivery:
     return Delivery(content, read_webhook(content, None))
 
 
-def test_a_webhook_that_cannot_be_stored_takes_no_other_down(tmp_path: Path) -> None:
-    """Nothing that was read is like that; should something be, it alone goes without a 200."""
-    bad = Delivery(b"x", Webhook("id", "organization", "\ud800", "Wallet", "resource", "", None))
-    good = [delivery(body()) for _ in range(6)]
-    database = tmp_path / "nftsync.db"
-    committer = Committer(database)
-    with ThreadPoolExecutor(7) as pool:
-        with closing(sqlite3.connect(database, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")  # so that they come into one batch
-            outcomes = [pool.submit(committer.submit, x) for x in [*good[:3], bad, *good[3:]]]
-            time.sleep(0.3)
-            other.execute("ROLLBACK")
-        found = [outcome.result() for outcome in outcomes]
-    assert found == [*["stored"] * 3, "not stored", *["stored"] * 3]
-    assert committer.submit(delivery(body())) == "stored"
-    committer.close()
-
-
 @pytest.mark.parametrize("other", ["nothing", "an empty file", "another database"])
-def test_nothing_is_answered_200_while_the_file_is_not_at_its_path(
+def test_webhooks_are_refused_while_the_file_is_moved(
     run: Callable[..., Running], tmp_path: Path, other: str
 ) -> None:
     """Nor is a file made there: it would share this one's log and shared memory."""
@@ -262,7 +242,7 @@ def test_a_writer_that_is_held_up_keeps_no_later_request_waiting_for_long(tmp_pa
     committer.close()
 
 
-def test_a_locked_database_is_logged_once_and_its_end_once(
+def test_a_lock_and_its_end_are_logged_once(
     receiver: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(sqlite3.connect(receiver.database, isolation_level=None)) as other:

@@ -1,7 +1,5 @@
 """An inbox in a database of its own, and a lying provider that is asked without long waits."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Results of reads for their webhooks, and the pauses of an outage."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -39,7 +37,7 @@ DOWN = {**FAILED, "provider_down": True}
         (DOWN, {"result": "left out"}, True, Answer("no", is_down=True)),
     ],
 )
-def test_a_read_decides_how_its_webhooks_end(
+def test_a_read_decides_on_its_webhooks(
     read: dict[str, Any], result: dict[str, Any], is_named: bool, answer: Answer
 ) -> None:
     fields = {"wallet_id": wallet(1), "sequence": 1, "started_at": ""}

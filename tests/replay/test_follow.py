@@ -1,7 +1,5 @@
 """Replay as `serve` runs it: webhooks as they come, second looks, trouble with the database."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from contextlib import closing
@@ -10,7 +8,7 @@ import pytest
 
 from tests.kit.provider import Provider, balances, entry, reply, silence, token, uuid, wallet
 from tests.kit.worlds import PATIENCE
-from tests.replay.world import OK, Gate, Place, in_time, path_of, settled, wallets
+from tests.replay.world import OK, Gate, Place, in_time, path_of, wallets
 
 
 def reads(provider: Provider) -> int:
@@ -102,34 +100,7 @@ def test_a_lease_that_is_taken_away_costs_only_a_read(place: Place, provider: Pr
     assert (ledger["status"], ledger["wallets_ok"]) == ("ok", 2)
 
 
-def test_a_claim_whose_lease_ends_midway_is_let_go(place: Place, provider: Provider) -> None:
-    provider.always(OK)
-    place.receive("Wallet", *[wallet(1)] * 4_100)  # more than one transaction marks
-    place.run(
-        "CREATE TRIGGER lost AFTER UPDATE OF lease_no ON webhooks WHEN new.state = 'running'"
-        " BEGIN DELETE FROM leases; END"
-    )
-    result = place.replay()
-    assert (settled(result), result.fetches) == (0, 0)
-    place.run("DROP TRIGGER lost")
-    result = place.replay()
-    assert (result.done, result.fetches) == (4_100, 1)
-
-
-def test_what_a_lost_lease_had_settled_is_settled_by_the_next_read(
-    place: Place, provider: Provider
-) -> None:
-    provider.on(path_of(1), OK, reply(b"", 404))
-    place.receive("Wallet", *[wallet(1)] * 4_100)  # more than one transaction marks
-    place.run(
-        "CREATE TRIGGER lost AFTER UPDATE OF state ON webhooks WHEN new.state = 'done'"
-        " BEGIN DELETE FROM leases; END"
-    )
-    result = place.replay(timing={"renew": 0.0, "poll": 0.0})
-    assert (result.done, result.failed) == (4_000, 100)
-
-
-def test_a_lease_lost_between_two_steps_of_a_release_drops_the_reads_that_still_wait(
+def test_a_lease_lost_during_a_release_drops_waiting_reads(
     place: Place, provider: Provider
 ) -> None:
     """Each wallet loses 30 of 1,200 tokens, few enough; all of them do not fit in a step."""
@@ -161,7 +132,7 @@ def test_a_lease_lost_between_two_steps_of_a_release_drops_the_reads_that_still_
 # Trouble with the database ----------------------------------------------------------------------
 
 
-def test_a_locked_database_and_a_full_disk_delay_and_lose_nothing(
+def test_a_lock_and_a_full_disk_lose_nothing(
     place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Replay restarts, and its claimed webhooks are pending again.

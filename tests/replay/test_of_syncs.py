@@ -1,7 +1,5 @@
 """Webhooks of types that ask for a sync of all wallets."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -75,7 +73,7 @@ def test_a_sync_of_some_wallets_is_none_of_all(known: Place, provider: Provider)
     assert len(provider.requests(path_of(1))) == before + 1
 
 
-def test_what_keeps_a_sync_from_being_made_is_told_and_costs_no_attempt(
+def test_a_sync_that_cannot_start_costs_no_attempt(
     known: Place, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sync of another process, or a wallets file that cannot be read."""

@@ -1,34 +1,12 @@
 """Replays beside each other, beside a sync, interrupted and killed, each in its own process."""
 
-from __future__ import annotations
-
 import json
 import signal
-from collections.abc import Callable
 
-from tests.kit.provider import Peer, Provider, entry, reply, token, uuid, wallet
+from tests.kit.provider import Provider, entry, reply, token, uuid, wallet
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import PATIENCE, Outcome
+from tests.kit.worlds import PATIENCE, Command
 from tests.replay.world import NOTHING, OK, Gate, Place, path_of, wallets
-
-
-def test_two_replays_share_a_backlog(place: Place, provider: Provider) -> None:
-    def slow(peer: Peer) -> bool:
-        peer.wait(0.01)
-        return OK(peer)
-
-    provider.always(slow)
-    place.receive("Wallet", *wallets(600))
-    command = place.command("replay", "--json")
-    wait_until(lambda: provider.requests())
-    here = place.replay()
-    out, err = command.communicate(timeout=PATIENCE)
-    assert command.returncode == 0, err
-    there = json.loads(out)
-    assert there["done"] + here.done == 600
-    assert there["fetches"] + here.fetches == len(provider.requests()) == 600
-    assert min(there["done"], here.done) > 0
-    assert place.is_quiet()
 
 
 def test_ctrl_c_gives_back_what_is_not_done_and_exits_130(place: Place, provider: Provider) -> None:
@@ -75,9 +53,7 @@ def test_what_a_killed_replay_had_is_done_by_the_next(place: Place, provider: Pr
     assert place.is_quiet()
 
 
-def test_the_command_says_what_it_came_to(
-    place: Place, provider: Provider, command: Callable[..., Outcome]
-) -> None:
+def test_the_command_prints_its_counts(place: Place, provider: Provider, command: Command) -> None:
     provider.holds(wallet(1), entry(token(1)))
     place.receive("Wallet", *[wallet(1)] * 40)
     place.receive("Whatever", uuid(1))

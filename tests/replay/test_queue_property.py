@@ -3,8 +3,6 @@
 Of the outbox, that leases end for its messages, too.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections import Counter
@@ -322,38 +320,6 @@ def test_of_two_workers_that_saw_an_object_due_one_claims_it(place: Place) -> No
                 claimed = inbox.claim(transaction.connection, lease, OBJECTS[:1], at, at)
             claims.append(list(claimed.claims))
         assert claims == [OBJECTS[:1], []]
-
-
-def test_who_has_lost_an_object_settles_nothing_of_who_has_it_now(place: Place) -> None:
-    at, later = "2026-01-01T00:00:00.000000Z", "2026-01-01T01:00:00.000000Z"
-    with Mirror(place.database, write_gap=0.0) as mirror:
-        connection = mirror.connection
-        numbers = []
-        with mirror.transaction():
-            store(connection, [delivery(0, *OBJECTS[0], OURS)], at)
-            for moment in (at, later):
-                leases.take_back_expired(connection, moment)
-                numbers.append(leases.take_lease(connection, moment))
-                inbox.claim(connection, numbers[-1], OBJECTS[:1], moment, moment)
-            done = [Settlement(OBJECTS[0], "done")]
-            assert inbox.acknowledge(connection, numbers[0], done, later, None) == ({}, [])
-            assert inbox.acknowledge(connection, numbers[1], done, later, None) == ({"done": 1}, [])
-
-
-def test_one_transaction_releases_only_so_many_rows_of_both_queues(place: Place) -> None:
-    at, later = "2026-01-01T00:00:00.000000Z", "2026-01-01T01:00:00.000000Z"
-    with Mirror(place.database, write_gap=0.0) as mirror, mirror.transaction():
-        connection = mirror.connection
-        lease = leases.take_lease(connection, at)
-        store(connection, [delivery(number, *OBJECTS[0], OURS) for number in range(2)], at)
-        inbox.claim(connection, lease, OBJECTS[:1], at, at)
-        connection.executemany(
-            "INSERT INTO messages (message_id, rule, destination, created_at, keys, state,"
-            " lease_no) VALUES (?, 'moves', 'ops', ?, '[]', 'running', ?)",
-            [(f"msg_{number}", at, lease) for number in range(3)],
-        )
-        released = [leases.take_back_expired(connection, later, most=_FEW) for _ in range(3)]
-    assert released == [3, 2, 0]
 
 
 def test_work_grows_with_a_long_backlog_and_not_with_its_square(place: Place) -> None:

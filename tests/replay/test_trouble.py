@@ -1,7 +1,5 @@
 """The attempts and waits that a provider costs which is down, refuses, or answers wrongly."""
 
-from __future__ import annotations
-
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +28,7 @@ def seconds_until(moment: str) -> float:
     ],
     ids=["401", "429", "503 for an hour", "nothing listens", "no token"],
 )
-def test_a_provider_that_is_down_or_refuses_costs_no_attempts(
+def test_a_provider_that_is_down_costs_no_attempts(
     place: Place, provider: Provider, answer: Sender, client: dict[str, str]
 ) -> None:
     provider.always(answer)
@@ -179,16 +177,3 @@ def test_empty_lists_for_everyone_take_nothing_away(place: Place, provider: Prov
     result = place.replay()
     assert (result.done, result.reads_held, place.held()) == (24, 0, 23)
     assert place.run("SELECT status, count(*) FROM wallets GROUP BY 1") == [("ok", 24)]
-
-
-@pytest.mark.parametrize("known", [3, 1])
-def test_a_wallet_that_has_sold_its_last_is_empty(
-    place: Place, provider: Provider, known: int
-) -> None:
-    hold(place, provider, known)
-    provider.on(path_of(0), OK)
-    (name,) = place.receive("Wallet", wallet(0))
-    result = place.replay()
-    assert (result.done, result.fetches) == (1, 1)
-    assert {of for (of,) in place.run("SELECT wallet_id FROM balances")} == set(wallets(known)[1:])
-    assert place.run("SELECT webhook_id FROM balance_changes WHERE new_amount IS NULL") == [(name,)]

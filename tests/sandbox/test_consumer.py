@@ -81,9 +81,7 @@ def test_a_closed_connection_leaves_half_a_response(client):
 
 
 @pytest.mark.parametrize(("fault", "outcome"), [("hang", "broken"), ({"slow": 30}, 200)])
-def test_a_waiting_message_is_recorded_and_delays_neither_other_messages_nor_a_stop(
-    server, client, fault, outcome
-):
+def test_a_waiting_message_delays_neither_others_nor_a_stop(server, client, fault, outcome):
     client.post(FAULTS, json={"consumers": {"ops": [fault]}})
 
     def send() -> int | str:

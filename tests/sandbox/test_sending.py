@@ -2,7 +2,6 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -88,63 +87,6 @@ def test_an_answer_that_drips_past_3_seconds_is_none(receiver):
     assert (attempt["status"], attempt["error"]) == (None, "no complete response within 3 s")
     assert attempt["ms"] >= 3000
     assert delivery["state"] == "pending"
-
-
-def test_slow_answers_do_not_hold_up_other_webhooks(receiver):
-    """Fifteen attempts hang until a sixteenth webhook has come."""
-    go = threading.Event()
-
-    def answer(received: Received, _number: int) -> int:
-        if b"fast" not in received.body:
-            go.wait(30)
-        return 200
-
-    receiver.answer = answer
-    with sandbox(receiver) as server:
-        for _ in range(15):
-            emit(server, "slow")
-        receiver.wait_for(15)
-        emit(server, "fast")
-        wait_until(lambda: server.sandbox.deliveries()[-1]["state"] == "delivered")
-        go.set()
-        finished(server)
-
-
-def test_nobody_at_the_url_is_an_attempt_and_retries_go_to_the_present_url(receiver):
-    with sandbox(receiver, time_scale=0.01) as server:
-        server.sandbox.configure(b'{"url": "http://..:1/"}')
-        emit(server)
-        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
-        server.sandbox.configure(json.dumps({"url": receiver.url}).encode())
-        [delivery] = finished(server)
-    assert delivery["state"] == "delivered"
-    assert "no response" in delivery["attempts"][0]["error"]
-    assert "\n" not in delivery["attempts"][0]["error"]
-    assert (statuses(delivery)[-1], len(receiver.got)) == (200, 1)
-
-
-def test_while_disabled_or_without_a_secret_webhooks_wait_and_use_up_no_attempt(receiver):
-    with SandboxServer(generate(wallets=1), time_scale=1e-5) as server:
-
-        def disable(_received: Received, number: int) -> int:
-            server.sandbox.configure(b'{"enabled": false}')
-            return 200 if number else 500
-
-        receiver.answer = disable
-        config = {"url": receiver.url, "enabled": True, "webhookTypes": ["nft"]}
-        server.sandbox.configure(json.dumps(config).encode())
-        emit(server)
-        threading.Event().wait(0.1)
-        assert receiver.got == []
-        server.sandbox.configure(b'{"sharedSecret": "s"}')
-        wait_until(lambda: server.sandbox.deliveries()[0]["attempts"])
-        assert server.sandbox.emit("nft", "X", UNKNOWN, "create") == []
-        threading.Event().wait(0.1)
-        [waiting] = server.sandbox.deliveries()
-        assert (waiting["state"], len(receiver.got)) == ("pending", 1)
-        server.sandbox.configure(b'{"enabled": true, "webhookTypes": []}')
-        [delivery] = finished(server)
-    assert statuses(delivery) == [500, 200]
 
 
 def test_scripted_webhooks_come_twice_or_after_the_next_one_or_never_or_later(receiver):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -188,27 +187,3 @@ def test_a_file_that_is_something_else_or_in_use_is_refused_in_a_line_and_left(t
         assert str(path) in str(refused.value)
         assert "\n" not in str(refused.value)
         assert (path.read_bytes() if path.is_file() else b"") == before
-
-
-def test_a_full_disk_is_an_error_of_the_call_and_reads_go_on(tmp_path):
-    def little_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-
-    with (
-        command(
-            "--state", str(tmp_path / "s"), "--wallets", "1", "--nfts", "1", preexec_fn=little_room
-        ) as (_, url, _said),
-        httpx.Client(base_url=url, trust_env=False) as client,
-    ):
-        wallet = client.get("/sandbox/wallets").json()[0]
-        minted = {"walletId": wallet, "amount": 1, "metadata": {"name": "x" * 50_000}}
-        codes = [client.post("/sandbox/mint", json=minted) for _ in range(12)]
-        assert codes[0].status_code == 200
-        assert codes[-1].status_code == 500
-        assert "cannot be written" in codes[-1].json()["error"]
-        assert client.get(f"/v1/wallets/{wallet}/nft-balances").status_code == 200
-        kept = [answer.json()["tokenId"] for answer in codes if answer.status_code == 200]
-        listed = client.get(f"/v1/wallets/{wallet}/nft-balances").json()["nftTokenBalances"]
-        assert [entry["tokenId"] for entry in listed[1:]] == kept  # refused mints are missing
-    with SandboxServer(pytest.fail, state=tmp_path / "s") as server:
-        assert all(server.world.token_body(token) for token in kept)

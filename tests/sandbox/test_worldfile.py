@@ -71,22 +71,6 @@ def test_any_other_content_is_read_or_refused_in_one_line(tmp_path, cut, put):
     assert "\n" not in said
 
 
-@given(values, st.integers(150, 250))
-def test_what_nests_deeper_than_200_levels_is_refused(tmp_path_factory, value, lists):
-    def depth(value):
-        parts = value.values() if isinstance(value, dict) else value
-        return 1 + max(map(depth, parts), default=0) if isinstance(value, dict | list) else 0
-
-    text = json.dumps(value, ensure_ascii=False)
-    path = tmp_path_factory.getbasetemp() / "deep.jsonl"
-    path.write_text(f'{line()[:-1]}, "more": {"[" * lists}{text}{"]" * lists}}}')
-    if 1 + lists + depth(value) > 200:
-        with pytest.raises(InputError, match="line 1: nested more than 200 levels deep"):
-            World.load(path)
-    else:
-        assert World.load(path).wallets() == [WALLET]
-
-
 def test_a_bad_line_is_named_by_file_and_number_and_a_bad_file_by_its_name(tmp_path):
     path = tmp_path / "world.jsonl"
     other = line(walletId=TOKEN)

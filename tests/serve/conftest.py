@@ -1,7 +1,5 @@
 """A small provider that can be scripted, and its first sync."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

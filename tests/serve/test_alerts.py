@@ -1,7 +1,5 @@
 """docs/operate/alerts.yml: metrics of a real `serve` raise its alerts, and health raises none."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -76,7 +74,7 @@ def told(server: Serve, provider: SandboxServer, database: Path) -> None:
     wait_until_done(database, *provider.sandbox.transfer(taker, giver, token, 1))
 
 
-def test_where_all_is_well_none_is_raised_and_the_figures_hold_after_a_restart(
+def test_health_raises_no_alert_also_after_a_restart(
     synced: Path, provider: SandboxServer, tmp_path: Path
 ) -> None:
     flags = ("--metrics-port", port := free_port(), "--sync-every", "6h")
@@ -104,7 +102,7 @@ def test_where_all_is_well_none_is_raised_and_the_figures_hold_after_a_restart(
     assert_raised(tmp_path, [before, after, again])
 
 
-def test_a_sync_that_keeps_failing_is_told_after_an_hour_and_a_week_whoever_restarts_it(
+def test_a_failing_sync_raises_alerts_after_an_hour_and_a_week(
     synced: Path, tmp_path: Path
 ) -> None:
     flags = ("--metrics-port", port := free_port(), "--sync-every", "1h", "--retries", 1)
@@ -122,7 +120,7 @@ def test_a_sync_that_keeps_failing_is_told_after_an_hour_and_a_week_whoever_rest
         assert_raised(tmp_path, hour, *raised, "WalletsFail")
 
 
-def test_a_sync_that_never_came_through_is_told_of_too(tmp_path: Path) -> None:
+def test_a_sync_that_never_succeeded_raises_an_alert(tmp_path: Path) -> None:
     """Not even entered into the ledger, as the list of wallets is missing."""
     flags = ("--metrics-port", port := free_port(), "--sync-every", "1h", "--wallets-file", "no")
     with serving(tmp_path, NOWHERE, *flags) as server:
@@ -136,7 +134,7 @@ def test_a_sync_that_never_came_through_is_told_of_too(tmp_path: Path) -> None:
         assert_raised(tmp_path, [scraped(port)], "SyncFails")
 
 
-def test_webhooks_that_stop_or_go_missing_are_told_of(
+def test_missing_webhooks_raise_alerts(
     synced: Path, provider: SandboxServer, tmp_path: Path
 ) -> None:
     flags = ("--metrics-port", port := free_port(), "--sync-every", "1s")
@@ -155,7 +153,7 @@ def test_webhooks_that_stop_or_go_missing_are_told_of(
     assert_raised(tmp_path, [silent], "WebhooksStopped")
 
 
-def test_a_backlog_that_grows_is_told_of(synced: Path, tmp_path: Path) -> None:
+def test_a_growing_backlog_raises_alerts(synced: Path, tmp_path: Path) -> None:
     port = free_port()
     with serving(synced.parent, NOWHERE, "--metrics-port", port, "--retries", 1) as server:
         few = scraped(port)
@@ -170,7 +168,7 @@ def test_a_backlog_that_grows_is_told_of(synced: Path, tmp_path: Path) -> None:
     assert_raised(tmp_path, [old], "WebhooksWait")
 
 
-def test_a_stale_wallet_a_wrong_secret_and_what_needs_a_person_are_told_of(
+def test_states_that_need_a_person_raise_alerts(
     synced: Path, provider: SandboxServer, tmp_path: Path
 ) -> None:
     port = free_port()

@@ -1,11 +1,8 @@
 """`serve` while the files of its database are moved, replaced, truncated or removed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -24,7 +21,7 @@ from tests.kit.serve_process import (
     webhook,
 )
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import Outcome, listed, mirrored, replayed
+from tests.kit.worlds import Command, listed, mirrored, replayed
 
 
 def log_of(database: Path) -> Path:
@@ -43,8 +40,8 @@ def told(server: Serve, provider: SandboxServer, count: int = 30) -> list[str]:
 
 
 @pytest.mark.parametrize(("kept", "end"), [(True, "stop"), (False, "kill")])
-def test_a_restored_backup_is_not_written_over_by_the_log_of_the_file_it_replaced(
-    synced: Path, provider: SandboxServer, command: Callable[..., Outcome], kept: bool, end: str
+def test_a_restored_backup_is_not_overwritten_by_the_old_log(
+    synced: Path, provider: SandboxServer, command: Command, kept: bool, end: str
 ) -> None:
     """Although `serve` was running, and its log still existed; the old file is whole, too."""
     backup, old = synced.with_name("backup.db"), synced.with_name("old.db")
@@ -77,9 +74,7 @@ def test_a_restored_backup_is_not_written_over_by_the_log_of_the_file_it_replace
         assert set(later) <= states(synced.with_name("elsewhere.db")).keys()
 
 
-def test_a_log_that_is_removed_takes_nothing_along_that_was_answered_200(
-    synced: Path, provider: SandboxServer
-) -> None:
+def test_a_removed_log_loses_no_acknowledged_webhook(synced: Path, provider: SandboxServer) -> None:
     with serving(synced.parent, provider.url) as server:
         answered = told(server, provider)
         log_of(synced).unlink()
@@ -99,8 +94,8 @@ def test_a_log_that_is_removed_takes_nothing_along_that_was_answered_200(
 
 
 @pytest.mark.parametrize("left", [0.0, 0.5])
-def test_nothing_more_is_answered_200_once_the_file_is_cut_off(
-    synced: Path, provider: SandboxServer, command: Callable[..., Outcome], left: float
+def test_webhooks_are_refused_once_the_file_is_truncated(
+    synced: Path, provider: SandboxServer, command: Command, left: float
 ) -> None:
     copy = synced.with_name("copy.db")
     assert command("snapshot", copy, "-d", synced).code == 0
@@ -123,10 +118,10 @@ def test_nothing_more_is_answered_200_once_the_file_is_cut_off(
     assert_settled(synced)
 
 
-def test_an_emptied_file_is_not_replaced_by_a_new_database_over_its_log(
+def test_an_emptied_file_keeps_its_log(
     synced: Path,
     provider: SandboxServer,
-    command: Callable[..., Outcome],
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SQLite would take the log away, with all that was answered 200."""
@@ -148,9 +143,7 @@ def test_an_emptied_file_is_not_replaced_by_a_new_database_over_its_log(
     assert (log_of(synced).read_bytes(), synced.stat().st_size) == (log, 0)
 
 
-def test_a_file_that_vacuum_made_smaller_is_not_taken_for_cut_off(
-    synced: Path, provider: SandboxServer
-) -> None:
+def test_a_file_that_vacuum_shrank_is_not_truncated(synced: Path, provider: SandboxServer) -> None:
     with serving(synced.parent, provider.url, "--no-replay") as server:
         with closing(sqlite3.connect(synced, timeout=30, isolation_level=None)) as other:
             other.execute("CREATE TABLE padding AS SELECT zeroblob(9000000)")
@@ -167,8 +160,8 @@ def test_a_file_that_vacuum_made_smaller_is_not_taken_for_cut_off(
     assert len(states(synced)) == 5
 
 
-def test_damage_that_replay_meets_ends_the_receiving(
-    synced: Path, provider: SandboxServer, command: Callable[..., Outcome]
+def test_damage_that_replay_finds_ends_receiving(
+    synced: Path, provider: SandboxServer, command: Command
 ) -> None:
     """The inbox's own pages may be whole while others are not; a restored copy would lack both."""
     with closing(sqlite3.connect(synced)) as connection:

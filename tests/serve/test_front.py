@@ -1,7 +1,5 @@
 """The web servers of docs/operate/operations.md in front of `serve`, loaded as they stand there."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The log never delays the receiver, and its size is bounded."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -124,7 +122,7 @@ def flood(port: int, count: int, connections: int = 20) -> None:
         client.close()
 
 
-def test_with_a_stderr_that_nobody_reads_it_receives_and_stops_all_the_same(
+def test_without_a_reader_of_stderr_it_receives_and_stops(
     tmp_path: Path,
 ) -> None:
     good = [webhook("Wallet", WALLET) for _ in range(3)]
@@ -139,7 +137,7 @@ def test_with_a_stderr_that_nobody_reads_it_receives_and_stops_all_the_same(
     assert [found[id_of(body)] for body in good] == ["pending"] * 3
 
 
-def test_an_error_that_nobody_reads_still_ends_it(tmp_path: Path) -> None:
+def test_an_error_without_a_reader_ends_it(tmp_path: Path) -> None:
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as taken,
         closing(Unread(tmp_path, taken.getsockname()[1])) as server,
@@ -147,7 +145,7 @@ def test_an_error_that_nobody_reads_still_ends_it(tmp_path: Path) -> None:
         assert server.process.wait(timeout=PATIENCE) == 2
 
 
-def test_once_the_log_is_read_again_it_goes_on_and_says_how_many_lines_are_missing(
+def test_a_log_that_is_read_again_has_the_number_of_dropped_lines(
     tmp_path: Path,
 ) -> None:
     sent = 1_500
@@ -169,7 +167,7 @@ def test_once_the_log_is_read_again_it_goes_on_and_says_how_many_lines_are_missi
     ]
 
 
-def test_requests_that_the_server_itself_fails_at_take_a_bounded_part_of_the_log(
+def test_malformed_requests_take_a_bounded_part_of_the_log(
     tmp_path: Path,
 ) -> None:
     # More digits than Python makes a number of.

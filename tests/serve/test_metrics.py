@@ -1,7 +1,5 @@
 """Metrics and health of `serve`, and a log without secrets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx
@@ -23,7 +21,7 @@ NOBODY = "00000000-0000-4000-8000-0000000000ff"
 PREVIOUS = "the-secret-before-it"
 
 
-def test_counters_move_with_the_traffic_and_no_secret_is_logged(
+def test_metrics_count_requests_and_no_secret_is_logged(
     synced: Path, provider: SandboxServer
 ) -> None:
     port = free_port()

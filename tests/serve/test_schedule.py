@@ -1,11 +1,9 @@
 """`--sync-every`: when a sync is due, and what goes before it."""
 
-from __future__ import annotations
-
 import fcntl
 import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -36,7 +34,7 @@ from tests.kit.serve_process import (
     webhook,
 )
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import Outcome, listed, mirrored, replayed
+from tests.kit.worlds import Command, listed, mirrored, replayed
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -84,7 +82,7 @@ def move_back(database: Path, seconds: int) -> None:
 # When one is due -----------------------------------------------------------------------------
 
 
-def test_it_is_due_where_none_was_made_and_an_interval_after_the_last_began(
+def test_a_sync_is_due_an_interval_after_the_last_start(
     provider: SandboxServer, tmp_path: Path
 ) -> None:
     database = tmp_path / "nftsync.db"
@@ -99,9 +97,7 @@ def test_it_is_due_where_none_was_made_and_an_interval_after_the_last_began(
     assert is_due(database)
 
 
-def test_a_sync_that_failed_or_was_killed_does_not_count(
-    synced: Path, provider: SandboxServer
-) -> None:
+def test_failed_and_killed_syncs_do_not_count(synced: Path, provider: SandboxServer) -> None:
     move_back(synced, 3_601)
     failed = sync_wallets(
         synced, ClientConfig(base_url=NOWHERE, attempts=1), SyncRequest(), progress=False
@@ -126,7 +122,7 @@ def wallets_file(folder: Path, provider: SandboxServer) -> Path:
     return path
 
 
-def test_it_syncs_at_once_registers_the_files_wallets_and_makes_good_what_was_missed(
+def test_syncs_read_the_wallets_file_and_missed_changes(
     provider: SandboxServer, tmp_path: Path
 ) -> None:
     database = tmp_path / "nftsync.db"
@@ -152,7 +148,7 @@ def test_it_syncs_at_once_registers_the_files_wallets_and_makes_good_what_was_mi
     assert_settled(database)
 
 
-def test_it_goes_on_with_a_sync_that_was_killed_or_stopped(tmp_path: Path) -> None:
+def test_it_resumes_a_sync_that_was_killed_or_stopped(tmp_path: Path) -> None:
     """Stored wallets are not read again; reads in flight are lost by a kill."""
     database = tmp_path / "nftsync.db"
     with SandboxServer(
@@ -190,8 +186,8 @@ def test_it_goes_on_with_a_sync_that_was_killed_or_stopped(tmp_path: Path) -> No
     assert_settled(database)
 
 
-def test_another_sync_at_the_same_time_is_no_error(
-    synced: Path, provider: SandboxServer, command: Callable[..., Outcome]
+def test_a_concurrent_sync_is_not_an_error(
+    synced: Path, provider: SandboxServer, command: Command
 ) -> None:
     move_back(synced, 60)
     flags = ("--sync-every", "1s", "--rate-limit", 2)
@@ -231,7 +227,7 @@ def test_webhooks_go_before_a_sync_that_uses_up_the_rate_limit(tmp_path: Path) -
     assert_settled(database)
 
 
-def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhile(
+def test_a_full_sync_counts_also_if_webhooks_had_wallets_read_meanwhile(
     tmp_path: Path,
 ) -> None:
     """They are a part of its total, and the schedule waits."""
@@ -275,7 +271,7 @@ def test_a_full_sync_counts_as_one_though_webhooks_had_some_wallets_read_meanwhi
     assert_settled(database)
 
 
-def test_a_sync_that_webhooks_ask_for_reads_what_a_cut_off_one_had_read(
+def test_a_requested_sync_reads_wallets_of_an_interrupted_one(
     provider: SandboxServer, synced: Path
 ) -> None:
     (synced.parent / "nftsync.toml").write_text(

@@ -1,7 +1,5 @@
 """`serve` refuses unusable settings in one line, and starts before the API is up."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from contextlib import closing
@@ -21,7 +19,7 @@ from tests.kit.serve_process import (
     webhook,
 )
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import Outcome, listed, mirrored
+from tests.kit.worlds import Command, listed, mirrored
 
 NOWHERE = "http://127.0.0.1:9"
 WALLET = "00000000-0000-4000-8000-000000000001"
@@ -31,9 +29,7 @@ Refused = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def refused(
-    tmp_path: Path, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
-) -> Refused:
+def refused(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> Refused:
     """Tells the exit code and the one line of a `serve` that does not start."""
 
     def run(*arguments: object, **variables: str | None) -> tuple[int, str]:
@@ -78,7 +74,7 @@ def refused(
         ),
     ],
 )
-def test_settings_that_are_missing_or_unusable_are_refused_and_named(
+def test_missing_and_unusable_settings_are_named(
     tmp_path: Path,
     refused: Refused,
     arguments: list[str],

@@ -1,7 +1,5 @@
 """Stopped: requests in flight are answered, reads in flight given up, and it exits with 0."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import sqlite3
@@ -88,9 +86,7 @@ def test_under_load_each_webhook_that_was_answered_200_is_stored(tmp_path: Path)
     assert_settled(tmp_path / "nftsync.db")
 
 
-def test_a_hangup_stops_neither_serve_nor_the_sandbox(
-    tmp_path: Path, provider: SandboxServer
-) -> None:
+def test_a_hangup_stops_no_server(tmp_path: Path, provider: SandboxServer) -> None:
     """By convention, it means to reload; systemd would take the end for a wanted one."""
     port = free_port()
     sandbox = start_process(command("sandbox", "--port", port, "--wallets", 1), cwd=tmp_path)
@@ -115,7 +111,7 @@ def test_a_hangup_stops_neither_serve_nor_the_sandbox(
     assert sandbox.wait(PATIENCE) == 0
 
 
-def test_a_request_that_waits_for_the_database_at_the_signal_is_still_answered(
+def test_a_request_that_waits_for_the_database_is_still_answered(
     tmp_path: Path,
 ) -> None:
     body = webhook("Wallet", WALLET)

@@ -1,7 +1,5 @@
 """`serve` while its database takes no writes, and with signed nonsense: it lives on."""
 
-from __future__ import annotations
-
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -23,7 +21,7 @@ from tests.kit.waiting import wait_until
 from tests.kit.worlds import listed, mirrored, replayed
 
 
-def test_a_database_locked_for_long_is_503_and_then_all_goes_on(
+def test_a_locked_database_is_503_until_it_is_released(
     synced: Path, provider: SandboxServer
 ) -> None:
     wallets = provider.world.wallets()
@@ -54,9 +52,7 @@ def test_a_database_locked_for_long_is_503_and_then_all_goes_on(
     assert_settled(synced)
 
 
-def test_a_full_disk_is_503_and_then_receiving_and_replay_go_on(
-    small_disk: Path, provider: SandboxServer
-) -> None:
+def test_a_full_disk_is_503_until_space_is_free(small_disk: Path, provider: SandboxServer) -> None:
     database = small_disk / "nftsync.db"
     wallets = provider.world.wallets()
     with serving(small_disk, provider.url) as server:

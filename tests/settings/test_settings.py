@@ -23,7 +23,6 @@ from nftsync.settings import (
 UUID = "ABCDEF01-2345-6789-abcd-ef0123456789"
 SECRETS = [key.name for key in KEYS if key.secret]
 VARIABLES = [key for key in KEYS if key.variable is not None]
-FLAGS = [key for key in KEYS if key.flag is not None]
 
 
 def toml(directory: Path, text: str) -> Path:
@@ -111,9 +110,7 @@ def test_flag_before_environment_before_file_before_default(tmp_path, key):
         assert load_in(tmp_path, {key.name: None}) == load_in(tmp_path)
 
 
-def test_environment_and_working_directory_count_and_the_database_can_be_found_alone(
-    tmp_path, monkeypatch
-):
+def test_the_database_is_found_by_variable_and_working_directory(tmp_path, monkeypatch):
     file = toml(tmp_path, "retries = 2\ndatabase = 'x.db'")
     monkeypatch.setenv("NFTSYNC_CONCURRENCY", "7")
     read = load()

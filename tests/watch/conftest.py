@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nftsync.alerts import WatchRule
+from nftsync.alerts import Destination, WatchRule
+from nftsync.provider.config import ClientConfig
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import now, shifted
+from nftsync.watch.delivery import Channel, Outgoing, SendResult, open_delivery
 from nftsync.watch.planner import Planner
 from tests.kit.database import begun, token_id, wallet_id
-from tests.kit.worlds import Outcome
+from tests.kit.worlds import PATIENCE, Command
 
 #: Accepts every message.
 OPS = '[destinations.ops]\nkind = "command"\ncommand = ["true"]\n'
@@ -27,7 +30,7 @@ OPS = '[destinations.ops]\nkind = "command"\ncommand = ["true"]\n'
 class Watched:
     """A database, `nftsync.toml`, and the command `watch`."""
 
-    def __init__(self, database: Path, command: Callable[..., Outcome]) -> None:
+    def __init__(self, database: Path, command: Command) -> None:
         self.database = database
         self.content: dict[int, dict[str, Any]] = {}
         self._command = command
@@ -73,11 +76,9 @@ class Watched:
         return tuple(map(values.get, CONTENT_COLUMNS))
 
     @contextmanager
-    def planning(
-        self, *rules: Mapping[str, Any], most: int = 200_000, database: Path | None = None
-    ) -> Iterator[Planning]:
+    def planning(self, *rules: Mapping[str, Any], most: int = 200_000) -> Iterator[Planning]:
         """Plan messages of rules for `ops`, as `serve` does."""
-        with Mirror(database or self.database, write_gap=0.0) as mirror:
+        with Mirror(self.database, write_gap=0.0) as mirror:
             yield Planning(self, mirror, *rules, most=most)
 
     def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -118,7 +119,7 @@ class Planning:
     def __init__(
         self, watched: Watched, mirror: Mirror, *rules: Mapping[str, Any], most: int
     ) -> None:
-        self.mirror = mirror
+        self._mirror = mirror
         self._watched = watched
         made = [WatchRule(**{"name": "moves", "to": ["ops"], **rule}) for rule in rules]
         self._planner = Planner(mirror, made, [], most=most)
@@ -127,7 +128,7 @@ class Planning:
     def read(self, *reads: Mapping[int, Mapping[int, str]]) -> None:
         """Apply reads, each mapping in one transaction."""
         for read in reads:
-            self._watched.apply(self.mirror, read)
+            self._watched.apply(self._mirror, read)
 
     def plan(self, until: Any = None, **options: Any) -> int:
         """Store the messages up to a position, by default the newest; return their number."""
@@ -143,6 +144,51 @@ def types(messages: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.fixture
-def watched(tmp_path: Path, command: Callable[..., Outcome]) -> Watched:
+def watched(tmp_path: Path, command: Command) -> Watched:
     """The default database of commands, without wallets."""
     return Watched(tmp_path / "data" / "nftsync.db", command)
+
+
+# Channels ---------------------------------------------------------------------------------------
+
+PASSWORD = "hush-C4n4ry-4711"
+BODY = b'{"type":"holding.sent","data":{}}'
+MESSAGE = Outgoing("msg_" + "5" * 32, BODY, "Wallet sent an NFT", "One line.\nAnother.")
+NETWORK = {
+    "base_url": "https://provider.invalid",
+    "api_token": "canary-token",
+    "headers": {"X-Key": "canary-key"},
+}
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Channel]]:
+    """Open channels to destinations of any kind."""
+    with ExitStack() as stack:
+
+        def make(kind: str = "webhook", *, timeout: float = 15.0, ca: str | None = None, **of: Any):
+            network = ClientConfig(**NETWORK, ca_file=ca)
+            destination = Destination(name="ops", kind=kind, **of)
+            return stack.enter_context(
+                closing(open_delivery(destination, network, timeout=timeout))
+            )
+
+        yield make
+
+
+def send_in_thread(delivery: Channel) -> Callable[[], SendResult]:
+    """Send the message in a thread; return a function that waits for the result."""
+    outcomes: list[SendResult] = []
+    thread = threading.Thread(target=lambda: outcomes.append(delivery.send(MESSAGE)), daemon=True)
+    thread.start()
+
+    def outcome() -> SendResult:
+        thread.join(PATIENCE)
+        return outcomes[0]
+
+    return outcome
+
+
+def mail_to(server: str, port: int, **of: Any) -> dict[str, Any]:
+    people = {"sender": "nftsync <alerts@example.com>", "recipients": ("ops@example.org",)}
+    return {"server": server, "port": port, "username": "me", "password": PASSWORD} | people | of

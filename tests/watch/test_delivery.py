@@ -4,73 +4,26 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from email import message_from_bytes, policy
-from email.message import EmailMessage
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import AuthResult
 from standardwebhooks import Webhook
 
 from nftsync.alerts import Destination
 from nftsync.errors import SettingsError
-from nftsync.provider.config import ClientConfig
 from nftsync.provider.images import Images
-from nftsync.watch.delivery import Channel, Outgoing, SendResult, open_delivery
 from nftsync.watch.hosts import may_reach
 from tests.kit.provider import Provider, Sender, endless, head, raw, reply, silence
 from tests.kit.serve_process import free_port
 from tests.kit.waiting import has_ended, wait_until
-from tests.kit.worlds import PATIENCE
+from tests.watch.conftest import BODY, MESSAGE, PASSWORD, SendResult, mail_to, send_in_thread
 
 SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
 CANARY = "T0C4n4ry/B0C4n4ry/xoxbC4n4ry4711secret"
-PASSWORD = "hush-C4n4ry-4711"
-BODY = b'{"type":"holding.sent","data":{}}'
-MESSAGE = Outgoing("msg_" + "5" * 32, BODY, "Wallet sent an NFT", "One line.\nAnother.")
-NETWORK = ClientConfig(
-    base_url="https://provider.invalid", api_token="canary-token", headers={"X-Key": "canary-key"}
-)
-
-Open = Callable[..., Channel]
-
-
-@pytest.fixture
-def opened() -> Iterator[Open]:
-    with ExitStack() as stack:
-
-        def make(kind: str = "webhook", *, timeout: float = 15.0, ca: str | None = None, **of: Any):
-            network = ClientConfig(**{**as_fields(NETWORK), "ca_file": ca})
-            destination = Destination(name="ops", kind=kind, **of)
-            return stack.enter_context(
-                closing(open_delivery(destination, network, timeout=timeout))
-            )
-
-        yield make
-
-
-def as_fields(config: ClientConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in config.__struct_fields__}
-
-
-def deliver_in_thread(delivery: Channel) -> Callable[[], SendResult]:
-    outcomes: list[SendResult] = []
-    thread = threading.Thread(target=lambda: outcomes.append(delivery.send(MESSAGE)), daemon=True)
-    thread.start()
-
-    def outcome() -> SendResult:
-        thread.join(PATIENCE)
-        return outcomes[0]
-
-    return outcome
 
 
 # Webhooks ---------------------------------------------------------------------------------------
@@ -169,7 +122,7 @@ def test_an_attempt_ends_in_time_however_slowly_the_peer_sends(lying, opened, an
 def test_an_abort_ends_the_attempts_in_flight(lying, opened):
     lying.always(silence())
     delivery = opened(url=lying.url)
-    outcome = deliver_in_thread(delivery)
+    outcome = send_in_thread(delivery)
     lying.wait_for(1)
     delivery.abort()
     assert outcome() == delivery.send(MESSAGE) == SendResult("down", "stopped")
@@ -359,207 +312,6 @@ def test_a_long_text_is_cut_to_the_length_that_slack_takes(lying, opened, text):
     assert shown.removesuffix("…").replace("&amp;", "").strip("xy") == ""
 
 
-# Mail -------------------------------------------------------------------------------------------
-
-
-def mail_to(server: str, port: int, **of: Any) -> dict[str, Any]:
-    people = {"sender": "nftsync <alerts@example.com>", "recipients": ("ops@example.org",)}
-    return {"server": server, "port": port, "username": "me", "password": PASSWORD} | people | of
-
-
-class Mailbox:
-    """Keeps mails; `refusals` are replies to recipients, and `reply` to mails."""
-
-    def __init__(self) -> None:
-        self.mails: list[EmailMessage] = []
-        self.refusals: dict[str, str] = {}
-        self.reply = "250 OK"
-
-    async def handle_RCPT(self, *given: Any) -> str:  # noqa: N802 - aiosmtpd's name
-        _, _, envelope, address, _ = given
-        if address in self.refusals:
-            return self.refusals[address]
-        envelope.rcpt_tos.append(address)
-        return "250 OK"
-
-    async def handle_DATA(self, *given: Any) -> str:  # noqa: N802
-        envelope = given[-1]
-        mail = message_from_bytes(envelope.original_content, policy=policy.default)
-        mail["X-To"] = ", ".join(envelope.rcpt_tos)
-        mail["X-From"] = envelope.mail_from
-        self.mails.append(mail)
-        return self.reply
-
-
-@contextmanager
-def mail_server(mailbox: Mailbox, certificate: str | None, security: str) -> Iterator[int]:
-    tls = None
-    if certificate is not None:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(certificate)
-
-    def authenticate(server, session, envelope, mechanism, data) -> AuthResult:
-        right = (data.login, data.password) == (b"me", PASSWORD.encode())
-        return AuthResult(success=right, handled=False)
-
-    port = free_port()
-    controller = Controller(
-        mailbox,
-        hostname="127.0.0.1",
-        port=port,
-        ssl_context=tls if security == "tls" else None,
-        tls_context=tls if security == "starttls" else None,
-        require_starttls=security == "starttls",
-        authenticator=authenticate,
-        auth_required=security == "starttls",
-        auth_require_tls=security == "starttls",  # it does not see the other kind
-    )
-    controller.start()
-    try:
-        yield port
-    finally:
-        controller.stop()
-
-
-@pytest.mark.parametrize("security", ["starttls", "tls"])
-def test_a_mail_is_sent_over_verified_tls_with_a_login(certificates, opened, security):
-    box = Mailbox()
-    two = ("ops@example.org", "desk@example.org")
-    with mail_server(box, certificates.server, security) as port:
-        fields = mail_to("127.0.0.1", port, security=security, recipients=two)
-        delivery = opened("email", ca=certificates.ca, **fields)
-        assert delivery.send(MESSAGE) == SendResult("sent")
-
-        wrong = opened("email", ca=certificates.ca, **(fields | {"password": "wrong-C4n4ry"}))
-        assert wrong.send(MESSAGE) == SendResult(
-            "refused", f"127.0.0.1:{port}: 535 no access; check username and password"
-        )
-        untrusted = opened("email", **fields).send(MESSAGE)
-        assert untrusted.result == "down"
-        assert "certificate verify failed" in untrusted.error
-    (mail,) = box.mails
-    assert (mail["X-To"], mail["X-From"]) == (", ".join(two), "alerts@example.com")
-    assert (mail["To"], mail["From"]) == (", ".join(two), "nftsync <alerts@example.com>")
-    assert mail["Subject"] == MESSAGE.subject
-    assert mail["Message-ID"] == f"<{MESSAGE.message_id}@example.com>"
-    assert mail["X-Nftsync-Message-Id"] == MESSAGE.message_id
-    assert mail.get_content_type() == "text/plain"
-    assert mail.get_content().splitlines() == MESSAGE.text.splitlines()
-
-
-@pytest.fixture(scope="module")
-def plain() -> Iterator[tuple[Mailbox, int]]:
-    box = Mailbox()
-    with mail_server(box, None, "none") as port:
-        yield box, port
-
-
-def to_plain(port: int, **of: Any) -> dict[str, Any]:
-    return mail_to("127.0.0.1", port, security="none", username=None, **of)
-
-
-def test_a_token_name_adds_no_header_to_a_mail(plain, opened):
-    box, port = plain
-    delivery = opened("email", **to_plain(port))
-    hidden = base64.b64encode(b"x\r\nBcc: victim@example.net")
-    text = "Line\n.\n..\n=?utf-8?q?x?= é \u05d0\n" + "long " * 400
-    for name, shown in (
-        (f"=?utf-8?b?{hidden.decode()}?=", f"= ?utf-8?b?{hidden.decode()}".replace("=?", "= ?")),
-        (
-            "Ape\r\nBcc: victim@example.net\r\n\r\n<b>\u202e\x00 =?utf-8?q?x?= é" + "😀" * 300,
-            "Ape Bcc: victim@example.net <b>",
-        ),
-    ):
-        sent = delivery.send(MESSAGE._replace(subject=name, text=text))
-        assert sent == SendResult("sent")
-        mail = box.mails.pop()
-        assert (mail["Bcc"], mail["X-To"]) == (None, "ops@example.org")
-        assert mail["Subject"].startswith(shown)
-        assert mail.get_content().splitlines() == text.splitlines()
-
-
-@pytest.mark.parametrize(
-    ("replies", "reply", "result", "error"),
-    [
-        ({}, "250 OK", "sent", None),
-        ({}, "451 try later", "down", "451 try later"),
-        ({}, "554 spam", "refused", "554 spam"),
-        ({"a@x.org": "550 unknown"}, "250 OK", "sent", "550 unknown"),
-        ({"a@x.org": "550 unknown", "b@x.org": "450 busy"}, "250 OK", "down", "450 busy"),
-        ({"a@x.org": "550 no", "b@x.org": f"550 {PASSWORD}"}, "250 OK", "refused", "550 …"),
-    ],
-)
-def test_the_replies_of_a_mail_server_decide_on_the_result(
-    plain, opened, replies, reply, result, error
-):
-    box, port = plain
-    box.refusals, box.reply = replies, reply
-    fields = to_plain(port, recipients=("a@x.org", "b@x.org"))
-    shown = None if error is None else f"127.0.0.1:{port}: {error}"
-    try:
-        assert opened("email", **fields).send(MESSAGE)[:2] == (result, shown)
-    finally:
-        box.refusals, box.reply = {}, "250 OK"
-
-
-def greeting(text: str) -> Sender:
-    return raw(text.encode(), then="hold")
-
-
-@pytest.fixture
-def mail_liar() -> Iterator[tuple[Provider, list[Sender]]]:
-    """A server that greets each client in a way of its own before it hears anything."""
-    answers: list[Sender] = []
-
-    class Greeting(Provider):
-        def _read(self, *_: object) -> Any:
-            return object()
-
-        def _answer(self, *_: object) -> Sender:
-            return answers[0]
-
-    with Greeting() as running:
-        yield running, answers
-
-
-@pytest.mark.parametrize(
-    ("answer", "result", "error"),
-    [
-        (greeting("554 no service\r\n"), "refused", "554 no service"),
-        (greeting("421 busy\r\n"), "down", "421 busy"),
-        (greeting("HTTP/1.1 400 Bad\r\n"), "down", "-1 /1.1 400 Bad"),
-        (raw(b""), "down", "Connection unexpectedly closed"),
-        (endless(b"220-slow\r\n", pause=0.02), "down", "not accepted within 0.4 s"),
-        (endless(b"2", pause=0.02), "down", "not accepted within 0.4 s"),
-        (silence(), "down", "not accepted within 0.4 s"),
-    ],
-)
-def test_a_mail_server_that_misbehaves_ends_the_attempt(mail_liar, opened, answer, result, error):
-    server, answers = mail_liar
-    answers.append(answer)
-    outcome = opened("email", timeout=0.4, **to_plain(server.port)).send(MESSAGE)
-    assert outcome[:2] == (result, f"127.0.0.1:{server.port}: {error}")
-
-
-@pytest.mark.parametrize("security", ["starttls", "tls"])
-def test_mail_without_tls_is_not_sent(plain, opened, security):
-    box, port = plain
-    box.mails.clear()
-    delivery = opened("email", timeout=1.0, **mail_to("127.0.0.1", port, security=security))
-    assert delivery.send(MESSAGE).result == "down"
-    assert not box.mails
-
-
-def test_an_abort_ends_a_mail_in_flight(mail_liar, opened):
-    server, answers = mail_liar
-    answers.append(silence())
-    delivery = opened("email", **to_plain(server.port))
-    outcome = deliver_in_thread(delivery)
-    wait_until(lambda: server.connections == 1)
-    delivery.abort()
-    assert outcome() == SendResult("down", f"127.0.0.1:{server.port}: stopped")
-
-
 # Commands ---------------------------------------------------------------------------------------
 
 
@@ -615,7 +367,7 @@ def test_an_abort_kills_a_command_in_flight_with_its_children(opened, tmp_path: 
     output = tmp_path / "output"
     command = ("sh", "-c", 'sleep 600 > "$0" & wait', str(output))
     delivery = opened("command", command=command)
-    outcome = deliver_in_thread(delivery)
+    outcome = send_in_thread(delivery)
     wait_until(lambda: has_open(output))
     delivery.abort()
     assert outcome() == SendResult("down", "stopped")
@@ -631,7 +383,7 @@ def test_no_background_child_outlives_a_command(opened, tmp_path: Path, end):
     code = f'sleep 600 > "$0" & echo $$ > "$0.pid"; {end if end != "abort" else ""}'
     timeout = 60.0 if end == "abort" else 0.5
     delivery = opened("command", command=("sh", "-c", code, str(output)), timeout=timeout)
-    outcome = deliver_in_thread(delivery)
+    outcome = send_in_thread(delivery)
     if end == "abort":
         wait_until(lambda: has_ended(output.with_suffix(".pid")) and has_open(output))
         delivery.abort()

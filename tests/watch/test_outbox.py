@@ -1,7 +1,5 @@
 """The outbox: any workers on any clock, and senders to destinations that fail."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
@@ -438,7 +436,7 @@ def test_a_message_that_some_recipients_refused_keeps_their_reason(database: Pat
 
 @pytest.mark.parametrize("hours", [1, 29])
 @pytest.mark.parametrize("result", ["new", "down", "refused"])
-def test_messages_are_sent_after_the_clock_was_set_back(
+def test_messages_are_due_after_the_clock_was_set_back(
     database: Path, hours: int, result: Any
 ) -> None:
     """They wait no longer than their state's longest wait, and so do later ones of the wallet."""
@@ -476,7 +474,7 @@ def test_a_search_for_due_messages_reads_no_waiting_ones(database: Path) -> None
     assert steps[1] < 2 * steps[0]
 
 
-def test_an_outage_is_reported_by_each_later_run_and_during_a_long_retry_after(
+def test_an_outage_is_reported_also_during_a_long_retry_after(
     database: Path,
 ) -> None:
     """Also if no attempt ends any more; the report is one a day, and ends with the outage."""

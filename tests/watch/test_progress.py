@@ -1,7 +1,5 @@
 """Rules with changes that lie far apart, or with unknown names: none stops the others."""
 
-from __future__ import annotations
-
 from tests.kit.database import token_id, wallet_id
 from tests.kit.serve_process import free_port, scraped, serving, webhook
 from tests.kit.waiting import wait_until
@@ -88,9 +86,7 @@ def assert_pauses(command, rule, *says):
     assert all(text in done.err for text in (f"[watch.{rule}]: paused", *says)), done.err
 
 
-def test_a_rule_with_an_unknown_or_ambiguous_name_pauses_alone_until_the_name_is_known(
-    watched, command
-):
+def test_a_rule_with_an_unknown_name_pauses_alone_until_it_is_known(watched, command):
     watched.content[1] = {"contract_address": "KT1ocean"}
     watched.read({A: {1: "1"}, B: {}, C: {}, D: {}})
     watched.run("UPDATE wallets SET label = 'Vault', wallet_group = 'house' WHERE wallet_no = 1")

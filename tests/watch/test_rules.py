@@ -1,24 +1,18 @@
 """Changes that rules report, in messages and digests."""
 
-from __future__ import annotations
-
 import json
-import sqlite3
-from collections import Counter
-from collections.abc import Collection
-from contextlib import closing
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.alerts import Quiet
 from nftsync.times import now
-from tests.kit.database import begun, token_id, wallet_id
-from tests.watch.conftest import Planning, Watched, types
+from tests.kit.database import token_id, wallet_id
+from tests.watch.conftest import types
 
 A, B, C = 1, 2, 3
 EMOJI = "\U0001f600" * 100_000
@@ -324,105 +318,3 @@ def test_quiet_hours_last_up_to_their_end_and_no_longer(start, end, moment, zone
         assert moment < until <= moment + timedelta(hours=25)
         assert hours.until(until) is None
         assert hours.until(until - timedelta(seconds=1)) == until
-
-
-# A property --------------------------------------------------------------------------------------
-
-#: Moves of one NFT between three wallets and unknown ones, reads of wallets, and runs of `watch`.
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from([A, B, C, None]), st.sampled_from([A, B, C, None])),
-        st.frozensets(st.sampled_from([A, B, C]), min_size=1, max_size=2),
-        st.just("watch"),
-    ),
-    max_size=25,
-)
-MOVES = {"on": ["sent", "received"]}
-
-
-class Play:
-    """Reads of three wallets, planned by a rule about movements."""
-
-    def __init__(self, watched: Watched, planning: Planning) -> None:
-        self.watched = watched
-        self.planning = planning
-        self.held = Counter({A: 2, B: 1, C: 0})
-        self.read({A, B, C})
-        planning.plan(wait=False)
-
-    def read(self, wallets: Collection[int]) -> None:
-        self.planning.read(
-            {wallet: {1: str(self.held[wallet])} if self.held[wallet] else {} for wallet in wallets}
-        )
-
-    def move(self, sender: int | None, receiver: int | None) -> None:
-        if sender is None or self.held[sender]:
-            self.held.update({receiver: 1})
-            self.held.subtract({sender: 1})
-
-    def unplanned(self) -> int:
-        ((count,),) = self.watched.run(
-            "SELECT count(*) FROM balance_change_rows WHERE change_id >"
-            " (SELECT change_id FROM watch_cursors)"
-        )
-        return int(count)
-
-    def run(self, steps: list[Any], *, late: bool) -> None:
-        """Take steps; with `late`, plan without the newest reads, as `serve` does for seconds."""
-        before = self.planning.newest()
-        for step in steps:
-            if isinstance(step, frozenset):
-                # More than five messages would be a digest.
-                if self.unplanned() > 3:
-                    self.planning.plan(wait=False)
-                before = self.planning.newest()
-                self.read(step)
-            elif step == "watch":
-                self.planning.plan(before if late else None, wait=False)
-            else:
-                self.move(*step)
-
-    def reported_and_changed(self) -> tuple[Counter[Any], Counter[Any]]:
-        """Count gains and losses per wallet, in messages and in the change feed.
-
-        A message about a transfer whose first side had its own message counts for the second side.
-        """
-        changed: Counter[Any] = Counter()
-        at: dict[tuple[str, str], str] = {}
-        for wallet, old, new, observed in self.watched.run(
-            "SELECT wallet_id, old_amount, new_amount, observed_at FROM balance_changes"
-            " WHERE NOT baseline"
-        ):
-            way = "to" if int(old or 0) < int(new or 0) else "from"
-            changed[way, wallet] += 1
-            at[wallet, observed] = way
-        reported: Counter[Any] = Counter()
-        for message in self.watched.messages():
-            data, moment = message["data"], message["timestamp"]
-            for way in ("from", "to"):
-                wallet = data[f"{way}_wallet_id"]
-                is_late = moment > data["observed_at"]
-                if wallet and not (is_late and at.get((wallet, moment)) != way):
-                    reported[way, wallet] += 1
-        return reported, changed
-
-
-@settings(max_examples=25)
-@given(steps=STEPS, late=st.booleans())
-def test_each_movement_is_reported_once_and_the_same_after_a_restore(watched, steps, late):
-    begun(watched.database)
-    query = "SELECT message_id, body FROM messages ORDER BY message_no"
-    with watched.planning(MOVES) as planning:
-        play = Play(watched, planning)
-        play.run(steps, late=late)
-        copy = begun(watched.database.with_name("copy.db"))
-        with closing(sqlite3.connect(copy)) as target:
-            planning.mirror.connection.backup(target)
-        with watched.planning(MOVES, database=copy) as restored:
-            restored.plan(wait=False)
-            again = restored.mirror.connection.execute(query).fetchall()
-        planning.plan(wait=False)
-        assert planning.mirror.connection.execute(query).fetchall() == again
-    reported, changed = play.reported_and_changed()
-    assert not changed - reported
-    assert late or reported == changed

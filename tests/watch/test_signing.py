@@ -1,7 +1,5 @@
 """Signatures: the reference implementation of Standard Webhooks verifies ours."""
 
-from __future__ import annotations
-
 import base64
 import time
 
@@ -54,11 +52,6 @@ def test_during_a_rotation_either_secret_verifies_and_no_other(pair, other, body
     if key_of(other).ljust(64, b"\0") not in {key_of(x).ljust(64, b"\0") for x in pair}:
         with pytest.raises(WebhookVerificationError):
             verify(other, "msg_1", header, body)
-
-
-@given(key=st.binary(min_size=24, max_size=64))
-def test_a_secret_contains_its_key(key):
-    assert key_of(f"whsec_{base64.b64encode(key).decode()}") == key
 
 
 @pytest.mark.parametrize(

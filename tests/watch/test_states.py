@@ -1,7 +1,5 @@
 """States: each beginning and each end is reported once, also after quiet hours."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -92,16 +90,6 @@ def test_each_state_begins_once_and_ends_once(watched, command):
         assert command("watch", "test", kind).says("No events.").out == ""
     assert set(CAUSES) == {*STATE_KINDS} - {"disk_low"}
     assert len(set(watched.states("message_id"))) == 2 * len(CAUSES)
-
-
-def test_quarantined_webhooks_are_reported_until_they_are_requeued_or_pruned(watched, command):
-    watched.configure(watched.rule("ops", on=["webhook_quarantined"]))
-    watched.read({A: {}})
-    Inbox(watched.database).receive(b"[]", b"{}")
-    (message,) = watched.watch()
-    assert (*told([message]), message["data"]["webhooks"]) == (("webhook.quarantined", "began"), 2)
-    command("inbox", "prune", "--state", "quarantined", "--older-than", "0s")
-    assert told(watched.watch()) == [("webhook.quarantined", "ended")]
 
 
 def test_a_disk_without_space_is_low(small_disk, watched, command):

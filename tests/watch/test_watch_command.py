@@ -1,7 +1,5 @@
 """`nftsync watch`: messages, forwarded webhooks, exit codes and mistakes in settings."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator
@@ -50,18 +48,17 @@ def moves(watched: Any, *, failing: str | None = None) -> None:
     watched.read({A: {1: "1"}})
 
 
-def test_the_command_tells_what_it_sent(watched, command):
+def test_the_command_prints_its_counts(watched, command):
     moves(watched)
     done = command("watch").says("1 new message; 1 sent, 0 refused, 0 dead.\n")
     assert done.err == ""
     assert command("watch").out == "0 new messages; 0 sent, 0 refused, 0 dead.\n"
 
 
-def test_refused_messages_are_tried_again_and_dead_ones_end_with_1(watched, command):
+def test_refused_messages_are_retried_and_dead_ones_end_with_1(watched, command):
     moves(watched, failing='["false"]')
     command("watch").says("1 new message; 0 sent, 1 refused, 0 dead.\n", "outbox --state failed")
-    assert watched.states() == ["failed"]
-    assert watched.states("attempts") == [1]
+    assert (watched.states(), watched.states("attempts")) == (["failed"], [1])
     command("watch").says("0 new messages; 0 sent, 0 refused")  # not due yet
     watched.run("UPDATE messages SET attempts = 9, next_attempt_at = created_at")
     command("watch").says("0 sent, 0 refused, 1 dead.\n", code=1)
@@ -156,9 +153,7 @@ def test_a_test_message_is_accepted_or_refused(watched, consumers, command):
     assert watched.states() == []
 
 
-def test_a_destination_that_is_gone_gets_nothing_until_a_test_message_succeeds(
-    watched, consumers, command
-):
+def test_a_gone_destination_gets_nothing_until_a_test_message_succeeds(watched, consumers, command):
     watched.read({A: {}})
     watched.configure(
         destination(consumers, "more")
