@@ -40,32 +40,35 @@ COLUMNS = [name for name in TABLES["webhooks"].columns if name != "body"]
 HOSTILE = "\x1b[2J[red]\u202eevil\x07\u2028"
 
 
-def test_the_newest_come_first_of_a_state_or_of_all(inbox, command):
-    empty = command("inbox")
-    assert (empty.code, empty.out, empty.err) == (0, "", "No webhooks.\n")
-    assert command("inbox", "--json").out == "[]\n"
-    inbox.fill(1_203)  # more than are read at once
-    done = command("inbox")
-    shown = re.findall(r"0000000e-\S+", done.out)
-    assert shown == [webhook(number) for number in range(1_202, 1_152, -1)]
-    assert done.err == "The newest 50 of 1,203 webhooks. Show all: --limit 0, or --json.\n"
-    assert command("inbox", "list").out == done.out
-    everything = command("inbox", "--limit", 0)
-    assert (everything.out.count("0000000e-"), everything.err) == (1_203, "")
-    rows = command("inbox", "--json").json
+@pytest.mark.parametrize("kind", [Inbox, Outbox])
+def test_the_newest_come_first_of_a_state_or_of_all(kind, tmp_path, command):
+    (tmp_path / "data").mkdir()
+    queue = kind(tmp_path / "data" / "nftsync.db")
+    name, rows_name = queue.queue.command, "webhooks" if kind is Inbox else "messages"
+    assert command(name) == (0, "", f"No {rows_name}.\n")
+    assert command(name, "--json").out == "[]\n"
+    queue.fill(1_203)  # more than are read at once
+    done = command(name)
+    newest = [queue.name(number) for number in range(1_202, 1_152, -1)]
+    assert re.findall(r"0000000e-\S+|msg_\w+", done.out) == newest
+    assert done.err == f"The newest 50 of 1,203 {rows_name}. Show all: --limit 0, or --json.\n"
+    assert command(name, "list").out == done.out
+    everything = command(name, "--limit", 0)
+    assert (everything.out.count(newest[0][:8]), everything.err) == (1_203, "")
+    rows = command(name, "--json").json
     assert len(rows) == 1_203
-    assert all(list(row) == COLUMNS for row in rows)
-    assert rows[0] == {name: inbox.row(webhook(1_202))[name] for name in COLUMNS}
-    assert len(command("inbox", "--json", "--limit", 7).json) == 7
+    columns = [column for column in TABLES[queue.queue.table].columns if column != "body"]
+    assert all(list(row) == columns for row in rows)
+    assert rows[0] == {column: queue.row(newest[0])[column] for column in columns}
+    assert len(command(name, "--json", "--limit", 7).json) == 7
     for number in (1, 3):
-        inbox.settle(number, "dead")
-    for words in (["inbox"], ["inbox", "list"]):
+        queue.settle(number, "dead")
+    for words in ([name], [name, "list"]):
         dead = command(*words, "--state", "dead", "--json").json
-        assert [row["webhook_id"] for row in dead] == [webhook(3), webhook(1)]
-    command("inbox", "--state", "dead", "--limit", 1).says("The newest 1 of 2 webhooks.")
-    nothing = command("inbox", "--state", "unrouted")
-    assert (nothing.code, nothing.out, nothing.err) == (0, "", "No webhooks are unrouted.\n")
-    assert command("inbox", "--state", "gone").code == 2
+        assert [row[queue.queue.key] for row in dead] == [queue.name(3), queue.name(1)]
+    command(name, "--state", "dead", "--limit", 1).says(f"The newest 1 of 2 {rows_name}.")
+    assert command(name, "--state", "failed") == (0, "", f"No {rows_name} are failed.\n")
+    assert command(name, "--state", "gone").code == 2
 
 
 def test_hostile_text_acts_on_no_terminal(inbox, command):
@@ -75,21 +78,6 @@ def test_hostile_text_acts_on_no_terminal(inbox, command):
     for words in (("inbox",), ("inbox", "show", webhook(0))):
         done = command(*words).says("[red]")
         assert not set(done.out) & set("\x1b\u202e\x07\u2028")
-
-
-def test_the_newest_messages_come_first(outbox, command):
-    """What `inbox` shows of all its webhooks is shared code."""
-    assert command("outbox") == (0, "", "No messages.\n")
-    assert command("outbox", "--json").out == "[]\n"
-    outbox.fill(60)
-    done = command("outbox")
-    assert re.findall(r"msg_\w+", done.out) == [message(number) for number in range(59, 9, -1)]
-    assert done.err == "The newest 50 of 60 messages. Show all: --limit 0, or --json.\n"
-    rows = command("outbox", "list", "--json").json
-    assert rows[0] == {name: outbox.row(message(59))[name] for name in rows[0]}
-    outbox.settle(3, "dead")
-    dead = command("outbox", "--state", "dead", "--json").json
-    assert [row["message_id"] for row in dead] == [message(3)]
 
 
 def test_flags_stand_before_or_after_a_subcommand(inbox, command, tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nftsync.alerts import Destination, WatchRule
+from nftsync.alerts import Destination, Quiet, WatchRule
 from nftsync.provider.config import ClientConfig
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.mirror import Mirror
@@ -121,7 +121,11 @@ class Planning:
     ) -> None:
         self._mirror = mirror
         self._watched = watched
-        made = [WatchRule(**{"name": "moves", "to": ["ops"], **rule}) for rule in rules]
+        made = []
+        for rule in rules:
+            quiet = Quiet(*rule["quiet"]) if "quiet" in rule else None
+            fields = {"name": "moves", "to": ["ops"], **rule, "quiet": quiet}
+            made.append(WatchRule(**fields))
         self._planner = Planner(mirror, made, [], most=most)
         self.newest = self._planner.newest
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.alerts import Quiet
-from nftsync.times import now
-from tests.kit.database import token_id, wallet_id
+from tests.kit.database import token_id, utc, wallet_id
 from tests.watch.conftest import types
 
 A, B, C = 1, 2, 3
@@ -233,7 +232,7 @@ def test_a_hundred_thousand_changes_are_one_digest_per_rule_and_destination(watc
     )
     watched.watch()
     numbers = f"WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < {count})"
-    at = now()
+    at = utc()
     watched.run(
         "INSERT INTO tokens (token_no, token_id, first_seen_at, updated_at, sequence,"
         f" changed_sequence) {numbers} SELECT x, 'token ' || x, ?1, ?1, 1, 1 FROM n",
