@@ -1,4 +1,4 @@
-"""Frames for eyes: what is short stays apart, a row is a line, what says nothing is not there."""
+"""Frames for display, and explanations of their columns."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.frames._brief import PREFERRED
-from tests.kit.database import at, wallet_id
-
-#: Spans begin before the first read, on purpose.
-pytestmark = pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
+from tests.kit.database import Builder, at, wallet_id
+from tests.kit.readers import READERS
 
 TREASURY = "8d1cc10a-7fbf-42e7-b58d-5110899866aa"
 ADDRESS = "0x8f4f" + "0" * 32 + "8e63"
 
 
-def test_holdings_and_what_moved_for_eyes(small_database: Path) -> None:
+#: Spans may begin before the first read, and frames may be empty.
+pytestmark = pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+
+
+def test_holdings_and_differences_show_names_first_and_missing_values_as_a_dash(
+    small_database: Path,
+) -> None:
     shown = frames.brief(frames.holdings(small_database), all=True)
     first = ["wallet", "wallet_label", "collection", "nft", "name"]
     first = [name for name in first if name in shown.columns]
@@ -40,18 +43,16 @@ def test_holdings_and_what_moved_for_eyes(small_database: Path) -> None:
     assert shown["wallet"].iloc[2] == shown["wallet_id"].iloc[2]
     diff = frames.brief(frames.diff(small_database, at(0)), all=True)
     assert diff["after"].iloc[-1] == "–"
-    assert diff["after_text"].iloc[-1] == "1.5"  # which `after` does not say
+    assert diff["after_text"].iloc[-1] == "1.5"  # `after` is unknown
 
 
-def test_a_wide_frame_keeps_the_columns_of_the_holdings_command(small_database: Path) -> None:
-    from nftsync.cli.holdings import HOLDING
-
-    keys = [key for column in HOLDING for key in (column.key, column.name, column.short)]
-    keys += ["edition_id", "total_edition"]
+def test_a_wide_frame_keeps_the_columns_that_people_read(small_database: Path) -> None:
     held = frames.holdings(small_database)
     shown = frames.brief(held.assign(collection="Salt", edition_id=1, total_edition=2))
-    assert list(shown.columns) == [*PREFERRED]
-    assert set(PREFERRED) <= set(keys)
+    assert list(shown.columns) == [
+        *("wallet", "nft", "amount", "collection", "held_since"),
+        *("edition_id", "total_edition", "blockchain_token_id"),
+    ]
     assert set(frames.brief(held, all=True)) > set(frames.brief(held))
     transfers = frames.brief(frames.transfers(small_database))
     assert list(transfers.columns[:2]) == ["nft", "amount"]
@@ -76,7 +77,7 @@ def test_ids_are_their_two_ends_the_same_in_each_column() -> None:
     assert shown["wallet_id"].tolist() == ["8d1cc10a…66aa", "8d1cc10a…66aa", "–"]
     assert shown["contract_address"].tolist() == ["0x8f4f…8e63", "0x8f4f…8e63", "KT1abc"]
     assert shown["counterparty_label"].tolist() == ["Desk", "–", "–"]
-    # It has an end in common with the other, so more of it is shown.
+    # Longer ends tell it from the other id.
     assert shown["token"].iloc[0] == f"{wallet_id(8)[:12]}…{wallet_id(8)[-8:]}"
     two = frames.brief(pd.DataFrame({"wallet_id": [TREASURY, other]}))["wallet_id"]
     assert two.tolist() == ["8d1cc10a-7fb…899866aa", "8d1cc10a-000…000066aa"]
@@ -104,6 +105,8 @@ def test_distinct_ids_stay_distinct(ids: list[str]) -> None:
 HOSTILE = st.text(
     st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n\r\t\x1b\u202e\u2028\x85\x00<&$")
 )
+
+
 VALUES = st.one_of(
     HOSTILE,
     HOSTILE.map(lambda text: text * 2_000),
@@ -119,7 +122,7 @@ VALUES = st.one_of(
 
 @settings(max_examples=60)
 @given(values=st.lists(VALUES, max_size=8), name=st.sampled_from(["x", "name", "token_id", 7]))
-def test_any_value_is_one_line_that_acts_on_nothing(values: list[Any], name: Any) -> None:
+def test_any_value_is_one_line_without_control_characters(values: list[Any], name: Any) -> None:
     frame = pd.DataFrame({name: pd.Series(values, dtype=object), "row": range(len(values))})
     before = frame.copy()
     shown = frames.brief(frame)
@@ -154,7 +157,7 @@ def test_frames_of_any_shape() -> None:
     for empty in (pd.DataFrame(), held.iloc[:0], held[[]], times):
         shown = frames.brief(empty)
         assert shown.shape == empty.shape
-    # Numbers stay numbers, also beside a mark; what is given is not changed.
+    # Numbers stay numbers beside a dash, and the frame is not changed.
     some = pd.DataFrame(
         {"n": pd.array([1, None], "Int64"), "share": [0.5, np.nan], "no": [None] * 2}
     )
@@ -177,3 +180,79 @@ def test_times_are_utc_to_the_second() -> None:
             frames.brief(wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="width=3"):
         frames.brief(pd.DataFrame(), width=3)
+
+
+# Explanations ------------------------------------------------------------------------------------
+
+
+#: Fields of the provider's document, by its section.
+SECTIONS = {
+    "NFT token balance": {"tokenId", "amount"},
+    "Token": {"id", "organizationId", "contractAddress", "blockchainTokenId"},
+    "TokenMetadata": {
+        "name", "description", "image", "animationUrl", "externalUrl", "backgroundColor",
+        "editionId", "totalEdition", "creatorName", "creatorImageUrl", "creatorExternalPageUrl",
+    },
+    "Webhook": {
+        "organizationId", "action", "id", "resourceId", "resourceType", "createdAtUtc", "changes",
+    },
+}  # fmt: skip
+
+
+ALL = sorted(set(frames.__all__) - {"brief", "explain", "load", "save", "value"})
+
+
+def test_every_frame_is_explained() -> None:
+    assert sorted(frames.explain()["name"]) == ALL
+
+
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+@pytest.mark.parametrize("name", ALL)
+def test_the_columns_of_a_frame_are_explained_also_of_an_empty_database(
+    name: str, small_database: Path, build: Builder
+) -> None:
+    read = READERS["holdings_as_of" if name == "holdings" else name]
+    if name == "statement":  # without holdings
+        build.wallet(1)
+        build.state(1, 0, 0, 0)
+    full, empty = read(small_database), read(build.path)
+    told = frames.explain(name)
+    for real in (full, empty):
+        assert list(real) == told["column"].tolist()
+        for kind, types in zip(real.dtypes, told["type"], strict=True):
+            assert str(kind) in types.split(" or ")
+    assert len(full) > 0
+    assert full.index.equals(pd.RangeIndex(len(full)))
+    assert list(told.columns) == ["column", "type", "unit", "meaning", "source"]
+    assert (told[["meaning", "source"]].map(len) > 3).all().all()
+    pd.testing.assert_frame_equal(frames.explain(getattr(frames, name)), told)
+    columns = (getattr(frames, name).__doc__ or "").partition("\nColumns:\n")[2].splitlines()
+    assert [line.split(":")[0].strip() for line in columns] == told["column"].tolist()
+    for column in full.columns:  # frames can be written to
+        full.loc[0, column] = full.loc[len(full) - 1, column]
+
+
+def test_sources_are_the_documents_fields_or_nftsync() -> None:
+    for source in {source for name in ALL for source in frames.explain(name)["source"]}:
+        place = source.removeprefix("sum of ")
+        if place.startswith("nftsync: "):
+            continue
+        assert place.startswith("provider's document, ")
+        for part in place.removeprefix("provider's document, ").split(", provider's document, "):
+            section, _, field = part.partition(": ")
+            if section in SECTIONS:
+                assert field in SECTIONS[section]
+            else:
+                assert section in {"GET nft-balances", "Token and TokenMetadata"}
+
+
+def test_an_unknown_name_gets_the_nearest_and_all_names(small_database: Path) -> None:
+    with pytest.raises(InputError, match="'holding'.*'holdings'"):
+        frames.explain("holding")
+    frame = frames.wallets(small_database)
+    for wrong in ("", "qqqq", frames.explain, pd.DataFrame, frame, 5):
+        with pytest.raises(InputError, match=r"^name=.* is unknown; use one of holdings, .*"):
+            frames.explain(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError) as raised:
+        frames.explain("x\n" * 10_000)
+    assert len(str(raised.value)) < 400

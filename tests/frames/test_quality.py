@@ -1,4 +1,4 @@
-"""Missing and broken metadata: which fields, and why."""
+"""Missing and broken metadata, with the field and the reason."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import random
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import pandas as pd
 import pytest
 
+import nftsync
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.provider.images import Images
-from nftsync.provider.wire import decode_token
-from nftsync.records import CONTENT_COLUMNS
-from tests.kit.database import Builder, rows_of, token_id
+from tests.gallery.gallery_frames import column
+from tests.kit.database import Builder, rows_of, token_id, wallet_id
+from tests.kit.provider import Provider, entry
 
 CID = "Qm" + "Y" * 44
 GOOD = {"name": "One", "image": f"ipfs://{CID}/1.png"}
@@ -59,63 +59,9 @@ def test_reasons(build: Builder) -> None:
         build.token(number, **{**GOOD, field: value})
     found = frames.quality(build.path)
     assert found["token_id"].tolist() == [token_id(n) for n, _ in enumerate(BROKEN, start=2)]
-    for (field, value, reason), said in zip(BROKEN, problems(build.path), strict=True):
-        assert said[1].startswith(reason)
-        assert said == (field, said[1], None if value is None else str(value))
-
-
-def test_what_is_fine(build: Builder) -> None:
-    for number, content in enumerate(
-        [
-            {"image": "https://example.com/a.png"},
-            {
-                "image": CID,
-                "animation_url": "https://[2606:4700::1]/",
-                "creator_image_url": f"/ipfs/{CID}",
-            },
-            {"external_url": "http://a.example", "creator_external_page_url": "HTTPS://A.EXAMPLE"},
-            {"description": "two\nlines\tand\r\nmore", "creator_name": "שלום"},
-            {"creator_name": "\U0001f468\u200d\U0001f469"},
-            {"edition_id": 0, "total_edition": 0},
-            {"edition_id": 100, "total_edition": 100},
-            {"extra": '{"rank":7,"metadata":{"attributes":[{"name":"editionId","value":null}]}}'},
-            {"extra": '{"note":"\\"editionId\\":1"}'},
-        ],
-        start=1,
-    ):
-        build.token(number, **{**GOOD, **content})
-    assert problems(build.path) == []
-
-
-RECORD = {"id": token_id(1), "metadata": {"name": "One", "image": f"ipfs://{CID}"}}
-
-
-def test_values_that_no_column_can_hold(build: Builder) -> None:
-    """As the wire keeps them in `extra`; that the field is missing is not said besides."""
-    cases: list[tuple[dict[str, Any], dict[str, Any], tuple[str, str, str]]] = [
-        ({}, {"name": 7}, ("name", "wrong type", "7")),
-        ({}, {"image": {"url": "x"}}, ("image", "wrong type", '{"url":"x"}')),
-        ({}, {"editionId": "7"}, ("edition_id", "wrong type", '"7"')),
-        ({}, {"editionId": 2**63}, ("edition_id", "too large", str(2**63))),
-        ({}, {"totalEdition": -(2**63) - 1}, ("total_edition", "too large", str(-(2**63) - 1))),
-        ({}, {"creatorExternalPageUrl": []}, ("creator_external_page_url", "wrong type", "[]")),
-        ({"contractAddress": 1}, {}, ("contract_address", "wrong type", "1")),
-        ({"organizationId": True}, {}, ("organization_id", "wrong type", "true")),
-        ({"id": 5}, {}, ("id", "wrong type", "5")),
-    ]
-    for number, (record, metadata, _) in enumerate(cases, start=1):
-        body = {**RECORD, **record, "metadata": {**RECORD["metadata"], **metadata}, "rank": 5}
-        content = decode_token(msgspec.json.encode(body), token_id(1))
-        build.token(number, **dict(zip(CONTENT_COLUMNS, content, strict=True)))
-    broken = {
-        '{"metadata":[1]}': ("metadata", "wrong type", "[1]"),
-        '{"token":7}': ("token", "wrong type", "7"),
-        '{"id":"another"}': ("id", "another token's id", '"another"'),
-        "not written by nftsync": ("extra", "not a JSON object", "not written by nftsync"),
-    }
-    for number, extra in enumerate(broken, start=len(cases) + 1):
-        build.token(number, **GOOD, extra=extra)
-    assert problems(build.path) == [*(found for *_, found in cases), *broken.values()]
+    for (field, value, reason), problem in zip(BROKEN, problems(build.path), strict=True):
+        assert problem[1].startswith(reason)
+        assert problem == (field, problem[1], None if value is None else str(value))
 
 
 def test_tokens_with_several_problems_and_long_values(build: Builder) -> None:
@@ -162,36 +108,7 @@ def test_options(build: Builder) -> None:
         frames.quality(build.path, base_url="file:///tmp")
 
 
-def test_addresses_are_judged_as_one_by_one(build: Builder) -> None:
-    """Most get no closer look: that they would pass it is tried with many near them."""
-    chance = random.Random(4)
-    plain = [
-        *("https://images.example.com/a/b_c~d.e-f.png", "https://a.b.c.example/", "https://a.co"),
-        *(f"ipfs://{CID}/1.png", f"ipfs://{CID}", "ipfs://b" + "a2" * 29 + "/x/_y.png/"),
-    ]
-    images = []
-    for _ in range(400):
-        address = chance.choice(plain)
-        for _ in range(chance.randint(0, 2)):
-            at = chance.randint(0, len(address))
-            piece = chance.choice([*"aZ0./:-_~%?#@[]\\ é", "..", "//", "xn--", ".1", "%2e%2e", ""])
-            address = address[:at] + piece + address[at + chance.randint(0, 3) :]
-        images.append(address)
-    for number, image in enumerate(images, start=1):
-        build.token(number, name="One", image=image, external_url=image.replace("ipfs:", "https:"))
-    found = frames.quality(build.path).set_index(["field", "token_id"])["reason"].to_dict()
-    for number, image in enumerate(images, start=1):
-        for field in ("image", "external_url"):
-            address = image if field == "image" else image.replace("ipfs:", "https:")
-            problem = Images().at(address).problem
-            reason = found.get((field, token_id(number)))
-            if field == "image" or address.startswith("https:"):
-                assert reason == problem, address
-            else:
-                assert (reason is None) == (problem is None and address.startswith("http:"))
-
-
-def test_an_amount_that_is_no_number_is_a_fault_of_its_token(build: Builder) -> None:
+def test_an_amount_that_is_not_a_number_is_a_problem_of_its_token(build: Builder) -> None:
     build.wallet(1)
     build.wallet(2)
     for number, amount in enumerate(["1", "0", "9" * 100, "-1", "1e3", "", "7" * 300], start=1):
@@ -203,3 +120,92 @@ def test_an_amount_that_is_no_number_is_a_fault_of_its_token(build: Builder) -> 
         assert problems(build.path, held_only=held_only) == [
             ("amount", reason, value) for value in ("-1", "1e3", "", "7" * 200 + "\u2026")
         ]
+
+
+def test_usable_content_is_not_reported(build: Builder) -> None:
+    contents: list[dict[str, Any]] = [
+        {"image": "https://example.com/a.png"},
+        {
+            "image": CID,
+            "animation_url": "https://[2606:4700::1]/",
+            "creator_image_url": f"/ipfs/{CID}",
+        },
+        {"external_url": "http://a.example", "creator_external_page_url": "HTTPS://A.EXAMPLE"},
+        {"description": "two\nlines\tand\r\nmore", "creator_name": "שלום"},
+        {"creator_name": "\U0001f468\u200d\U0001f469"},
+        {"edition_id": 0, "total_edition": 0},
+        {"edition_id": 100, "total_edition": 100},
+        {"extra": '{"rank":7,"metadata":{"attributes":[{"name":"editionId","value":null}]}}'},
+        {"extra": '{"note":"\\"editionId\\":1"}'},
+    ]
+    for number, content in enumerate(contents, start=1):
+        build.token(number, **{**GOOD, **content})
+    assert problems(build.path) == []
+
+
+def test_values_that_no_column_can_hold(lying: Provider, tmp_path: Path) -> None:
+    """The field has the value of the response, and is not missing besides."""
+    cases: list[tuple[dict[str, Any], dict[str, Any], tuple[str, str, str]]] = [
+        ({}, {"name": 7}, ("name", "wrong type", "7")),
+        ({}, {"image": {"url": "x"}}, ("image", "wrong type", '{"url":"x"}')),
+        ({}, {"editionId": "7"}, ("edition_id", "wrong type", '"7"')),
+        ({}, {"editionId": 2**63}, ("edition_id", "too large", str(2**63))),
+        ({}, {"totalEdition": -(2**63) - 1}, ("total_edition", "too large", str(-(2**63) - 1))),
+        ({}, {"creatorExternalPageUrl": []}, ("creator_external_page_url", "wrong type", "[]")),
+        ({"contractAddress": 1}, {}, ("contract_address", "wrong type", "1")),
+        ({"organizationId": True}, {}, ("organization_id", "wrong type", "true")),
+        ({"id": 5}, {}, ("id", "wrong type", "5")),
+    ]
+    entries = []
+    for number, (record, metadata, _) in enumerate(cases, start=1):
+        body = {"metadata": {**GOOD, **metadata}, "rank": 5, **record}
+        entries.append(entry(token_id(number), **body))
+        entries[-1]["token"] |= record
+    lying.holds(wallet_id(1), *entries)
+    path = tmp_path / "nftsync.db"
+    nftsync.sync([wallet_id(1)], base_url=lying.url, database=path, progress=False)
+    assert problems(path) == [problem for *_, problem in cases]
+
+
+def test_unusual_stored_extras_are_reported(build: Builder) -> None:
+    broken = {
+        '{"metadata":[1]}': ("metadata", "wrong type", "[1]"),
+        '{"token":7}': ("token", "wrong type", "7"),
+        '{"id":"another"}': ("id", "another token's id", '"another"'),
+        "not written by nftsync": ("extra", "not a JSON object", "not written by nftsync"),
+    }
+    for number, extra in enumerate(broken, start=1):
+        build.token(number, **GOOD, extra=extra)
+    assert problems(build.path) == [*broken.values()]
+
+
+def test_addresses_have_the_reason_that_a_gallery_shows(build: Builder) -> None:
+    """A gallery checks each address; here, a pattern accepts most without that check."""
+    chance = random.Random(4)
+    plain = [
+        *("https://images.example.com/a/b_c~d.e-f.png", "https://a.b.c.example/", "https://a.co"),
+        *(f"ipfs://{CID}/1.png", f"ipfs://{CID}", "ipfs://b" + "a2" * 29 + "/x/_y.png/"),
+    ]
+    images = []
+    for _ in range(400):
+        address = chance.choice(plain)
+        for _ in range(chance.randint(0, 2)):
+            place = chance.randint(0, len(address))
+            piece = chance.choice([*"aZ0./:-_~%?#@[]\\ é", "..", "//", "xn--", ".1", "%2e%2e", ""])
+            address = address[:place] + piece + address[place + chance.randint(0, 3) :]
+        images.append(address)
+    pages = [address.replace("ipfs:", "https:") for address in images]
+    for number, (image, page) in enumerate(zip(images, pages, strict=True), start=1):
+        build.token(number, name="One", image=image, external_url=page)
+    found = frames.quality(build.path).set_index(["field", "token_id"])["reason"].to_dict()
+    shown = pd.DataFrame({"token_id": "t", "image": images + pages})
+    gallery = nftsync.gallery(shown, pictures_first=False, page_size=500)
+    reasons = column(gallery, "problem") or []
+    for number, (image, page) in enumerate(zip(images, pages, strict=True), start=1):
+        of_image, of_page = reasons[number - 1], reasons[number - 1 + len(images)]
+        assert found.get(("image", token_id(number))) == of_image, image
+        reason = found.get(("external_url", token_id(number)))
+        if page.startswith("https:"):
+            assert reason == of_page, page
+        else:
+            assert (reason is None) == (of_page is None and page.startswith("http:"))

@@ -1,4 +1,4 @@
-"""Statements, against the holdings at both of their ends."""
+"""Statements, compared with the holdings at both of their ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError, NftsyncWarning
-from nftsync.times import MOMENT, shifted
 from tests.kit.database import Builder, at, token_id, wallet_id
 from tests.kit.histories import READS, Histories, Read, moment
 
@@ -24,7 +23,7 @@ LABELS = {wallet_id(1): "Vault", wallet_id(2): "Vault", wallet_id(3): "Desk"}
 
 
 def balances(held: dict[tuple[str, str], int | str], by: str) -> dict[Any, tuple[int, int]]:
-    """NFTs and amount of each group."""
+    """Return the number of NFTs and the amount of each group."""
     sums: dict[Any, tuple[int, int]] = {}
     for (wallet, _), amount in held.items():
         group = wallet if by == "wallet_id" else LABELS.get(wallet)
@@ -34,7 +33,7 @@ def balances(held: dict[tuple[str, str], int | str], by: str) -> dict[Any, tuple
 
 
 def assert_adds_up(frame: pd.DataFrame) -> None:
-    """Each row adds up, and the rows add up to the last one."""
+    """Check that each row adds up, and that the rows add up to the last one."""
     for unit in ("", "_amount"):
         opening, initial, received, sent, end = (frame[f"{name}{unit}"] for name in ENTRIES)
         assert (opening + initial + received - sent == end).all()
@@ -79,13 +78,13 @@ def test_consecutive_statements_add_up_and_meet_the_holdings_at_each_time(
 
 @settings(max_examples=20)
 @given(reads=READS, times=st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted))
-def test_a_start_by_its_changes_or_by_the_state_before_them_is_the_same_period(
+def test_since_a_time_is_the_same_as_from_the_state_before_it(
     histories: Histories, reads: list[Read], times: list[int]
 ) -> None:
     histories.play(reads)
     start, until = (max(moment(time), histories.begin()) for time in times)
     db = histories.path
-    before = shifted(start, -MOMENT)
+    before = pd.Timestamp(start) - pd.Timedelta(microseconds=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NftsyncWarning)
         by_state = frames.statement(db, before, until, "wallet_id", amounts="exact")
@@ -135,12 +134,15 @@ def test_a_statement_by_group_shows_initial_holdings_and_both_sides_of_transfers
 
 
 @pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
-def test_prices_value_both_balances_and_an_unknown_name_is_told(month: Path) -> None:
+def test_prices_value_both_balances_and_an_unknown_name_is_a_warning(month: Path) -> None:
     day = at(10)[:10]
-    rows = [("0xAb", "1.10", "EUR"), ("0xAc", "3", "EUR"), (token_id(2), f"0.{1:018}", "ETH")]
     columns = ["contract", "token_id", "date", "price", "currency"]
-    prices = pd.DataFrame([(x, None, day, *rest) for x, *rest in rows], columns=columns)
-    prices.loc[2, ["contract", "token_id"]] = [None, token_id(2)]
+    rows = [
+        ("0xAb", None, day, "1.10", "EUR"),
+        ("0xAc", None, day, "3", "EUR"),
+        (None, token_id(2), day, f"0.{1:018}", "ETH"),
+    ]
+    prices = pd.DataFrame(rows, columns=columns)
     with pytest.warns(
         NftsyncWarning, match="name '0xac', which matches no known collection; .*'0xAb'"
     ):

@@ -1,4 +1,4 @@
-"""Traits of tokens, with the tokens that share them."""
+"""Traits of tokens, and the number of tokens that share each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nftsync
 from nftsync import frames
 from nftsync.errors import InputError, NftsyncWarning
-from nftsync.frames._traits import traits_of
-from nftsync.provider.wire import decode_wallet
-from tests.kit.database import Builder, rows_of, token_id
+from tests.kit.database import Builder, begun, rows_of, token_id, wallet_id
+from tests.kit.provider import Provider, entry
 
 JSON = st.recursive(
     st.none()
@@ -29,9 +29,11 @@ JSON = st.recursive(
 )
 
 
-#: Attributes as creators write them, and everything else that JSON can say.
+#: Attributes as creators write them, and any other JSON.
 NAMES = st.sampled_from(["trait_type", "traitType", "value", "display_type", "attributes"])
 TRAIT = st.dictionaries(NAMES, JSON, max_size=3)
+
+
 ATTRIBUTES = JSON | st.lists(TRAIT | JSON, max_size=4) | st.dictionaries(st.text(), JSON)
 
 
@@ -70,25 +72,6 @@ def test_each_trait_of_a_token_counts_the_known_tokens_that_share_it(build: Buil
         frames.traits(build.path, "nope")
 
 
-@given(JSON, st.text())
-def test_any_attributes_give_traits_of_text_and_no_json_none(attributes: Any, text: str) -> None:
-    assert list(traits_of(f"x{text}")) == []
-    for trait_type, value in traits_of(document(attributes)):
-        assert isinstance(value, str)
-        assert trait_type is None or isinstance(trait_type, str)
-
-
-# An object with `files` has the media of Metaplex.
-@given(st.dictionaries(st.text().filter(lambda x: x != "files"), st.text() | st.integers()))
-def test_a_list_and_an_object_of_the_same_attributes_have_the_same_traits(
-    attributes: dict[str, Any],
-) -> None:
-    listed = [{"trait_type": key, "value": value} for key, value in attributes.items()]
-    expected = [(key, str(value)) for key, value in attributes.items()]
-    assert list(traits_of(document(attributes))) == expected
-    assert list(traits_of(document(listed))) == expected
-
-
 def _as_text(value: Any) -> str | None:
     if isinstance(value, str):
         return value
@@ -96,7 +79,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def plain_traits(attributes: Any) -> list[tuple[str | None, str]]:
-    """The traits, by a second implementation."""
+    """Return the traits by a second implementation."""
     pairs = [*attributes.items()] if isinstance(attributes, dict) else []
     for attribute in attributes if isinstance(attributes, list) else []:
         if isinstance(attribute, dict):
@@ -106,33 +89,7 @@ def plain_traits(attributes: Any) -> list[tuple[str | None, str]]:
     return list(dict.fromkeys((kind, value) for kind, value in read if value is not None))
 
 
-@settings(max_examples=25)
-@given(st.lists(ATTRIBUTES, min_size=1, max_size=6))
-def test_whatever_creators_write_is_counted_and_shared_by_the_tokens_that_have_it(
-    tmp_path_factory: pytest.TempPathFactory, everything: list[Any]
-) -> None:
-    """From the response to the frame."""
-    build = Builder(tmp_path_factory.mktemp("traits") / "nft.db")
-    for number, attributes in enumerate(everything, 1):
-        token = {"metadata": {"attributes": attributes}}
-        entry = {"tokenId": token_id(number), "amount": "1", "token": token}
-        body = json.dumps({"nftTokenBalances": [entry]}).encode()
-        ((_, _, content),) = decode_wallet(body).entries
-        assert content is not None
-        build.token(number, contract_address="KT1", extra=content[-1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NftsyncWarning)
-        frame = frames.traits(build.close())
-    wanted = [(token_id(n), *pair) for n, x in enumerate(everything, 1) for pair in plain_traits(x)]
-    rows = rows_of(frame, ["token_id", "trait_type", "value"])
-    assert sorted(map(str, (tuple(row.values()) for row in rows))) == sorted(map(str, wanted))
-    counts = Counter(tuple(pair) for _, *pair in wanted)
-    for row in rows_of(frame, ["trait_type", "value", "tokens", "share"]):
-        tokens = counts[row["trait_type"], row["value"]]
-        assert (row["tokens"], row["share"]) == (tokens, tokens / len(everything))
-
-
-def test_huge_and_deep_attributes_are_values_like_any_or_refused(build: Builder) -> None:
+def test_huge_attributes_are_values_like_others(build: Builder) -> None:
     huge = {"digits": 10**4_000, "text": "\u202e<b>" * 50_000, "listed": [1] * 10_000}
     build.token(1, extra=document(huge))
     build.token(2, extra=document([{"trait_type": str(n), "value": n} for n in range(5_000)]))
@@ -141,19 +98,47 @@ def test_huge_and_deep_attributes_are_values_like_any_or_refused(build: Builder)
     assert len(frame) == 2 + 5_000
 
 
-def test_no_traits_at_all_is_a_warning(build: Builder) -> None:
-    build.token(1, extra=document(["a text", 5, None, [["nested"]]]))
-    build.token(2)
-    with pytest.warns(NftsyncWarning, match="no traits: the metadata of 2 tokens has no"):
+@settings(max_examples=25)
+@given(st.lists(ATTRIBUTES, min_size=1, max_size=6))
+def test_any_attributes_of_a_response_are_traits_with_the_tokens_that_share_them(
+    tmp_path_factory: pytest.TempPathFactory, lying: Provider, everything: list[Any]
+) -> None:
+    tokens = {token_id(number): attributes for number, attributes in enumerate(everything, 1)}
+    entries = [
+        entry(token, contractAddress="KT1", metadata={"attributes": attributes})
+        for token, attributes in tokens.items()
+    ]
+    lying.holds(wallet_id(1), *entries)
+    path = begun(tmp_path_factory.getbasetemp() / "traits.db")
+    nftsync.sync([wallet_id(1)], base_url=lying.url, database=path, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NftsyncWarning)
+        frame = frames.traits(path)
+    wanted = [(token, *pair) for token, x in tokens.items() for pair in plain_traits(x)]
+    rows = rows_of(frame, ["token_id", "trait_type", "value"])
+    assert sorted(map(str, (tuple(row.values()) for row in rows))) == sorted(map(str, wanted))
+    counts = Counter(tuple(pair) for _, *pair in wanted)
+    for row in rows_of(frame, ["trait_type", "value", "tokens", "share"]):
+        count = counts[row["trait_type"], row["value"]]
+        assert (row["tokens"], row["share"]) == (count, count / len(everything))
+
+
+def test_metadata_without_traits_is_a_warning(build: Builder) -> None:
+    metaplex = {"attributes": [], "properties": {"files": [], "category": "image"}}
+    texts = {"attributes": ["a text", 5, None, [["nested"]]]}
+    deep = ("[" * 100_000, {"attributes": "[" * 100_000})
+    for number, metadata in enumerate((metaplex, texts, *deep, "text", [1], None), start=1):
+        build.token(number, extra=json.dumps({"metadata": metadata}))
+    build.token(8)
+    build.token(9, extra="not JSON")
+    with pytest.warns(NftsyncWarning, match="no traits: the metadata of 9 tokens has no"):
         assert frames.traits(build.path).empty
 
 
+_LISTED = [{"trait_type": "Hat", "value": "Red"}, {"trait_type": "Level", "value": 7}]
 #: The same two traits as each standard writes them.
-_HAT, _LEVEL = ("Hat", "Red"), ("Level", "7")
 _FORMS: dict[str, Any] = {
-    "ERC-721": {
-        "attributes": [{"trait_type": "Hat", "value": "Red"}, {"trait_type": "Level", "value": 7}]
-    },
+    "ERC-721": {"attributes": _LISTED},
     "TZIP-21": {
         "attributes": [
             {"name": "Hat", "value": "Red"},
@@ -161,10 +146,7 @@ _FORMS: dict[str, Any] = {
         ]
     },
     "Metaplex": {
-        "attributes": [
-            {"trait_type": "Hat", "value": "Red"},
-            {"trait_type": "Level", "value": "7"},
-        ],
+        "attributes": [_LISTED[0], {"trait_type": "Level", "value": "7"}],
         "properties": {"files": [{"uri": "a"}], "category": "image", "creators": []},
     },
     "ERC-1155": {
@@ -178,15 +160,13 @@ _FORMS: dict[str, Any] = {
         "attributes": None,
         "properties": {"Hat": {"value": "Red"}, "Level": {"value": 7}},
     },
-    "OpenSea": {
-        "traits": [{"trait_type": "Hat", "value": "Red"}, {"trait_type": "Level", "value": 7}]
-    },
+    "OpenSea": {"traits": _LISTED},
     "an object": {"attributes": {"Hat": "Red", "Level": 7}},
 }
 
 
 @pytest.mark.parametrize("form", _FORMS)
-def test_traits_come_in_the_forms_of_each_standard_and_as_text(form: str, build: Builder) -> None:
+def test_traits_have_the_form_of_any_standard_also_as_text(form: str, build: Builder) -> None:
     metadata = _FORMS[form]
     texts = {name: json.dumps(value) for name, value in metadata.items()}
     forms = (metadata, texts, json.dumps(metadata, indent=1))
@@ -194,11 +174,7 @@ def test_traits_come_in_the_forms_of_each_standard_and_as_text(form: str, build:
         build.token(number, contract_address="KT1", extra=json.dumps({"metadata": one}))
     rows = rows_of(frames.traits(build.path), ["token_id", "trait_type", "value", "tokens"])
     assert [tuple(row.values()) for row in rows] == [
-        (token_id(number), *trait, 3) for number in (1, 2, 3) for trait in (_HAT, _LEVEL)
+        (token_id(number), *trait, 3)
+        for number in (1, 2, 3)
+        for trait in (("Hat", "Red"), ("Level", "7"))
     ]
-
-
-def test_metadata_without_traits_has_none() -> None:
-    metaplex = {"attributes": [], "properties": {"files": [], "category": "image"}}
-    for metadata in (metaplex, "[" * 100_000, {"attributes": "[" * 100_000}, "text", [1], None):
-        assert list(traits_of(json.dumps({"metadata": metadata}))) == []

@@ -1,4 +1,4 @@
-"""Transfers against the truth of worlds whose reads are known, and against all explanations."""
+"""Transfers, compared with worlds whose reads are known and with all explanations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Play = Callable[[dict[tuple[int, int], int], Iterable[Step]], World]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
-    """Makes the database anew, and lets things happen."""
+    """Return a function that makes a new world and plays steps."""
     return lambda held, steps: World(begun(tmp_path / "world.db")).play(held, steps)
 
 
@@ -44,7 +44,7 @@ NUMBERS = {wallet_id(number): number for number in WALLETS} | {
 
 
 def listed(frame: pd.DataFrame) -> list[Moved]:
-    """The rows, in their order; the unknown side is the outside."""
+    """Return the rows in order, with the outside as the unknown side."""
     return [
         Moved(
             NUMBERS.get(row.from_wallet_id, OUTSIDE),
@@ -57,7 +57,7 @@ def listed(frame: pd.DataFrame) -> list[Moved]:
 
 
 def test_a_pair_is_named_only_if_it_is_in_every_explanation(play: Play) -> None:
-    """And rows add up to the change feed, each change in one row."""
+    """Rows add up to the change feed, with each change in one row."""
     named_in_all = 0
     for seed in SEEDS:
         world = play(*history(seed))
@@ -100,13 +100,13 @@ def test_a_pair_is_named_only_if_it_is_in_every_explanation(play: Play) -> None:
 
 
 def all_read(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
-    """Movements of parts of editions, also from and to the outside; all is read after each."""
+    """Return transfers of parts of editions, also with the outside, with two reads after each."""
     rng = random.Random(seed)
     held = held_at_first(rng)
     steps = [Step([], WALLETS)]
     for _ in range(rng.randint(1, 10)):
-        giver, taker = rng.sample((*WALLETS, OUTSIDE), 2)
-        moved = Moved(giver, taker, rng.choice((1, 2)), rng.choice((1, 2, 3)))
+        sender, receiver = rng.sample((*WALLETS, OUTSIDE), 2)
+        moved = Moved(sender, receiver, rng.choice((1, 2)), rng.choice((1, 2, 3)))
         # Each wallet is read once before and once after, so no two windows span two movements.
         steps.append(Step([moved], rng.sample(WALLETS, len(WALLETS))))
         steps.append(Step([], WALLETS))
@@ -114,7 +114,7 @@ def all_read(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
 
 
 def explained(diff: pd.DataFrame, transfers: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """The other side of each wallet and token that moved once, in a transfer, by the difference."""
+    """Return the other side of each wallet and token with a single transfer of its net change."""
     counterparties = {}
     for row in diff.itertuples():
         own = transfers[transfers["token_id"] == row.token_id]
@@ -128,8 +128,8 @@ def explained(diff: pd.DataFrame, transfers: pd.DataFrame) -> dict[tuple[str, st
     return counterparties
 
 
-def test_movements_that_were_observed_one_by_one_are_the_truth(play: Play) -> None:
-    """And `diff` names a counterparty just where a single transfer explains the row."""
+def test_transfers_that_were_observed_one_by_one_are_exact(play: Play) -> None:
+    """`diff` names a counterparty only if a single transfer explains the row."""
     named = 0
     for seed in SEEDS:
         held, steps = all_read(seed)
@@ -152,21 +152,21 @@ def test_movements_that_were_observed_one_by_one_are_the_truth(play: Play) -> No
 
 
 def passed_on(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
-    """Single NFTs pass from wallet to wallet, and only those two are read, as webhooks ask for."""
+    """Return transfers of single NFTs, with reads of the two wallets alone, as after webhooks."""
     rng = random.Random(seed)
     holder = {1: rng.choice(WALLETS), 2: rng.choice(WALLETS)}
     held = {(wallet, token): 1 for token, wallet in holder.items()}
     steps = [Step([], WALLETS)]
     for _ in range(rng.randint(1, 12)):
         token = rng.choice((1, 2))
-        giver = holder[token]
-        taker = holder[token] = rng.choice([wallet for wallet in WALLETS if wallet != giver])
-        steps.append(Step([Moved(giver, taker, token, 1)], rng.sample((giver, taker), 2)))
+        sender = holder[token]
+        receiver = holder[token] = rng.choice([wallet for wallet in WALLETS if wallet != sender])
+        steps.append(Step([Moved(sender, receiver, token, 1)], rng.sample((sender, receiver), 2)))
     return held, steps
 
 
 def test_single_nfts_are_followed_by_reads_of_the_two_wallets_alone(play: Play) -> None:
-    """Also between two times: `diff` names no transfer that never happened."""
+    """`diff` names no transfer that never happened."""
     known_sides = 0
     for seed in SEEDS:
         world = play(*passed_on(seed))
@@ -176,30 +176,13 @@ def test_single_nfts_are_followed_by_reads_of_the_two_wallets_alone(play: Play) 
         known_sides += len(known)
         for row in known.itertuples():
             sides = (NUMBERS[row.wallet_id], NUMBERS[row.counterparty_wallet_id])
-            giver, taker = sides if row.kind == "left" else sides[::-1]
-            assert Moved(giver, taker, NUMBERS[row.token_id], 1) in world.truth
+            sender, receiver = sides if row.kind == "left" else sides[::-1]
+            assert Moved(sender, receiver, NUMBERS[row.token_id], 1) in world.truth
     assert known_sides > 10
 
 
-def test_an_nft_that_was_passed_on_is_two_transfers_and_not_one(play: Play) -> None:
-    steps = [
-        Step([], WALLETS),
-        Step([Moved(1, 2, 1, 1)], WALLETS),
-        Step([Moved(2, 3, 1, 1)], WALLETS),
-    ]
-    world = play({(1, 1): 1}, steps)
-    frame = frames.transfers(world.path)
-    assert listed(frame) == [Moved(1, 2, 1, 1), Moved(2, 3, 1, 1)]
-    diff = frames.diff(world.path, at(10))
-    # Wallet 1 only lost it and wallet 3 only gained it, each to or from the one between them.
-    assert diff.set_index("wallet_id")["counterparty_wallet_id"].to_dict() == {
-        wallet_id(1): wallet_id(2),
-        wallet_id(3): wallet_id(2),
-    }
-
-
-def test_each_transfer_is_in_one_of_spans_that_follow_each_other(play: Play) -> None:
-    """Also one whose sides are observed in two of them; its other side is named in any."""
+def test_each_transfer_is_in_one_of_consecutive_spans(play: Play) -> None:
+    """Also a transfer whose sides are observed in two spans."""
     # Its sides are observed at 11 and 13, after reads at 1 to 7.
     steps = [Step([], WALLETS), Step([Moved(1, 2, 1, 2)], (1, 2)), Step([], (3, 4))]
     path = play({(1, 1): 5}, steps).path
@@ -281,7 +264,7 @@ def test_columns_and_contracts(build: Builder) -> None:
     assert str(frames.transfers(build.path, at(2), at(10))["amount"].dtype) == "Int64"
 
 
-def test_the_webhook_is_that_of_the_first_observation_or_of_the_other(build: Builder) -> None:
+def test_the_webhook_is_that_of_the_first_observation_or_of_the_second(build: Builder) -> None:
     change_log_of(build, [])
     build.change(2, 1, None, "1", 10, webhook_id="w-gain")
     build.change(1, 1, "1", None, 11, webhook_id="w-loss")
@@ -290,8 +273,8 @@ def test_the_webhook_is_that_of_the_first_observation_or_of_the_other(build: Bui
     assert list(frames.transfers(build.path)["webhook_id"]) == ["w-gain", "w-other"]
 
 
-def test_unusable_amounts_hide_nothing_and_name_nobody(build: Builder) -> None:
-    """Also the other movements of that token at that time are left without a pair."""
+def test_changes_of_unusable_amounts_are_listed_without_pairs(build: Builder) -> None:
+    """Other changes of that token at that time stay without a pair, too."""
     change_log_of(
         build,
         [
@@ -316,13 +299,8 @@ def test_unusable_amounts_hide_nothing_and_name_nobody(build: Builder) -> None:
     assert len(frames.transfers(build.path, wallet=wallet_id(1))) == 1, "and does not warn"
 
 
-def test_what_is_the_same_amount_is_no_movement(build: Builder) -> None:
-    change_log_of(build, [(1, 1, "1", "01", 10), (1, 2, None, "0", 10), (2, 1, "0", None, 10)])
-    assert frames.transfers(build.path).empty
-
-
-def test_first_reads_are_no_movements(play: Play) -> None:
-    """The wallet that a loss went to may be read for the first time later on."""
+def test_an_initial_holding_is_not_received(play: Play) -> None:
+    """A sent NFT may be found in a wallet that is read for the first time later."""
     steps = [
         Step([], (1, 2)),
         Step([Moved(1, 3, 1, 1)], (1, 2)),
@@ -333,24 +311,12 @@ def test_first_reads_are_no_movements(play: Play) -> None:
     assert listed(frames.transfers(world.path)) == [Moved(1, OUTSIDE, 1, 1), Moved(1, 2, 1, 2)]
 
 
-def test_what_a_list_shows_after_incomplete_ones_alone_is_nobodys_gain(build: Builder) -> None:
-    """It is listed, as the change feed has it, but may have been there all along."""
-    change_log_of(build, [(1, 1, "1", None, 10)])
+def test_a_holding_found_after_incomplete_reads_has_no_sender(build: Builder) -> None:
+    """It may have been there before; an equal amount is not a transfer at all."""
+    change_log_of(build, [(1, 1, "1", None, 10), (1, 2, "1", "01", 10), (2, 2, "0", None, 10)])
     build.wallet(4)
     build.change(4, 2, None, "1", 5, baseline=1)
     build.change(4, 1, None, "1", 10)
     frame = frames.transfers(build.path)
     assert list(frame["kind"]) == ["sent", "received"]
     assert rows_of(frame, ["observed_after"])[1] == {"observed_after": None}
-
-
-def test_a_day_is_its_start_where_the_span_begins_and_its_end_where_it_ends(
-    build: Builder,
-) -> None:
-    day = 86_400
-    rows = [(1, 1, str(9 - n), str(8 - n), seconds) for n, seconds in enumerate((0, day - 1, day))]
-    change_log_of(build, rows)
-    first, second = "2026-03-01", "2026-03-02"
-    assert len(frames.transfers(build.path, first, first)) == 2
-    assert len(frames.transfers(build.path, second)) == 1
-    assert len(frames.transfers(build.path, end=first)) == 2

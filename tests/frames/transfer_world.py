@@ -1,4 +1,4 @@
-"""Wallets between which tokens move, and the reads by which a real mirror learns of it."""
+"""Wallets that transfer tokens, and reads of them that a mirror applies."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror
 from tests.kit.database import at, token_id, wallet_id
 
-#: A wallet that nobody reads.
+#: A wallet without reads.
 OUTSIDE = 0
 
 
 class Moved(NamedTuple):
-    """What went from whom to whom."""
+    """A transfer."""
 
-    giver: int
-    taker: int
+    sender: int
+    receiver: int
     token: int
     amount: int
 
 
 class Step(NamedTuple):
-    """Movements, one after the other, and then reads of wallets, one after the other."""
+    """Transfers in their order, and then reads of wallets in their order."""
 
     moved: Sequence[Moved]
     reads: Sequence[int]
@@ -36,12 +36,12 @@ class Step(NamedTuple):
 
 @dataclass
 class World:
-    """A database, and what a reader of its times could know.
+    """A database, and the movements that its reads show.
 
     Attributes:
         path: the database.
-        truth: what moved between reads, in order.
-        observed: by token, the movements that reads have shown, with the times of the reads.
+        truth: the transfers, in order.
+        observed: by token, the movements that reads show, with the times of the reads.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class World:
     _read: dict[int, str] = field(default_factory=dict)
 
     def play(self, held: dict[tuple[int, int], int], steps: Iterable[Step]) -> World:
-        """Let things happen, from what wallets hold at first."""
+        """Play steps from the first holdings."""
         self._held.update(held)
         with Mirror(self.path, write_gap=0.0) as mirror:
             for step in steps:
@@ -66,11 +66,11 @@ class World:
     def _move(self, moved: Moved) -> None:
         self._clock += 1
         available = moved.amount
-        if moved.giver != OUTSIDE:
-            available = min(available, self._held[moved.giver, moved.token])
-            self._held[moved.giver, moved.token] -= available
+        if moved.sender != OUTSIDE:
+            available = min(available, self._held[moved.sender, moved.token])
+            self._held[moved.sender, moved.token] -= available
         if available:
-            self._held[moved.taker, moved.token] += available
+            self._held[moved.receiver, moved.token] += available
             self.truth.append(moved._replace(amount=available))
 
     def _observe(self, mirror: Mirror, wallet: int) -> None:
@@ -106,7 +106,7 @@ WALLETS, TOKENS = (1, 2, 3, 4), (1, 2)
 
 
 def held_at_first(rng: random.Random) -> dict[tuple[int, int], int]:
-    """What wallets hold before the first read; of some tokens there is one, of others are many."""
+    """Return the holdings before the first read: some tokens have one copy, others many."""
     held = {}
     for token in TOKENS:
         for wallet in rng.sample(WALLETS, rng.randint(1, 3)):
@@ -115,15 +115,15 @@ def held_at_first(rng: random.Random) -> dict[tuple[int, int], int]:
 
 
 def history(seed: int) -> tuple[dict[tuple[int, int], int], list[Step]]:
-    """Any movements, some from or to the outside, and reads of any wallets in between."""
+    """Return any transfers, some with the outside, and reads of any wallets after them."""
     rng = random.Random(seed)
     steps = [Step([], rng.sample(WALLETS, rng.randint(2, 4)))]
     for _ in range(rng.randint(1, 7)):
         moved = []
         for _ in range(rng.choice((1, 1, 1, 2))):
-            giver, taker = rng.sample((*WALLETS, *WALLETS, OUTSIDE), 2)
-            while giver == taker:
-                giver, taker = rng.sample((*WALLETS, *WALLETS, OUTSIDE), 2)
-            moved.append(Moved(giver, taker, rng.choice(TOKENS), rng.choice((1, 1, 2))))
+            sender, receiver = rng.sample((*WALLETS, *WALLETS, OUTSIDE), 2)
+            while sender == receiver:
+                sender, receiver = rng.sample((*WALLETS, *WALLETS, OUTSIDE), 2)
+            moved.append(Moved(sender, receiver, rng.choice(TOKENS), rng.choice((1, 1, 2))))
         steps.append(Step(moved, rng.sample(WALLETS, rng.randint(0, 4))))
     return held_at_first(rng), steps

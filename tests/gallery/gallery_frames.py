@@ -77,3 +77,9 @@ def data_of(html: str) -> Any:
     found = re.search(r'<script type="application/gzip" id="data">(.*?)</script>', html, re.DOTALL)
     assert found is not None
     return json.loads(gzip.decompress(b64decode(found[1])))
+
+
+def column(gallery: Any, name: str) -> list[str | None] | None:
+    """Return the values of a column of a gallery's cards, None without the column."""
+    values = data_of(gallery.html)["columns"].get(name)
+    return None if values is None else [values["of"][at] for at in values["at"]]

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pandas as pd
 
+from nftsync.store.contracts import name_new_tokens
 from nftsync.store.schema import open_store
 from nftsync.times import format_time
 
@@ -70,6 +71,12 @@ class Builder:
     def close(self) -> Path:
         self.connection.close()
         return self.path
+
+    def index(self) -> None:
+        """Index the tokens for search, and name collections by their tokens."""
+        self.connection.execute("INSERT INTO tokens_fts (tokens_fts) VALUES ('rebuild')")
+        (last,) = self.connection.execute("SELECT max(token_no) FROM tokens").fetchone()
+        name_new_tokens(self.connection, 0, last)
 
     def insert(self, table: str, **values: object) -> int:
         cursor = self.connection.execute(

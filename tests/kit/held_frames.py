@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 from hypothesis import strategies as st
 
-from nftsync.exact_sum import exact
 from tests.kit.database import token_id, wallet_id
 
 HEX = ("0x" + "ab" * 20, "0x" + "AB" * 20, "0x" + "aB" * 20, "0X" + "AB" * 20)
@@ -20,16 +19,21 @@ CONTRACTS = (*HEX, *LONG, "0x" + "cd" * 20, "KT1abc", "kt1abc", "0x" + "ab" * 19
 
 
 def folded(address: str) -> str:
-    """Return the normal form of a contract's address."""
+    """Return the one spelling of a contract."""
     if not re.fullmatch("0[xX][0-9a-fA-F]{1,64}", address):
         return address
     return address.lower() if len(address) == 42 else hex(int(address, 16))
 
 
 def called(address: str) -> str:
-    """Return the label of an unnamed contract."""
+    """Return the name of a contract without a name."""
     key = folded(address)
     return key if len(key) <= 20 else f"{key[:6]}…{key[-4:]}"
+
+
+def exact_amount(text: str) -> int | None:
+    """Return the amount that a text of 1 to 100 ASCII digits has, or None."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 100 else None
 
 
 #: A holding: the number of the wallet, the number of the token, the amount as sent.
@@ -59,7 +63,7 @@ def frame_of_held(
         {
             "wallet_id": wallet_id(wallet),
             "token_id": token_id(token),
-            "amount": exact(amount),
+            "amount": exact_amount(amount),
             "amount_text": amount,
             **about(token),
         }
@@ -72,7 +76,7 @@ def frame_of_held(
 
 
 def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:
-    """Return the rows that are holdings by definition."""
+    """Return the amounts that are holdings by definition."""
     return [
         (wallet, token, amount)
         for (wallet, token), amount in held.items()

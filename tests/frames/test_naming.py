@@ -1,9 +1,8 @@
-"""Contracts have one spelling to group by, and a name, in each frame that shows one."""
+"""Names of wallets, NFTs and collections in each frame, and one spelling of each contract."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -13,21 +12,107 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError
-from nftsync.store.contracts import label_contract, name_new_tokens
 from tests.kit.database import Builder, at, rows_of
 from tests.kit.held_frames import CONTRACTS, called, folded
 from tests.kit.readers import READERS
+from tests.kit.worlds import Outcome
 
-#: Spans begin before the first read, on purpose.
-pytestmark = pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
+#: Spans may begin before the first read, and frames may be empty.
+pytestmark = pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 
-MIXED = ["0x" + digits * 20 for digits in ("ab", "AB", "aB", "Ab")]
-TWO = "0x" + "cd" * 20
+
+ADDRESS = "0x" + "cd" * 20
+#: Frames whose rows have a wallet and an NFT, and others with NFTs.
+WITH_BOTH = ["holdings", "holdings_as_of", "changes", "diff", "holding_ages"]
+WITH_NFTS = ["tokens", "tokens_as_of", "token_changes", "quality", "traits", "transfers"]
+
+
+WITH_NFTS += ["tokens_as_of", "token_changes", "quality", "traits", "transfers"]
 
 
 @pytest.fixture
-def collections(build: Builder) -> Path:
-    """A collection whose address comes in four spellings, one of a guessed name, one without."""
+def nameless(build: Builder) -> Path:
+    """Return wallets and NFTs with and without names; two wallets share a label."""
+    for number, label in enumerate(("Treasury", "Treasury", None, "Sales"), 1):
+        group = "house" if number == 1 else None
+        build.wallet(number, label=label, wallet_group=group, synced_at=at(9), status="ok")
+    extra = '{"metadata":{"attributes":[{"trait_type":"Place","value":"bay"}]}}'
+    for number, name in enumerate(("Atlas", None, " ", None), 1):
+        contract = {"contract_address": ADDRESS, "blockchain_token_id": str(number)}
+        build.token(number, name=name, extra=extra, **(contract if number < 4 else {}))
+        build.balance(number, number, "2", 1)
+        build.change(number, number, None, "2", 1, baseline=1)
+    for number in range(1, 5):
+        build.change(number, number, "2", "1", 5)
+        build.change(number % 4 + 1, number, None, "1", 5)
+        build.balance(number % 4 + 1, number, "1", 5)
+        build.insert(
+            "token_change_rows",
+            token_no=number,
+            before="{}",
+            after="{}",
+            observed_at=at(6),
+        )
+    build.connection.execute("UPDATE balance_rows SET amount = '1'")
+    return build.close()
+
+
+@pytest.mark.parametrize("short", ["wallet", "group"])
+def test_a_statement_takes_the_names_that_the_command_takes(short: str, nameless: Path) -> None:
+    column = {"wallet": "wallet_id", "group": "wallet_group"}[short]
+    for read in (frames.statement, frames.holdings_over_time):
+        about = {"start": at(2)} if read is frames.statement else {}
+        frame = read(nameless, by=short, **about)
+        pd.testing.assert_frame_equal(frame, read(nameless, by=column, **about))
+        if short == "wallet":
+            assert frame["wallet"].notna().all()
+            assert frame["wallet"].nunique() == frame["wallet_id"].nunique()
+
+
+@pytest.mark.parametrize("name", [*WITH_BOTH, "wallets"])
+def test_grouping_by_wallet_equals_grouping_by_its_id(name: str, nameless: Path) -> None:
+    frame = READERS[name](nameless)
+    assert frame["wallet"].notna().all()
+    by_name, by_id = (
+        frame.groupby(column, sort=False).size() for column in ("wallet", "wallet_id")
+    )
+    assert by_name.tolist() == by_id.tolist()
+    assert len(by_id) == 4
+    assert set(frame["wallet"]) >= {"Sales"}
+    assert not set(frame["wallet"]) & {"Treasury"}
+
+
+@pytest.mark.parametrize("name", [*WITH_BOTH, *WITH_NFTS])
+def test_each_nft_has_a_name(name: str, nameless: Path) -> None:
+    names = READERS[name](nameless)["nft"]
+    assert names.notna().all()
+    assert {"Atlas", "0xcdcd…cdcd #2", "0xcdcd…cdcd #3"} <= {"Atlas", *names}
+    assert len(set(names)) >= 3
+
+
+def test_known_sides_of_a_transfer_have_names_and_groups(nameless: Path) -> None:
+    frame = frames.transfers(nameless)
+    wallets = frames.wallets(nameless).set_index("wallet_id")
+    for side in ("from", "to"):
+        known = frame[frame[f"{side}_wallet_id"].notna()]
+        assert len(known) == 4
+        assert frame[f"{side}_wallet"].notna().equals(frame[f"{side}_wallet_id"].notna())
+        named = wallets.loc[known[f"{side}_wallet_id"]]
+        assert known[f"{side}_wallet"].tolist() == named["wallet"].tolist()
+        groups = known[f"{side}_group"].fillna("").tolist()
+        assert groups == named["wallet_group"].fillna("").tolist()
+
+
+# Contracts ---------------------------------------------------------------------------------------
+
+
+MIXED = ["0x" + digits * 20 for digits in ("ab", "AB", "aB", "Ab")]
+TWO = ADDRESS
+
+
+@pytest.fixture
+def collections(build: Builder, command: Callable[..., Outcome]) -> Path:
+    """Return a collection in four spellings, one without a name, and an NFT without a contract."""
     for wallet in (1, 2):
         build.wallet(wallet)
     for number in range(1, 9):
@@ -37,9 +122,11 @@ def collections(build: Builder) -> Path:
         )
         build.balance(number % 2 + 1, number, "1")
         build.change(number % 2 + 1, number, None, "1", 1)
-    name_new_tokens(build.connection, 0, 8)
-    label_contract(build.connection, MIXED[0].upper().replace("X", "x"), "Salt Harbours")
-    return build.close()
+    build.index()
+    path = build.close()
+    label = "collections", "label", MIXED[0].upper().replace("X", "x"), "Salt Harbours"
+    command(*label, "-d", path).says()
+    return path
 
 
 @pytest.mark.parametrize(
@@ -64,7 +151,7 @@ def test_a_contract_has_one_spelling_and_one_name(name: str, collections: Path) 
     assert len(joined) == sizes.sum()
 
 
-def test_pairs_are_called_by_their_names_and_a_frame_without_names_by_addresses(
+def test_measures_use_the_names_of_a_frame_and_addresses_without_them(
     collections: Path,
 ) -> None:
     held = frames.holdings(collections)
@@ -78,7 +165,9 @@ def test_pairs_are_called_by_their_names_and_a_frame_without_names_by_addresses(
             assert set(measured["contract"].dropna()) == {MIXED[0], TWO}
 
 
-def test_a_collection_may_be_chosen_by_its_name_if_only_one_has_it(collections: Path) -> None:
+def test_a_collection_can_be_chosen_by_a_name_that_only_one_has(
+    collections: Path, command: Callable[..., Outcome]
+) -> None:
     by_address = frames.holdings(collections, contract=MIXED[2])
     assert len(by_address) == 4
     for name in ("Salt Harbours", "salt harbours"):
@@ -87,15 +176,16 @@ def test_a_collection_may_be_chosen_by_its_name_if_only_one_has_it(collections: 
         assert len(frames.diff(collections, at(0), contract=name)) == 4
     with pytest.raises(InputError, match="'Salt Harbour'; similar: 'Salt Harbours'"):
         frames.holdings(collections, contract="Salt Harbour")
-    with closing(sqlite3.connect(collections, isolation_level=None)) as connection:
-        label_contract(connection, TWO, "SALT harbours")
+    command("collections", "label", TWO, "SALT harbours", "-d", collections).says()
     assert len(frames.holdings(collections, contract="Salt Harbours")) == 4
     with pytest.raises(InputError, match=f"2 collections are called 'salt harbours'.*{TWO}"):
         frames.holdings(collections, contract="salt harbours")
 
 
 @pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
-def test_a_contract_is_the_one_of_that_time_and_its_name_todays(build: Builder) -> None:
+def test_a_past_frame_has_the_contracts_of_its_time_under_their_present_names(
+    build: Builder,
+) -> None:
     build.wallet(1)
     build.token(1, contract_address="new")
     build.change(1, 1, None, "1", 0)
@@ -130,10 +220,10 @@ def test_sql_and_frames_agree_on_any_address(
     held = frames.holdings(build.close()).sort_values("token_id")
     names = ["contract_address", "contract", "collection"]
     found = held[names].astype(object).where(held[names].notna(), None)
-    for told, row, address in zip(found.to_numpy().tolist(), rows, addresses, strict=True):
+    for shown_row, row, address in zip(found.to_numpy().tolist(), rows, addresses, strict=True):
         # SQLite counts the characters before a NUL.
         shown = 2 if address is not None and "\0" in address else 3
-        assert told[:shown] == list(row)[:shown]
+        assert shown_row[:shown] == list(row)[:shown]
     assert found.to_numpy().tolist() == [
         [None] * 3 if address is None else [address, folded(address), called(address)]
         for address in addresses
