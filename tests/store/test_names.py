@@ -1,15 +1,31 @@
-"""The one name of an NFT, and of a wallet."""
+"""Names of NFTs, wallets and collections, and the spellings of a contract."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nftsync.store.contracts import nft_name
+from nftsync.errors import InputError
+from nftsync.pull.list_files import read_collections_file
+from nftsync.pull.plan import name_collections
+from nftsync.records import CONTENT_COLUMNS, TokenRead
+from nftsync.store.contracts import (
+    contract_key,
+    guess_name,
+    label_contract,
+    nft_name,
+    series_of,
+    short_address,
+)
+from nftsync.store.mirror import Mirror
 from nftsync.store.wallets import wallet_names
+from nftsync.text import without_controls
 
 TOKEN = "8d1cc10a-7fbf-42e7-b58d-5110899866aa"
 LONG = "52435875175126190479447740508185965837690552500527637822603658699938581184513"
@@ -53,6 +69,8 @@ def test_the_name_of_an_nft_is_one_short_line_of_visible_text(
 _ALIKE = st.sampled_from(
     ["8d1cc10a-7fbf-42e7-b58d-5110899866aa", "8d1cc10a-0000-42e7-b58d-5110899866aa"]
 )
+
+
 _LABELS = st.sampled_from([None, "", " ", "Treasury", "8d1cc10a…66aa", f"Treasury {TOKEN}", TOKEN])
 
 
@@ -79,3 +97,241 @@ def test_a_shared_label_gets_the_short_id() -> None:
         "Treasury aaaaaaaa…66aa",
         "bbbbbbbb…66aa",
     ]
+
+
+# Collections -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "series"),
+    [
+        ("Cool Cat #123", "Cool Cat"),
+        ("Cool Cat 007", "Cool Cat"),
+        ("Gen 2: Cats (12 of 100)", "Gen 2: Cats"),
+        ("Print No. 12/100", "Print"),
+        ("Cube – Edition 3", "Cube"),
+        ("#4", ""),
+        ("Cool Cat", None),
+        ("Route66", None),
+        ("3428.eth", None),
+    ],
+)
+def test_a_series_is_a_name_without_the_number_at_its_end(name: str, series: str | None) -> None:
+    assert series_of(name) == series
+
+
+@pytest.mark.parametrize(
+    ("names", "guessed"),
+    [
+        ([f"Cool Cat #{n}" for n in range(50)], "Cool Cat"),
+        ([*(f"Cool Cat #{n}" for n in range(45)), *"abcde"], "Cool Cat"),
+        (["Season 2"] * 9, "Season 2"),
+        (["Salt Cartography 1"] * 9, "Salt Cartography"),
+        ([f"Tale\u202e \n of  Five ({n}/9)" for n in range(9)], "Tale of Five"),
+        ([f"Cool Cat #{n}" for n in range(4)], None),
+        ([f"{n}.eth" for n in range(100)], None),
+        ([f"#{n}" for n in range(100)], None),
+        ([" "] * 100, None),
+        ([f"{'long ' * 30}#{n}" for n in range(100)], None),
+        ([*(f"A #{n}" for n in range(50)), *(f"B #{n}" for n in range(50))], None),
+        ([*(f"A #{n}" for n in range(50)), *[None] * 50], None),
+        ([], None),
+    ],
+)
+def test_nearly_all_tokens_must_share_it(names: list[str | None], guessed: str | None) -> None:
+    assert guess_name(names) == guessed
+
+
+_SERIES = st.sampled_from(["Cool Cat", "Café ☕", "A B", *"cdefghijkl"])
+_NAMES = st.one_of(
+    st.none(),
+    st.text(max_size=12),
+    st.builds(lambda series, number: f"{series} #{number}", _SERIES, st.integers(0, 99)),
+)
+
+
+@given(names=st.lists(_NAMES, max_size=80), cats=st.integers(0, 80))
+def test_a_guess_is_the_series_of_four_fifths_of_at_least_five_names(
+    names: list[str | None], cats: int
+) -> None:
+    names += [f"Cool Cat #{number}" for number in range(cats)]
+    by_series: dict[str, list[str]] = {}
+    for line in (without_controls(name) if name else "" for name in names):
+        series = series_of(line)
+        by_series.setdefault(line if series is None else series, []).append(line)
+    least = max(5, 0.8 * len(names))
+    shared = [one for one, lines in by_series.items() if one and len(lines) >= least]
+    is_first = re.compile(r".*\D0*1(?:/\d+| of \d+)?[\s)\]]*", re.IGNORECASE).fullmatch
+    expected = [
+        x if len({*by_series[x]}) > 1 or is_first(by_series[x][0]) else by_series[x][0]
+        for x in shared
+    ]
+    assert [guess_name(names)] == (expected or [None])
+
+
+def test_an_address_has_one_spelling_and_a_short_one() -> None:
+    assert contract_key("0X" + "aB" * 20) == "0x" + "ab" * 20
+    assert contract_key("KT1Ab") == "KT1Ab"
+    # An address of 40 digits keeps its zeros; others are numbers.
+    assert contract_key("0x" + "00Ab" * 10) == "0x" + "00ab" * 10
+    starknet = "0x" + "da11" * 15 + "e"
+    for spelling in (starknet, "0x0" + starknet[2:], "0X000" + starknet[2:].upper()):
+        assert contract_key(spelling) == starknet
+    assert {contract_key(f"0x{'0' * zeros}1") for zeros in (0, 1, 40, 63)} == {"0x1"}
+    assert contract_key(f"0x{'0' * 40}") == f"0x{'0' * 40}"
+    assert contract_key(f"0x{'0' * 64}") == "0x0"
+    for other in ("0x", "0xg1", "0x" + "A" * 65, "0xA\n", "0x2::Kiosk", "A" * 64):
+        assert contract_key(other) == other
+    assert short_address("0x8f4f" + "0" * 32 + "8e63") == "0x8f4f…8e63"
+    assert short_address("KT1Ab") == "KT1Ab"
+
+
+CATS, DOGS = "0x" + "Ca" * 20, "0x" + "d0" * 20
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[Mirror]:
+    with Mirror(tmp_path / "nftsync.db", write_gap=0) as opened:
+        yield opened
+
+
+def read(mirror: Mirror, tokens: dict[int, tuple[str | None, str | None]]) -> None:
+    """Apply a read by id of each token: its contract and name."""
+    reads = []
+    for number, about in tokens.items():
+        fields = dict(zip(("contract_address", "name"), about, strict=True))
+        reads.append(
+            TokenRead(
+                token_id=f"0a9b1c2d-0000-4000-8000-{number:012}",
+                sequence=mirror.numbers.take(),
+                started_at="2026-01-31T00:00:00.000000Z",
+                outcome="ok",
+                content=tuple(fields.get(column) for column in CONTENT_COLUMNS),
+            )
+        )
+    with mirror.transaction() as transaction:
+        transaction.apply(reads)
+
+
+def contracts_of(mirror: Mirror) -> list[tuple[str, str, str | None, str | None]]:
+    query = "SELECT contract, contract_address, name, name_source FROM contracts"
+    return mirror.connection.execute(query).fetchall()
+
+
+def cats(numbers: range, name: str = "Cool Cat", address: str = CATS) -> dict[int, tuple[str, str]]:
+    return {number: (address, f"{name} #{number}") for number in numbers}
+
+
+def test_a_name_is_guessed_as_tokens_come_and_change(mirror: Mirror) -> None:
+    key = CATS.lower()
+    read(mirror, {100: (DOGS, None), 101: (None, "Stray"), **cats(range(1, 4))})
+    mirror.index_tokens()
+    assert contracts_of(mirror) == [(DOGS, DOGS, None, None), (key, CATS, None, None)]
+    read(mirror, cats(range(4, 8), address=key))
+    mirror.index_tokens()
+    assert contracts_of(mirror)[1] == (key, CATS, "Cool Cat", "guessed")
+    read(mirror, cats(range(1, 8), "Cold Cat"))
+    assert contracts_of(mirror)[1] == (key, CATS, "Cold Cat", "guessed")
+    # Three moved to another contract, so fewer than five are left.
+    read(mirror, cats(range(1, 4), "Cold Cat", DOGS))
+    assert contracts_of(mirror)[1] == (key, CATS, None, None)
+
+
+def test_the_first_200_tokens_of_a_contract_name_it(mirror: Mirror) -> None:
+    key = CATS.lower()
+    read(mirror, cats(range(160), "Box"))
+    mirror.index_tokens()
+    read(mirror, cats(range(160, 1_000)))
+    mirror.index_tokens()
+    assert contracts_of(mirror) == [(key, CATS, "Box", "guessed")]
+    read(mirror, cats(range(201, 999), "Dull Dog"))
+    assert contracts_of(mirror) == [(key, CATS, "Box", "guessed")]
+    read(mirror, cats(range(1)))
+    assert contracts_of(mirror) == [(key, CATS, None, None)]
+    read(mirror, cats(range(160)))
+    assert contracts_of(mirror) == [(key, CATS, "Cool Cat", "guessed")]
+
+
+def test_a_given_name_comes_before_the_file_and_the_file_before_a_guess(mirror: Mirror) -> None:
+    key = CATS.lower()
+    connection = mirror.connection
+
+    def named() -> tuple[str | None, str | None]:
+        return {row[0]: row[2:] for row in contracts_of(mirror)}[key]
+
+    name_collections(mirror, {key.upper().replace("X", "x"): "From the file", DOGS: "Dogs"})
+    assert named() == ("From the file", "file")
+    read(mirror, cats(range(6)))
+    mirror.index_tokens()
+    assert contracts_of(mirror)[0] == (key, CATS, "From the file", "file")
+    assert contracts_of(mirror)[1] == (DOGS, DOGS, "Dogs", "file")
+    label_contract(connection, CATS, "Mine")
+    assert named() == ("Mine", "given")
+    name_collections(mirror, {key: "Newer"})
+    assert named() == ("Mine", "given")
+    assert contracts_of(mirror)[1] == (DOGS, DOGS, None, None)
+    label_contract(connection, key, "")
+    assert named() == ("Newer", "file")
+    before = connection.total_changes
+    name_collections(mirror, {key: "Newer"})
+    assert connection.total_changes == before
+    name_collections(mirror, {})
+    assert named() == ("Cool Cat", "guessed")
+    with pytest.raises(InputError, match=f"; similar: '{CATS}'; to list c"):
+        label_contract(connection, CATS[:-1] + "b", "Cats")
+    unknown = "unknown collection or contract 'Cats'; to list collections: `nftsync collections`"
+    with pytest.raises(InputError, match=unknown):
+        label_contract(connection, "Cats", "Cats")
+
+
+# The collections file ----------------------------------------------------------------------------
+
+
+def names_in(folder: Path, content: str | bytes) -> dict[str, str]:
+    file = folder / "collections.csv"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_collections_file(file)
+
+
+HEAD = "contract_address,name\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        (f"{HEAD}{CATS},Cats\n{DOGS},Dogs\n", {CATS.lower(): "Cats", DOGS: "Dogs"}),
+        (f"name\tcontract\nCafé ☕\t{CATS}\n".encode("utf-16"), {CATS.lower(): "Café ☕"}),
+        (f"{HEAD}{CATS},Old\n0x{'CA' * 20},New\n", {CATS.lower(): "New"}),
+        (f"# ours\n{HEAD}{CATS},\n{DOGS},Dogs\n", {DOGS: "Dogs"}),
+        (f"{HEAD}KT1Ab,Art\nkt1ab,Other\n", {"KT1Ab": "Art", "kt1ab": "Other"}),
+        (HEAD, {}),
+    ],
+)
+def test_a_file_names_contracts(
+    content: str | bytes, names: dict[str, str], tmp_path: Path
+) -> None:
+    assert names_in(tmp_path, content) == names
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "the first line of .*collections.csv must be headings: contract_address,name"),
+        (f"{CATS},Cats\n", "must be headings"),
+        ("name\nCats\n", "contract_address is missing"),
+        (f"{HEAD}{CATS},Cats\n,Dogs\n", "csv, line 3: a name without"),
+        (f"{HEAD}{CATS},\n", "csv names no collection"),
+    ],
+)
+def test_an_unusable_file_is_refused_with_its_line(
+    content: str, problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        names_in(tmp_path, content)
+
+
+def test_many_names_are_stored(mirror: Mirror) -> None:
+    names = {f"KT{number}": f"Collection {number}" for number in range(5_000)}
+    for _ in range(2):
+        name_collections(mirror, names)
+    assert {row[0]: row[2] for row in contracts_of(mirror)} == names
