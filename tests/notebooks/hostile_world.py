@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from flask import Flask, Response, request
 
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
-from nftsync.store.wallets import WalletLine
 
 #: The mark that a script leaves on the console, as the window's name and in a dialog.
 RAN = "a-script-ran"
@@ -147,6 +147,14 @@ def _world_lines(url: str) -> list[dict[str, object]]:
         {"walletId": line.wallet_id, "nftTokenBalances": entries[place:] + entries[: place // 2]}
         for place, line in enumerate(HOSTILE_WALLETS[:-1])
     ]
+
+
+class WalletLine(NamedTuple):
+    """A line of a wallets file."""
+
+    wallet_id: str
+    label: str
+    group: str
 
 
 #: The wallets with labels and groups; the read of the last one fails with its own message.

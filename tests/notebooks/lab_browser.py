@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import nbformat
 from nbformat import v4
-from playwright.sync_api import BrowserContext, FrameLocator, Locator, Page, expect
+from playwright.sync_api import BrowserContext, FrameLocator, Locator, Page
 
 from tests.kit.browser import PATIENCE
 
@@ -179,15 +179,6 @@ class LabPage:
             root = ".jp-OutputArea-output" if frame == self.page.main_frame else ":root"
             found += frame.evaluate(_LIVE, root)
         return found
-
-    def change_theme(self, theme: str) -> None:
-        """Choose `JupyterLab Light` or `JupyterLab Dark`, and wait until it is drawn."""
-        self.page.evaluate(
-            "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme
-        )
-        chosen = self.page.locator(f"body[data-jp-theme-name='{theme}']")
-        expect(chosen).to_have_count(1)
-        expect(self.page.locator("#jupyterlab-splash")).to_have_count(0)
 
 
 _LIVE = """(root) => [...document.querySelectorAll(`${root} *`)].flatMap((element) =>

@@ -1,23 +1,16 @@
-"""Notebooks in real JupyterLab: plain data in both themes, and hostile metadata."""
+"""Hostile metadata in real JupyterLab."""
 
+import csv
 import json
-import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import FrameLocator, expect
+from playwright.sync_api import expect
 
 import nftsync
 from nftsync import charts, frames
-from nftsync.provider.config import ClientConfig
-from nftsync.pull.plan import SyncRequest
-from nftsync.pull.run import sync_wallets
-from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.world import World
-from nftsync.store.wallets import WalletLine
 from tests.kit.browser import Record
 from tests.kit.way_out import WayOut
 from tests.notebooks.hostile_world import HOSTILE_WALLETS, RAN, TRAP, hostile_provider, script
@@ -52,6 +45,8 @@ for name in charts.__all__:
     "nftsync.gallery(holdings.drop_duplicates('token_id'))",
     "nftsync.sync(wallets=['<img src onerror=alert(1)> of nobody'])",
 )
+
+
 _GALLERY = 7
 #: A name and a contract, too short to be truncated.
 _LITERAL = "<a href='https://a.invalid'>gift</a>"
@@ -63,9 +58,13 @@ _LOAD_ALL = """(grid) => Promise.all([...grid.querySelectorAll('img')].map((imag
     image.addEventListener('error', done);
   });
 }))"""
+
+
 #: All pictures have loaded or failed, and some were drawn.
 _DRAWN = """(images) => images.every((image) => image.complete)
   && images.some((image) => image.naturalWidth > 0)"""
+
+
 #: A picture that the provider lacks, and one that it refuses.
 _KNOWN = (r"Failed to load resource: the server responded with a status of 404 .*/art/",)
 
@@ -79,8 +78,10 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxServer
 @pytest.fixture(scope="module")
 def database(provider: SandboxServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = tmp_path_factory.mktemp("mirror") / "nftsync.db"
-    request = SyncRequest(wallets=HOSTILE_WALLETS)
-    sync_wallets(database, ClientConfig(base_url=provider.url), request, progress=False)
+    file = database.with_name("wallets.csv")
+    with file.open("w", newline="") as lines:
+        csv.writer(lines).writerows([("wallet_id", "label", "group"), *HOSTILE_WALLETS])
+    nftsync.sync(wallets_file=file, base_url=provider.url, database=database, progress=False)
     return database
 
 
@@ -91,7 +92,7 @@ def lab(
     outside: WayOut,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
-    """JupyterLab, whose kernels have no other way out than the browser."""
+    """Run JupyterLab, whose kernels have the same proxy as the browser."""
     environment = {
         "HTTP_PROXY": outside.url,
         "HTTPS_PROXY": outside.url,
@@ -118,18 +119,25 @@ def _hover_over_charts(notebook: LabPage) -> None:
             notebook.page.mouse.move(across, down)
 
 
-#: Shown enlarged, one after the other.
-_OPEN_ALL = "(all) => all.forEach((each) => { each.click(); })"
+def _nothing_ran(notebook: LabPage, record: Record) -> None:
+    assert notebook.live_parts() == []
+    assert notebook.page.evaluate("window.name") != RAN
+    assert _ran(record) == 0
 
 
-def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(lab, provider, context, record):
+def _ran(record: Record) -> int:
+    return [text for _, text, _ in record.messages].count(RAN)
+
+
+def test_no_script_of_metadata_runs_or_makes_a_request(lab, provider, context, record):
     write_notebook(lab.notebooks / "hostile.ipynb", _CELLS)
     notebook = lab.open(context, "hostile.ipynb")
     notebook.run_all()
     assert [error.partition(":")[0] for error in notebook.errors()] == ["InputError"]
     grid = notebook.gallery(notebook.outputs(_GALLERY)).locator("#grid")
     expect(grid.locator("li.card").filter(has_text=_LITERAL)).not_to_have_count(0)
-    grid.get_by_role("button", name="Details").evaluate_all(_OPEN_ALL)
+    open_all = "(all) => all.forEach((each) => { each.click(); })"
+    grid.get_by_role("button", name="Details").evaluate_all(open_all)
     grid.evaluate(_LOAD_ALL)
     _hover_over_charts(notebook)
     labels = notebook.page.locator(".js-plotly-plot .yaxislayer-above")
@@ -139,23 +147,12 @@ def test_no_script_of_metadata_runs_and_nothing_else_is_asked_for(lab, provider,
     record.check(lab.url, provider.url, known=_KNOWN)
 
 
-def _nothing_ran(notebook: LabPage, record: Record) -> None:
-    """Nor was anything asked of the trap: see the way out."""
-    assert notebook.live_parts() == []
-    assert notebook.page.evaluate("window.name") != RAN
-    assert _said(record) == 0
-
-
-def _said(record: Record) -> int:
-    return [text for _, text, _ in record.messages].count(RAN)
-
-
-def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
+def test_an_untrusted_notebook_shows_its_outputs_without_frames_and_scripts(
     lab, provider, database, outside, context, record
 ):
-    """The file came with its outputs, and nobody signed it here: its script does not run.
+    """An unsigned file shows its outputs, but its scripts run only once a person runs the notebook.
 
-    It does once a person runs the notebook, and then each test of this module would see it.
+    Then the checks of this module detect them.
     """
     inner = script("/frame")
     attack = f"""
@@ -190,7 +187,7 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     notebook.run_all()
     ran = {f"GET {TRAP}{path}/ran HTTP/1.1" for path in ("", "/frame")}
     ran.add("CONNECT pictures.invalid:443 HTTP/1.1")
-    notebook.wait_until(lambda: ran <= set(outside.wanted) and _said(record) == 2)
+    notebook.wait_until(lambda: ran <= set(outside.wanted) and _ran(record) == 2)
     notebook.wait_until(lambda: f"{TRAP}/ran" in record.strangers(lab.url, provider.url))
     notebook.wait_until(lambda: record.dialogs == [RAN])
     assert set(outside.wanted) == ran
@@ -199,110 +196,3 @@ def test_an_untrusted_notebook_shows_the_same_without_frames_and_scripts(
     assert len(notebook.live_parts()) == 3
     with pytest.raises(AssertionError):
         record.check(lab.url, provider.url, known=_KNOWN)
-
-
-# Plain data ---------------------------------------------------------------------------------------
-
-_LABELS = ("Treasury", "Auctions", "Marketing", "Cold storage", "Artist royalties", "Team")
-_PLAIN_CELLS = (
-    "nftsync.sync()",
-    "holdings = frames.holdings()\nholdings",
-    "charts.holdings_by_collection(holdings)",
-    "charts.concentration(holdings)",
-    "charts.arrivals_and_departures()",
-    "charts.overlap(holdings)",
-    "nftsync.gallery(holdings)",
-)
-#: Background colors; a frame adopts its page's theme a moment later.
-_DARK = re.compile(r"^rgb\((?:[0-7]?\d(?:, )?){3}\)$")
-_LIGHT = re.compile(r"^rgb\((?:2\d\d(?:, )?){3}\)$")
-#: Whether any mark of a chart has a visible area.
-_LARGE = """(marks) => marks.some((mark) => {
-  const {width, height} = mark.getBoundingClientRect();
-  return width * height > 50;
-})"""
-_SYNC, _TABLE, _BARS, _CURVES, _MOVES, _HEAT = range(1, 7)
-
-
-def test_progress_tables_charts_and_the_gallery_are_drawn_and_nobody_else_is_asked(
-    lab, context, record, tmp_path
-):
-    """Of a mirror with history: after its first reads an NFT changed hands."""
-
-    def build(url: str) -> World:
-        return generate(wallets=len(_LABELS), nfts=15, seed=3, image_base=url)
-
-    with SandboxServer(build) as provider:
-        database, wallets = tmp_path / "nftsync.db", provider.world.wallets()
-        config = ClientConfig(base_url=provider.url)
-        lines = [WalletLine(*each) for each in zip(wallets, _LABELS, strict=True)]
-        sync_wallets(database, config, SyncRequest(wallets=lines), progress=False)
-        token = frames.holdings(database, wallet=wallets[0])["token_id"].iloc[0]
-        provider.world.transfer(wallets[0], wallets[1], token, 1)
-        sync_wallets(database, config, SyncRequest(), progress=False)
-        names = {"NFTSYNC_DATABASE": str(database), "NFTSYNC_BASE_URL": provider.url}
-        first = f"import os\nos.environ.update({names!r})\n{_CELLS[0]}"
-        write_notebook(lab.notebooks / "look.ipynb", [first, *_PLAIN_CELLS])
-        _look(lab.open(context, "look.ipynb"), database)
-        record.check(lab.url, provider.url)
-
-
-def _look(notebook: LabPage, database: Path) -> None:
-    notebook.run_all()
-    assert notebook.errors() == []
-    _see_progress(notebook)
-    expect(notebook.outputs(_TABLE).locator("table.dataframe")).to_be_visible()
-    _see_charts(notebook)
-    gallery = notebook.gallery(notebook.outputs(_GALLERY))
-    _see_gallery(gallery, database)
-    _search(gallery, database)
-    expect(gallery.locator("body")).to_have_css("background-color", _LIGHT)
-    notebook.change_theme("JupyterLab Dark")
-    expect(gallery.locator("body")).to_have_css("background-color", _DARK)
-    _see_charts(notebook)
-    assert notebook.live_parts() == []
-
-
-def _see_progress(notebook: LabPage) -> None:
-    shown = notebook.outputs(_SYNC)
-    expect(shown.locator(".widget-hprogress, .jupyter-widgets.widget-hbox").first).to_be_visible()
-    expect(shown).to_contain_text(f"{len(_LABELS)}/{len(_LABELS)}")
-    expect(shown).to_contain_text("wallets")
-
-
-def _see_charts(notebook: LabPage) -> None:
-    """Each chart has marks of a size that can be seen, and says what it shows."""
-    for cell, marks in (
-        *((_BARS, ".bars path"), (_CURVES, ".lines path"), (_MOVES, ".bars path")),
-        (_HEAT, ".hm image"),
-    ):
-        chart = notebook.outputs(cell).locator(".js-plotly-plot")
-        expect(chart.locator(marks).first).to_be_visible()
-        notebook.wait_until(partial(chart.locator(marks).evaluate_all, _LARGE))
-        expect(chart.locator(".gtitle")).not_to_be_empty()
-
-
-def _see_gallery(gallery: FrameLocator, database: Path) -> None:
-    """All that are held have a card, and their pictures have come from the provider."""
-    held = frames.holdings(database)
-    expect(gallery.locator("#status")).to_contain_text(f"{len(held)} holdings")
-    pictures = gallery.locator("li.card img")
-    expect(pictures).not_to_have_count(0)
-    for picture in pictures.all()[:12]:
-        picture.scroll_into_view_if_needed()
-        expect(picture).to_have_js_property("complete", True)
-        expect(picture).not_to_have_js_property("naturalWidth", 0)
-
-
-def _search(gallery: FrameLocator, database: Path) -> None:
-    held = frames.holdings(database)
-    wanted = int((held["wallet_label"] == "Auctions").sum())
-    assert 0 < wanted < len(held)
-    gallery.get_by_role("searchbox").fill("auctions")
-    expect(gallery.locator("li.card")).to_have_count(wanted)
-    expect(gallery.locator("#status")).to_contain_text(f"{wanted} of {len(held)} holdings")
-    gallery.get_by_role("searchbox").fill("no NFT says this")
-    expect(gallery.locator("li.card")).to_have_count(0)
-    expect(gallery.get_by_text("No matches.")).to_be_visible()
-    gallery.get_by_role("searchbox").fill("")
-    expect(gallery.locator("li.card")).not_to_have_count(0)

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
+import nbformat
 import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -16,10 +17,12 @@ from nftsync.errors import NftsyncError, StoreError
 from nftsync.notebooks import display
 from nftsync.notebooks.picture_cards import picture_cards
 from nftsync.pull.result import BalanceCounts, Failure, SyncResult, TokenCounts, WalletCounts
+from nftsync.sandbox.generator import generate
+from nftsync.sandbox.server import SandboxServer
 from nftsync.store.schema import open_store
 from nftsync.store.wallets import WalletLine, register
 from nftsync.times import now
-from tests.notebooks.worlds import texts_of
+from tests.notebooks.worlds import execute, of_cells, texts_of
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 
@@ -56,19 +59,20 @@ def test_a_result_shows_every_count_and_names_the_first_20_failures(count, shown
         assert page[-2:] == [f"and {count - 20:,} more", "in .failures"]
 
 
-def test_a_result_needs_neither_script_nor_colors():
-    """A notebook that is not trusted shows no more, and a dark theme has colors of its own."""
+def test_a_result_needs_neither_scripts_nor_colors():
+    """A notebook that is not trusted shows neither, and a dark theme has its own colors."""
     page = result([Failure(HOSTILE, HOSTILE, HOSTILE)], error=HOSTILE)._repr_html_()
-    every = list(fromstring(f"<div>{page}</div>").iter())[1:]
-    assert {one.tag for one in every} == {"p", "strong", "table", "tbody", "tr", "th", "td"}
-    styles = {item for one in every for item in one.attrib.items()}
-    assert styles == {("style", "text-align: left")}
+    elements = list(fromstring(f"<div>{page}</div>").iter())[1:]
+    assert {one.tag for one in elements} == {"p", "strong", "table", "tbody", "tr", "th", "td"}
+    assert {item for one in elements for item in one.attrib.items()} == {
+        ("style", "text-align: left")
+    }
     shown = cells(page)
     assert shown[1] == f"failed: {HOSTILE}"
     assert {HOSTILE, f"{HOSTILE}, token {HOSTILE}"} <= set(shown)
 
 
-def test_an_errors_line_holds_no_control_characters():
+def test_the_line_of_an_error_has_no_control_characters():
     (line,) = StoreError("a\nb\x1b[2J\x9bc")._render_traceback_()
     assert line == "\x1b[31mStoreError\x1b[39m: a\\x0ab\\x1b[2J\\x9bc"
     (line,) = NftsyncError()._render_traceback_()
@@ -98,17 +102,15 @@ def test_explanations_and_freshness_are_shown_whole_and_safe(tmp_path):
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The HTML of what is shown."""
+    """Collect the HTML of displayed objects."""
     pages: list[str] = []
-
-    def display(forms: dict[str, str], *, raw: bool) -> None:
-        pages.append(forms["text/html"])
-
-    monkeypatch.setattr("IPython.display.display", display)
+    monkeypatch.setattr(
+        "IPython.display.display", lambda forms, **_: pages.append(forms["text/html"])
+    )
     return pages
 
 
-def test_a_table_has_one_mark_for_what_is_missing_and_names_instead_of_ids(shown):
+def test_a_table_has_a_dash_for_missing_values_and_names_instead_of_ids(shown):
     ids = [f"{number}aaaaaaa-0000-4000-8000-000000000000" for number in range(3)]
     display.show_table(
         pd.DataFrame(
@@ -133,16 +135,13 @@ def test_a_table_has_one_mark_for_what_is_missing_and_names_instead_of_ids(shown
     assert not any(text.startswith(("1aaaaaaa", "2aaaaaaa")) for text in texts)
 
 
-def test_a_table_keeps_the_order_of_columns(shown):
+def test_a_table_keeps_the_order_of_columns_and_says_how_many_rows_it_leaves_out(shown):
     display.show_table(pd.DataFrame({"amount": [1], "nft": "Map #1", "from_wallet": "Treasury"}))
-    assert texts_of(shown[0]) == ["amount", "NFT", "from", "1", "Map #1", "Treasury"]
-
-
-def test_a_table_tells_what_it_leaves_out_and_that_there_is_nothing(shown):
     display.show_table(pd.DataFrame({"a": range(1_500)}), most=3)
     display.show_table(pd.DataFrame({"a": []}), none="Nothing <b>.")
-    assert texts_of(shown[0]) == ["a", "0", "1", "2", "1,497 more rows are not shown."]
-    assert shown[1] == "<p>Nothing &lt;b&gt;.</p>"
+    assert texts_of(shown[0]) == ["amount", "NFT", "from", "1", "Map #1", "Treasury"]
+    assert texts_of(shown[1]) == ["a", "0", "1", "2", "1,497 more rows are not shown."]
+    assert shown[2] == "<p>Nothing &lt;b&gt;.</p>"
 
 
 def test_numbers_below_zero_and_changes_have_one_sign_each(shown):
@@ -158,7 +157,7 @@ def test_numbers_below_zero_and_changes_have_one_sign_each(shown):
     assert re.findall(r"</b> (.*?)</div>", shown[1]) == ["+3", "−3", "±0", "−0.75"]
 
 
-def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(empty):
+def test_pictures_have_allowed_addresses_and_escaped_texts(empty):
     urls = ["https://example.com/a.png?'\"><script>", "http://127.0.0.1/b", None]
     nfts = pd.DataFrame(
         {
@@ -185,13 +184,10 @@ def test_pictures_come_from_where_they_may_and_their_texts_act_on_nothing(empty)
     )
 
 
-def test_a_window_begins_at_the_end_of_a_day(empty):
-    """Because it is a state with which the present is compared."""
+def test_a_window_starts_at_the_end_of_a_day_or_30_days_back_after_the_first_sync(empty, demo):
+    """Its start is a state that the present is compared with."""
     assert display.window_start(empty, "2026-01-31") == pd.Timestamp("2026-01-31T23:59:59.999999Z")
     assert display.window_start(empty, "2026-01-31T12:00") == pd.Timestamp("2026-01-31T12:00Z")
-
-
-def test_a_window_without_a_start_begins_30_days_before_its_end_but_not_before_the_first_sync(demo):
     end = pd.Timestamp.now("UTC")
     assert display.window_start(demo, None, end) == end - pd.Timedelta(days=30)
     runs = frames.runs(demo)
@@ -204,7 +200,7 @@ def test_a_window_without_a_start_begins_30_days_before_its_end_but_not_before_t
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InteractiveShell:
-    """IPython, which keeps its history in a folder of its own."""
+    """Return IPython with a history folder of its own."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     return InteractiveShell()
 
@@ -223,7 +219,7 @@ def test_rows_do_not_wrap_and_nothing_in_them_acts(shell):
     assert "white-space: nowrap" in page
     assert page.count("mathjax_ignore") == 1
     assert "<b>" not in page
-    assert html(frame.head(1)) != html(frame)  # what is made of a frame shows alike
+    assert html(frame.head(1)) != html(frame)  # a part of a frame is shown alike
     assert "nowrap" in (html(frame.head(1)) or "")
     explained = frames.explain("holdings")
     assert html(explained) == explained._repr_html_()
@@ -233,11 +229,67 @@ def test_rows_do_not_wrap_and_nothing_in_them_acts(shell):
     assert html(frame) == before
 
 
-def test_what_nftsync_warns_of_is_a_line_and_other_warnings_stay(shell, capsys, recwarn):
+def test_a_warning_of_nftsync_is_a_line_and_other_warnings_stay(shell, capsys, recwarn):
     shell.extension_manager.load_extension("nftsync")
-    warnings.warn("nothing is\x1b[2J known", NftsyncWarning, stacklevel=1)
+    warnings.warn("no data\x1b[2J yet", NftsyncWarning, stacklevel=1)
     warnings.warn("another", UserWarning, stacklevel=1)
     shell.extension_manager.unload_extension("nftsync")
-    warnings.warn("nothing is found", NftsyncWarning, stacklevel=1)
-    assert capsys.readouterr() == ("Nothing is\\x1b[2J known.\n", "")
-    assert [str(each.message) for each in recwarn] == ["another", "nothing is found"]
+    warnings.warn("no match", NftsyncWarning, stacklevel=1)
+    assert capsys.readouterr() == ("No data\\x1b[2J yet.\n", "")
+    assert [str(each.message) for each in recwarn] == ["another", "no match"]
+
+
+# In a kernel -------------------------------------------------------------------------------------
+
+
+UNKNOWN = "aaaaaaaa-0000-4000-8000-000000000001"
+SECRET = "a-token-that-must-not-be-seen"
+WIDGET = "application/vnd.jupyter.widget"
+
+
+def test_a_kernel_shows_progress_results_and_errors_of_one_line(monkeypatch):
+    """Bars are widgets or text, a result is a table, and other errors keep their traceback."""
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", SECRET)
+    with SandboxServer(generate(wallets=8, nfts=5)) as server:
+        wallets = [*server.world.wallets(), UNKNOWN]  # one of them fails
+        options = f"base_url={server.url!r}, database='synced.db', tokens=True"
+        sync = f"import nftsync\nnftsync.sync({wallets!r}, {options})"
+        cells = (
+            "import nftsync\nnftsync.frames.holdings('missing.db').head()\n1 / 0",
+            f"nftsync.sync(['{UNKNOWN}'], database='x.db')",
+            "try:\n    raise nftsync.NftsyncError\nexcept Exception:\n    raise RuntimeError",
+            *(sync, "import sys; sys.modules['ipywidgets'] = None", sync),
+            f"nftsync.sync(['{UNKNOWN}'], base_url='http://127.0.0.1:1', database='x.db')",
+        )
+        notebook = execute(of_cells(*cells), monkeypatch, allow_errors=True)
+    assert SECRET not in nbformat.writes(notebook)  # type: ignore[no-untyped-call]
+    missing, unset, other, first, _, second, failed = [cell.outputs for cell in notebook.cells]
+    for (error,), words in (
+        (missing, ["NoDatabase", "there is no database at", "missing.db", "nftsync sync"]),
+        (unset, ["SettingsError", "base_url", "NFTSYNC_BASE_URL"]),
+    ):
+        assert error.output_type == "error"
+        (line,) = error.traceback
+        assert "\n" not in line
+        assert [word for word in (*words, error.evalue) if word not in line] == []
+    (error,) = other
+    assert error.ename == "RuntimeError"
+    assert len("\n".join(error.traceback).splitlines()) > 3
+    assert failed[-1].output_type == "execute_result"
+    assert "failed" in failed[-1].data["text/html"]
+
+    *bars, result = first
+    assert [output.data["text/plain"].split(":")[0] for output in bars] == ["wallets", "tokens"]
+    assert all(f"{WIDGET}-view+json" in output.data for output in bars)
+    models = notebook.metadata.widgets[f"{WIDGET}-state+json"]["state"].values()
+    progress = [model for model in models if model["model_name"] == "FloatProgressModel"]
+    assert [model["state"]["bar_style"] for model in progress] == ["success", "success"]
+    assert "8 wallets read" in result.data["text/plain"]
+    assert UNKNOWN in result.data["text/html"]
+    *bars, result = second
+    assert {(output.output_type, output.name) for output in bars} == {("stream", "stderr")}
+    shown = "".join(output.text for output in bars)
+    # A carriage return overwrites the previous state.
+    last_states = [line.rpartition("\r")[2] for line in shown.split("\n") if line]
+    assert [line[:12] for line in last_states] == ["wallets: 100", "tokens: 100%"]
+    assert "8 read" in result.data["text/html"]

@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from playwright.sync_api import Browser, Page
 
 from nftsync import frames
-from nftsync.cli import main
 from nftsync.notebooks.report import Report
 from tests.kit.browser import PATIENCE, Record, accessibility_problems, open_chromium
 from tests.kit.database import Builder
 from tests.kit.provider import Provider, reply
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import made_once
+from tests.kit.worlds import Outcome, made_once
 from tests.notebooks.worlds import columns_of, texts_of
 
+ENTRIES = ("opening", "initial", "received", "sent", "closing")
 _A4 = (794, 1123)  # in pixels of CSS
 PRICES = """\
 contract,token_id,date,price,currency,source
@@ -41,10 +41,8 @@ def page(demo: Path, shared: Path) -> Path:
     def make(folder: Path) -> None:
         prices = folder / "prices.csv"
         prices.write_text(PRICES)
-        words = ["report", str(folder / "report.html"), "-d", str(demo)]
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--title", "<b>Ours</b>", "--prices", str(prices)])
-        assert ended.value.code == 0
+        written = ["report", folder / "report.html", "-d", demo, "--title", "<b>Ours</b>"]
+        subprocess.run([sys.executable, "-m", "nftsync", *written, "--prices", prices], check=True)
 
     return made_once(shared, "report", make) / "report.html"
 
@@ -63,7 +61,7 @@ def _number(text: str) -> int:
     return int(text.replace(",", "").replace("±", ""))
 
 
-def test_the_page_has_all_sections_without_code_and_only_its_owner_reads_it(page: Path) -> None:
+def test_the_page_is_private_and_has_all_sections_without_code(page: Path) -> None:
     text = re.sub("<script.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     assert "<h1><bdi>&lt;b&gt;Ours&lt;/b&gt;</bdi></h1>" in text
@@ -76,8 +74,13 @@ def test_the_page_has_all_sections_without_code_and_only_its_owner_reads_it(page
         "Data quality",
         "Freshness and sources",
     ]
-    for words in ("show_table(", "holdings have no price at"):
-        assert words not in text
+    for meaning in ("distinct tokens held", "pairs of wallet and NFT", "sum of all amounts"):
+        assert f">{meaning}</div>" in text
+    assert "A transfer between two of these wallets counts as received and as sent." in text
+    assert "All holdings: <code>nftsync holdings --limit=0</code>" in text
+    for absent in ("show_table(", "holdings have no price at", "nftsync collections label"):
+        assert absent not in text
+    assert not re.search("[\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]", text)
     assert not re.search(r"\b(?:NaN|NaT|None)\b", "\n".join(texts_of(text)))
     assert len(re.findall(' src="data:image/', text)) == 24
 
@@ -88,8 +91,7 @@ def test_the_statement_adds_up_and_equals_the_figures(page: Path, demo: Path) ->
         columns = {name: [*map(_number, table[name])] for name in list(table)[1:]}
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         for row in rows:
-            opening, initial, received = row["opening"], row["initial"], row["received"]
-            assert opening + initial + received - row["sent"] == row["closing"]
+            assert sum(row[name] for name in ENTRIES[:3]) - row["sent"] == row["closing"]
         for values in columns.values():
             assert sum(values[:-1]) == values[-1]
     held = frames.holdings(demo)
@@ -104,16 +106,7 @@ def test_the_statement_adds_up_and_equals_the_figures(page: Path, demo: Path) ->
     assert figures["value in ETH"].startswith("0.000000000000000")
 
 
-def test_each_figure_says_what_it_counts_and_the_page_what_counts_twice(page: Path) -> None:
-    text = re.sub("<script.*?</script>", "", page.read_text(), flags=re.DOTALL)
-    for meaning in ("distinct tokens held", "pairs of wallet and NFT", "sum of all amounts"):
-        assert f">{meaning}</div>" in text
-    assert "A transfer between two of these wallets counts as received and as sent." in text
-    assert "All holdings: <code>nftsync holdings --limit=0</code>" in text
-    assert "nftsync collections label" not in text, "the demo's collections have names"
-
-
-def test_transfers_with_both_sides_are_listed_apart_each_the_newest_first(
+def test_transfers_with_and_without_both_sides_are_two_tables_newest_first(
     page: Path, demo: Path
 ) -> None:
     between, others = (table for table in _tables(page) if "observed at" in table)
@@ -129,14 +122,7 @@ def test_transfers_with_both_sides_are_listed_apart_each_the_newest_first(
 def test_a_report_on_a_group_or_a_wallet_has_only_its_holdings(demo: Path) -> None:
     everything = Report(str(demo))
     house, treasury = Report(str(demo), group="house"), Report(str(demo), wallet="Treasury")
-    assert list(house.statement()) == [
-        "wallet",
-        "opening",
-        "initial",
-        "received",
-        "sent",
-        "closing",
-    ]
+    assert list(house.statement()) == ["wallet", *ENTRIES]
     assert treasury.statement().columns[0] == "collection"
     assert set(house.holdings["wallet_group"]) == {"house"}
     assert set(treasury.holdings["wallet_label"]) == {"Treasury"}
@@ -177,33 +163,25 @@ def test_the_statement_of_any_period_adds_up_with_its_small_groups_in_one_row(
 def test_an_error_is_one_line_and_leaves_no_file(
     demo: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Callable[..., Outcome],
     words: list[str],
     text: str,
     code: int,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.csv").write_text("contract,date,price,currency\nKT1,2026-01-01,x,EUR\n")
-    with pytest.raises(SystemExit) as ended:
-        main(["report", "-d", str(demo), *words])
-    assert ended.value.code == code
-    printed = capsys.readouterr()
-    assert re.search(text, printed.err)
-    assert "Traceback" not in printed.err
-    assert printed.out == ""
+    done = command("report", "-d", demo, *words).tells(code=code)
+    assert re.search(text, done.err)
+    assert "Traceback" not in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
 
 
-def test_a_failure_keeps_the_earlier_page_and_says_what_is_missing(
-    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_failure_keeps_the_earlier_page_and_names_the_missing_package(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Outcome]
 ) -> None:
     target = tmp_path / "report.html"
     target.write_text("earlier")
     monkeypatch.setattr("nftsync.extras.find_spec", lambda _: None)
-    with pytest.raises(SystemExit):
-        main(["report", str(target), "-d", str(demo)])
-    assert "papermill; to install: " in capsys.readouterr().err
+    command("report", target, "-d", demo).tells("papermill; to install: ", code=1)
     assert target.read_text() == "earlier"
 
 
@@ -218,7 +196,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def view(page: Path, browser: Browser) -> Iterator[Page]:
-    """The page in a browser without a network, which may neither complain nor ask for anything."""
+    """Open the page in a browser without a network; it makes no request and logs no error."""
     context = browser.new_context(offline=True, color_scheme="dark")
     context.set_default_timeout(PATIENCE)
     record, view = Record(context), context.new_page()
@@ -230,17 +208,14 @@ def view(page: Path, browser: Browser) -> Iterator[Page]:
     assert asked == []
 
 
-def test_a_demo_s_pictures_stay_when_its_provider_has_stopped(view: Page) -> None:
+def test_pictures_need_no_provider_and_on_a_phone_wide_tables_scroll_in_their_boxes(
+    view: Page,
+) -> None:
     widths = view.evaluate("[...document.images].map((image) => image.naturalWidth)")
-    assert len(widths) == 24
-    assert min(widths) > 0
-
-
-def test_on_a_phone_pictures_are_there_and_wide_tables_scroll_in_their_boxes(view: Page) -> None:
+    assert (len(widths), min(widths) > 0) == (24, True)
     view.set_viewport_size({"width": 390, "height": 800})
     # A function that waits in the page would need eval, which the page's policy forbids.
     wait_until(lambda: view.evaluate("document.documentElement.scrollWidth") == 390)
-    assert view.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
     wide = "[...document.querySelectorAll('.nftsync-table')].some((x) => x.scrollWidth > 390)"
     assert view.evaluate(wide)
     fits = "(tables) => tables.map((table) => table.scrollWidth <= table.clientWidth)"
@@ -250,7 +225,7 @@ def test_on_a_phone_pictures_are_there_and_wide_tables_scroll_in_their_boxes(vie
     assert by_keyboard.count() == view.locator(".nftsync-table").count()
 
 
-def test_the_chart_s_values_are_text_too(view: Page, demo: Path) -> None:
+def test_the_values_of_the_chart_are_text_too(view: Page, demo: Path) -> None:
     assert view.get_by_role("figure", name="Chart: Holdings over time").count() == 1
     closing = Report(str(demo)).statement().set_index("group")["closing"]
     text = view.get_by_text(re.compile("^From 20.*customers from")).inner_text()
@@ -298,27 +273,21 @@ _CID = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Page]:
-    """A report on hostile NFTs, with a gateway on plain http, in a browser."""
+    """Open a report on hostile NFTs, with a gateway on plain http."""
     folder = tmp_path_factory.mktemp("hostile")
     script = f"</script><script>{_RUN}</script><img src=x onerror={_RUN!r}>"
     build = Builder(folder / "nftsync.db")
     build.wallet(1, label=script, synced_at="2026-01-01T00:00:00.000000Z", status="ok")
-    pictures = {
-        "image": [
-            f"ipfs://{_CID}/good.svg",
-            f"ipfs://{_CID}/gone.svg",
-            f"{_SVG}<script>{_RUN}</script></svg>",
-        ],
-        "extra": [json.dumps({"metadata": {"artifactUri": f"ipfs://{_CID}/good.svg"}})],
-    }
-    number = 0
-    for column, texts in pictures.items():
-        for text in texts:
-            number += 1
-            names = {"name": f"{number} {script}", "contract_address": script}
-            build.token(number, **names, **{column: text})
-            build.balance(1, number, "1")
-            build.change(1, number, None, "1", 1)
+    pictures = [
+        {"image": f"ipfs://{_CID}/good.svg"},
+        {"image": f"ipfs://{_CID}/gone.svg"},
+        {"image": f"{_SVG}<script>{_RUN}</script></svg>"},
+        {"extra": json.dumps({"metadata": {"artifactUri": f"ipfs://{_CID}/good.svg"}})},
+    ]
+    for number, picture in enumerate(pictures, start=1):
+        build.token(number, name=f"{number} {script}", contract_address=script, **picture)
+        build.balance(1, number, "1")
+        build.change(1, number, None, "1", 1)
     path = build.close()
     with Provider() as gateway:
         good = reply(f"{_SVG}</svg>".encode(), content_type="image/svg+xml")
@@ -343,13 +312,10 @@ def test_pictures_of_a_gateway_on_plain_http_and_of_metadata_are_shown(hostile: 
     wait_until(lambda: hostile.locator(".nftsync-pictures img").count() == 3)
     wait_until(lambda: hostile.evaluate("[...document.images].every((x) => x.naturalWidth > 0)"))
     assert hostile.get_by_text("The picture did not load.").count() == 3  # behind pictures
+    assert hostile.get_by_text("nftsync collections label ADDRESS NAME").is_visible()
     assert hostile.get_by_text(re.compile(r"^No picture from 127\.0\.0\.1:\d+$")).count() == 1
     policy = hostile.locator("meta[http-equiv]").get_attribute("content") or ""
     assert re.search(r"img-src https: data: http://127\.0\.0\.1:\d+;", policy)
-
-
-def test_a_report_of_nameless_collections_says_how_to_name_them(hostile: Page) -> None:
-    assert hostile.get_by_text("nftsync collections label ADDRESS NAME").is_visible()
 
 
 def test_a_report_runs_only_the_scripts_that_its_policy_names(hostile: Page) -> None:
@@ -365,8 +331,3 @@ def test_a_report_runs_only_the_scripts_that_its_policy_names(hostile: Page) -> 
     hostile.evaluate(attack)
     hostile.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     assert not hostile.title().startswith("ran")
-
-
-def test_a_report_has_no_character_that_html_forbids(page: Path) -> None:
-    forbidden = "[\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]"
-    assert re.findall(forbidden, page.read_text(encoding="utf-8")) == []
