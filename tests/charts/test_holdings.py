@@ -101,9 +101,7 @@ def test_fields_of_the_heatmap_are_common_holders_over_all_holders(held):
         assert any(words in text for row in heat.hovertext for text in row)
 
 
-def test_ages_separate_initial_holdings_and_come_from_a_database_or_its_frame(
-    tmp_path,
-):
+def test_ages_separate_initial_holdings_and_come_from_a_database_or_its_frame(tmp_path):
     world = World.empty(tmp_path / "nftsync.db")
     for token in (1, 2, 3):
         world.change(1, token, "1", 0)

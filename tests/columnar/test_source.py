@@ -25,9 +25,7 @@ every_reader = pytest.mark.parametrize("read", AGELESS.values(), ids=AGELESS)
 
 @every_reader
 def test_every_kind_of_source_gives_the_same_frame(
-    read: Callable[[object], pd.DataFrame],
-    small_database: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[object], pd.DataFrame], small_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = read(small_database)
     assert len(expected) > 0

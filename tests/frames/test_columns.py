@@ -330,10 +330,7 @@ def test_columns_and_ids_that_are_missing_or_stand_twice_are_named(name: str) ->
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        *("str", object, "category", pd.StringDtype("python"), pd.ArrowDtype(pa.string())),
-    ],
+    "kind", [*("str", object, "category", pd.StringDtype("python"), pd.ArrowDtype(pa.string()))]
 )
 def test_text_of_every_kind_and_nothing_else(kind: Any) -> None:
     frame = frame_of([1, 1], contract_address=pd.Series(["a", None], dtype=kind))

@@ -47,11 +47,7 @@ def nameless(build: Builder) -> Path:
         build.change(number % 4 + 1, number, None, "1", 5)
         build.balance(number % 4 + 1, number, "1", 5)
         build.insert(
-            "token_change_rows",
-            token_no=number,
-            before="{}",
-            after="{}",
-            observed_at=at(6),
+            "token_change_rows", token_no=number, before="{}", after="{}", observed_at=at(6)
         )
     build.connection.execute("UPDATE balance_rows SET amount = '1'")
     return build.close()
@@ -151,9 +147,7 @@ def test_a_contract_has_one_spelling_and_one_name(name: str, collections: Path) 
     assert len(joined) == sizes.sum()
 
 
-def test_measures_use_the_names_of_a_frame_and_addresses_without_them(
-    collections: Path,
-) -> None:
+def test_measures_use_the_names_of_a_frame_and_addresses_without_them(collections: Path) -> None:
     held = frames.holdings(collections)
     bare = held.drop(columns=["contract", "collection"])
     for given_frame, name in ((held, "Salt Harbours"), (bare, "0xabab…abab")):

@@ -13,15 +13,7 @@ import pytest
 
 from nftsync import frames
 from nftsync.errors import InputError, NftsyncWarning
-from tests.frames.transfer_world import (
-    OUTSIDE,
-    WALLETS,
-    Moved,
-    Step,
-    World,
-    held_at_first,
-    history,
-)
+from tests.frames.transfer_world import OUTSIDE, WALLETS, Moved, Step, World, held_at_first, history
 from tests.kit.database import Builder, at, begun, rows_of, token_id, wallet_id
 from tests.kit.explanations import explanations
 

@@ -61,7 +61,7 @@ def test_images_of_strangers_can_be_turned_off(images, policy, shown):
     """Neither the page nor its policy knows of others then."""
     held = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
     held["image"] = [
-        *("https://api.example.com/i/1", "https://stranger.example/1.png", f"ipfs://{CID}", ""),
+        *("https://api.example.com/i/1", "https://stranger.example/1.png", f"ipfs://{CID}", "")
     ]
     gallery = nftsync.gallery(held, base_url="https://api.example.com/v1", images=images)
     assert policy in gallery.html
