@@ -1,4 +1,4 @@
-"""Frames in files: what is written is read back the same, and a spreadsheet runs none of it."""
+"""Frames in files: each is read back the same, and a spreadsheet runs no cell."""
 
 import csv
 import os
@@ -7,7 +7,6 @@ from datetime import UTC, date, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -24,7 +23,7 @@ from tests.kit.database import at
 
 UINT256 = 2**256 - 1
 
-#: Each frame that a database gives, by the function's name.
+#: Functions that read a frame from a database.
 OF_DATABASE = {name: getattr(frames, name) for name in frames.__all__} | {
     "diff": lambda database: frames.diff(database, at(2)),
     "find": lambda database: frames.find(database, "o"),
@@ -44,7 +43,9 @@ def csv_cells(path: Path) -> list[list[str]]:
 
 @pytest.mark.parametrize("name", sorted({*OF_DATABASE} - {"brief", "load", "save", "value"}))
 def test_each_frame_of_a_database_comes_back(name, small_database, tmp_path):
-    frame = pd.DataFrame(OF_DATABASE[name](small_database))  # some show themselves in another way
+    frame = pd.DataFrame(
+        OF_DATABASE[name](small_database)
+    )  # without the display of its own that some have
     assert_frame_equal(back(frame, tmp_path), frame)
     assert_frame_equal(back(frame.iloc[:0], tmp_path), frame.iloc[:0])
 
@@ -74,7 +75,7 @@ def test_each_kind_of_column_comes_back(tmp_path):
         again = back(shown, tmp_path)
         assert_frame_equal(again, shown)
         assert again.attrs == shown.attrs
-    # Categories of anything but text come back as what they stand for.
+    # Categories other than text come back as their values.
     cut = pd.DataFrame({"bin": pd.cut([0.5, 2], [0, 1, 3]), "big": pd.Categorical([UINT256, 1])})
     assert_frame_equal(back(cut, tmp_path), cut.astype({"bin": "interval", "big": object}))
 
@@ -118,19 +119,8 @@ def test_any_frame_comes_back(tmp_path_factory, rows, index):
     assert_frame_equal(back(frame, tmp_path_factory.getbasetemp()), frame)
 
 
-def test_others_read_exact_text_and_its_note(small_database, tmp_path):
-    path = frames.save(frames.holdings(small_database), tmp_path / "holdings.parquet")
-    field = pq.read_schema(path).field("amount")
-    assert pa.types.is_large_string(field.type)
-    assert field.metadata[b"comment"].startswith(b"exact integers as decimal text")
-    assert str(UINT256) in set(pd.read_parquet(path)["amount"])
-    query = f"SELECT amount, typeof(held_since) FROM '{path}' ORDER BY amount_float DESC"
-    first = duckdb.connect().execute(query).fetchone()
-    assert first == (str(UINT256), "TIMESTAMP WITH TIME ZONE")
-
-
 def test_the_files_of_an_export_load_as_the_frames(small_database, tmp_path):
-    """Integers that are never missing have another type; names of contracts are by themselves."""
+    """Only the type of integers differs; names of collections are in another file."""
     of_others = {"tokens": ["collection"]}
     write_export(small_database, tmp_path / "out")
     for name in ("holdings", "tokens", "wallets", "changes", "token_changes", "runs"):
@@ -171,7 +161,7 @@ def test_anyones_file_loads_as_pandas_reads_it(tmp_path):
         (pd.DataFrame({"a": [1j]}), "cannot be written"),
     ],
 )
-def test_what_a_file_cannot_hold_is_refused_by_name(frame, says, tmp_path):
+def test_an_unsupported_column_is_refused_by_name(frame, says, tmp_path):
     path = tmp_path / "frame.parquet"
     frames.save(pd.DataFrame({"before": [1]}), path)
     with pytest.raises(InputError, match=says) as raised:
@@ -202,7 +192,7 @@ def test_other_endings_and_other_objects_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_parquet_file_is_said(tmp_path):
+def test_an_unusable_parquet_file_is_an_error(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         frames.load(tmp_path / "none.parquet")
     path = frames.save(pd.DataFrame({"a": range(100)}), tmp_path / "a.parquet")
@@ -217,7 +207,7 @@ def test_what_is_no_parquet_file_is_said(tmp_path):
         frames.load(path)
 
 
-def test_a_note_that_does_not_fit_is_said(tmp_path):
+def test_a_comment_that_does_not_match_its_column_is_an_error(tmp_path):
     path = frames.save(pd.DataFrame({"a": pd.Series([1], dtype=object)}), tmp_path / "a.parquet")
     schema = pq.read_schema(path)
     for text in ("1.5", "٣", "", "0x1", "1_0", "1" * 5000):
@@ -226,7 +216,7 @@ def test_a_note_that_does_not_fit_is_said(tmp_path):
             frames.load(path)
 
 
-def test_only_its_owner_may_read_it_and_folders_are_made(tmp_path):
+def test_a_file_is_private_and_its_folders_are_made(tmp_path):
     before = os.umask(0)
     try:
         path = frames.save(pd.DataFrame({"a": [1]}), tmp_path / "a" / "b" / "C.CSV")

@@ -95,7 +95,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sample
 )
 @settings(deadline=None, max_examples=30)
 def test_any_frame_is_read_as_it_was(tmp_path_factory, rows, heading):
-    """Whatever it looks like, text is text; times to the millisecond, integers to the digit."""
+    """Text stays text; times are exact to the millisecond, integers to the digit."""
     amounts, texts, times = zip(*rows, strict=True)
     frame = pd.DataFrame(
         {
@@ -124,7 +124,7 @@ def test_any_frame_is_read_as_it_was(tmp_path_factory, rows, heading):
         assert all(cell.data_type != "f" for cell in row)
 
 
-def test_what_a_cell_cannot_hold_is_cut_and_says_so(tmp_path):
+def test_a_text_beyond_the_limit_of_a_cell_is_cut_with_a_note(tmp_path):
     texts = ["x" * 32_767, "x" * 32_768, "😀" * 16_383, "😀" * 20_000]
     sheet = sheet_of(pd.DataFrame({"a": texts}), tmp_path / "a.xlsx")
     shown = [row[0] for row in cells(sheet)[1:]]
@@ -148,7 +148,7 @@ def test_what_a_cell_cannot_hold_is_cut_and_says_so(tmp_path):
         (pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}), "lone surrogate"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_the_older_file_stays(frame, says, tmp_path):
+def test_an_oversized_frame_is_refused_and_the_older_file_stays(frame, says, tmp_path):
     path = frames.save(pd.DataFrame({"before": [1]}), tmp_path / "a sheet.xlsx")
     before = path.read_bytes()
     with warnings.catch_warnings():

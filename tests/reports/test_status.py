@@ -1,20 +1,20 @@
-"""How a database stands, for a person and for a monitor."""
+"""The state of a database, for a person and for a monitor."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from nftsync import __version__
-from nftsync.reports.status import read_status
-from nftsync.store.mirror import Mirror
-from nftsync.times import now
+from tests.kit.database import begun, now
 from tests.kit.inbox import Inbox
 from tests.kit.mirrored_site import run
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
 
 
-def test_counts_what_is_there_and_the_newest_run_of_each_kind(site, command):
-    Mirror(new := site.database.with_name("new.db")).close()
-    status, stalest = read_status(new, now())
-    assert (status.last_sync, status.last_replay, status.oldest_wallet_age_s) == (None, None, None)
-    assert (status.wallets, status.tokens, stalest) == ({}, 0, None)
+def test_counts_and_the_newest_run_of_each_kind(site, command):
+    new = command("status", "--json", "-d", begun(site.database.with_name("new.db"))).json
+    assert {new[x] for x in ("last_sync", "last_replay", "oldest_wallet_age_s")} == {None}
+    assert (new["wallets"], new["tokens"]) == ({}, 0)
     site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], "5000")
     site.sync()
     insert = "INSERT INTO sync_runs (kind, status, started_at) VALUES ('replay', 'ok', ?)"
@@ -45,29 +45,31 @@ def test_counts_what_is_there_and_the_newest_run_of_each_kind(site, command):
     assert "sums leave out 5 with an amount that is not 1 to 100 digits" in command("status").out
 
 
-def test_the_least_recently_read_tracked_wallet_and_the_oldest_pending_webhook_are_aged(site):
-    update = "UPDATE wallets SET synced_at = '2026-01-01T00:00:00.000000Z' WHERE wallet_id = ?"
-    run(site.database, update, site.ids[2])
-    status, stalest = read_status(site.database, "2026-01-02T00:00:00.500000Z")
-    assert status.oldest_wallet_age_s == 86_400.5
-    assert stalest is not None
-    assert stalest.wallet_id == site.ids[2]
-    status, _ = read_status(site.database, "2025-01-01T00:00:00.000000Z")
-    assert status.oldest_wallet_age_s == 0  # a clock went back
+def test_the_least_recently_read_tracked_wallet_and_the_oldest_pending_webhook_have_ages(
+    site, command
+):
+    def stored(days: float) -> str:
+        return f"{datetime.now(UTC) - timedelta(days=days):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = command("status", "--json").json
+        return found
+
+    update = "UPDATE wallets SET synced_at = ? WHERE wallet_id = ?"
+    run(site.database, update, stored(1), site.ids[2])
+    assert 86_400 <= status()["oldest_wallet_age_s"] < 87_400
+    for wallet in site.ids:
+        run(site.database, update, stored(-1), wallet)
+    assert status()["oldest_wallet_age_s"] == 0  # the clock was set back
+    run(site.database, update, stored(2), site.ids[2])
     run(site.database, "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", site.ids[2])
-    status, stalest = read_status(site.database, now())
-    assert stalest is not None
-    assert stalest.wallet_id != site.ids[2]
-    assert status.wallets == {"ok": 4}
-    for day, state in ((1, "done"), (3, "pending"), (2, "pending")):
-        run(
-            site.database,
-            "INSERT INTO webhooks (webhook_id, received_at, state) VALUES (?, ?, ?)",
-            *(str(day), f"2026-01-0{day}T00:00:00.000000Z", state),
-        )
-    status, _ = read_status(site.database, "2026-01-03T00:00:01.000000Z")
-    assert status.inbox == {"done": 1, "pending": 2}
-    assert status.oldest_pending_age_s == 86_401
+    assert (status()["oldest_wallet_age_s"], status()["wallets"]) == (0, {"ok": 4})
+    insert = "INSERT INTO webhooks (webhook_id, received_at, state) VALUES (?, ?, ?)"
+    for days, state in ((3, "done"), (1, "pending"), (2, "pending")):
+        run(site.database, insert, str(days), stored(days), state)
+    found = status()
+    assert found["inbox"] == {"done": 1, "pending": 2}
+    assert 2 * 86_400 <= found["oldest_pending_age_s"] < 2 * 86_400 + 1_000
 
 
 def test_quarantined_webhooks_are_reported(site, command):

@@ -1,7 +1,6 @@
-"""`nftsync verify`: what the provider shows otherwise than the mirror, and broken rules."""
+"""`nftsync verify`: differences between the mirror and the provider, and broken rules."""
 
 import sqlite3
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 
 import nftsync
-from nftsync.store.rules import check_rules
-from nftsync.times import now
+from tests.kit.database import now
 from tests.kit.mirrored_site import Site, run
 from tests.kit.provider import Provider, Sender, balances, entry, reply, token, wallet
 from tests.kit.worlds import Outcome, mirrored
@@ -22,7 +20,7 @@ Verify = Callable[..., Outcome]
 
 @pytest.fixture
 def verify(site: Site, command: Callable[..., Outcome]) -> Verify:
-    """The command, over all wallets unless told otherwise."""
+    """Return the command, by default for all wallets."""
 
     def call(*options: object, of: str = "--all") -> Outcome:
         given = ("--base-url", site.server.url, of, *options)
@@ -32,14 +30,12 @@ def verify(site: Site, command: Callable[..., Outcome]) -> Verify:
 
 
 def digest(database: Path) -> list[Any]:
-    """All that a database holds."""
+    """Return all SQL of a database."""
     with closing(sqlite3.connect(database)) as connection:
         return list(connection.iterdump())
 
 
-def test_a_mirror_that_is_right_is_told_so_in_a_line_and_nothing_is_written(
-    site, verify, command, tmp_path
-):
+def test_a_correct_mirror_is_one_line_and_nothing_is_written(site, verify, command, tmp_path):
     before = digest(site.database)
     done = verify()
     assert (done.code, done.err) == (0, "")
@@ -58,7 +54,7 @@ def test_a_mirror_that_is_right_is_told_so_in_a_line_and_nothing_is_written(
 
 
 def tamper(site: Site, pair: tuple[str, str] | None = None) -> tuple[str, str]:
-    """Change an amount behind the mirror's back, its log too: no rule is broken by that."""
+    """Change an amount in the database and in its log, which breaks no rule."""
     who, what = pair or min(mirrored(site.database))
     number = "(SELECT token_no FROM tokens WHERE token_id = ?)"
     for table, column in (("balance_rows", "amount"), ("balance_change_rows", "new_amount")):
@@ -71,7 +67,7 @@ def tamper(site: Site, pair: tuple[str, str] | None = None) -> tuple[str, str]:
     return who, what
 
 
-def test_what_differs_is_listed_and_a_sync_does_not_see_it_and_repair_does(site, verify, command):
+def test_a_difference_that_a_sync_does_not_see_is_listed_and_repaired(site, verify, command):
     who, what = tamper(site)
     command("wallets", "label", who, "Treasury")
     site.sync()  # the same bodies, so the digests hide it
@@ -97,17 +93,17 @@ def test_what_differs_is_listed_and_a_sync_does_not_see_it_and_repair_does(site,
     assert verify().code == 0
 
 
-def test_arrivals_departures_and_content_are_told_however_hostile(site, verify):
-    giver, taker = site.ids[:2]
-    moved, renamed = site.held(giver)[:2]
-    site.world.transfer(giver, taker, moved, "1")
+def test_arrivals_departures_and_hostile_content_are_listed(site, verify):
+    sender, receiver = site.ids[:2]
+    moved, renamed = site.held(sender)[:2]
+    site.world.transfer(sender, receiver, moved, "1")
     name = "\x1b[31m\u202e" + "x" * 100_000
     site.world.edit_metadata(renamed, {"name": name})
     assert not {"\x1b", "\u202e"} & {*verify().says(code=1).out}
     found = verify("--json").json
-    told = {(x["token_id"], x["field"], x["wallet_id"]): x for x in found["differences"]}
-    fields = {(token_id, field): x for (token_id, field, _), x in told.items()}
-    assert told[moved, "amount", taker]["mirror"] is None
+    listed = {(x["token_id"], x["field"], x["wallet_id"]): x for x in found["differences"]}
+    fields = {(token_id, field): x for (token_id, field, _), x in listed.items()}
+    assert listed[moved, "amount", receiver]["mirror"] is None
     assert fields[renamed, "name"]["provider"] == name
     assert verify("--repair").code == 0
 
@@ -115,7 +111,7 @@ def test_arrivals_departures_and_content_are_told_however_hostile(site, verify):
 STATES = ["pending", "failed", "dead", "unrouted", "done"]
 
 
-def test_each_difference_says_whether_a_webhook_should_have_told(site, verify, monkeypatch):
+def test_each_difference_says_whether_a_webhook_announced_it(site, verify, monkeypatch):
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", "a-secret-that-is-long-enough")
     by_token = {what: (who, what) for who, what in mirrored(site.database)}
     tokens = sorted(by_token)[: 1 + len(STATES)]
@@ -130,9 +126,9 @@ def test_each_difference_says_whether_a_webhook_should_have_told(site, verify, m
         run(site.database, f"{insert} VALUES ('Token', ?, ?, ?, ?)", what, what, *came)
     found = verify("--json").json
     assert "6 webhooks came, the last at 2" in found["untold"]
-    told = {one["token_id"]: one for one in found["differences"]}
-    assert [told[what]["webhook"] for what in tokens] == [None, *STATES]
-    assert all("a webhook announced it at 2" in told[what]["why"] for what in tokens[1:])
+    listed = {one["token_id"]: one for one in found["differences"]}
+    assert [listed[what]["webhook"] for what in tokens] == [None, *STATES]
+    assert all("a webhook announced it at 2" in listed[what]["why"] for what in tokens[1:])
     held = "INSERT INTO removal_rows (wallet_no, token_no, emptied, held, observed_at, read_at)"
     pair = (
         "SELECT wallet_no, token_no, 0, 1, '2026', '2026' FROM wallets, tokens WHERE token_id = ?"
@@ -148,13 +144,13 @@ PATH = f"/v1/wallets/{wallet(1)}/nft-balances"
 
 
 def answer(amount: str) -> Sender:
-    """A list under a validator that never changes."""
+    """Return a list with an ETag that never changes."""
     return reply(balances(entry(token(1), amount, name="A")), etag='"stuck"')
 
 
 @pytest.fixture
 def one(lying: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provider:
-    """A provider of one wallet, which is mirrored."""
+    """Return a provider of one mirrored wallet."""
     monkeypatch.setenv("NFTSYNC_DATABASE", str(tmp_path / "nfts.db"))
     monkeypatch.setenv("NFTSYNC_BASE_URL", lying.url)
     lying.on(PATH, answer("1"))
@@ -162,8 +158,8 @@ def one(lying: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pro
     return lying
 
 
-def test_a_wallet_that_was_read_meanwhile_is_left_out_and_no_condition_is_sent(one, command):
-    """A provider whose validator never changes hides a change from a sync, and not from this."""
+def test_a_wallet_that_was_read_meanwhile_is_left_out_and_requests_are_unconditional(one, command):
+    """An ETag that never changes hides a change from a sync, but not from `verify`."""
 
     def late(peer: Any) -> bool:
         nftsync.sync([wallet(1)], progress=False)
@@ -185,8 +181,8 @@ def test_a_comparison_opens_no_connection_for_writing(one, command, tmp_path):
         assert command("verify", "--all").code == 0
 
 
-def test_what_changes_between_two_looks_is_no_difference(one, command):
-    """The first answer is a passing fault or another list; what the second look finds counts."""
+def test_a_difference_is_confirmed_by_a_second_read(one, command):
+    """The first answer is a temporary error or another list; the second one counts."""
     for first in (reply(status=503), reply(balances()), answer("2")):
         one.on(PATH, first, answer("1"))
         done = command("verify", "--retries", 1, "--json")
@@ -225,8 +221,8 @@ BREAKS = {
 }
 
 
-def test_a_rule_that_is_broken_is_named(site, command, tmp_path):
-    for number, (says, statement) in enumerate(BREAKS.items()):
+def test_a_broken_rule_is_named(site, command, tmp_path):
+    for number, (text, statement) in enumerate(BREAKS.items()):
         broken = tmp_path / f"broken-{number}.db"
         with (
             closing(sqlite3.connect(site.database)) as whole,
@@ -237,28 +233,27 @@ def test_a_rule_that_is_broken_is_named(site, command, tmp_path):
                 connection.execute("PRAGMA writable_schema = 1")
             connection.execute(statement)
             connection.commit()
-        rules = [rule for rule in check_rules(broken, now()) if rule.broken]
-        assert any(says in rule.rule + str(rule.examples) for rule in rules), (says, rules)
+        done = command("verify", "--sample", 0, "-d", broken, "--json")
+        rules = [rule for rule in done.json["rules"] if rule["broken"]]
+        assert done.code == 1
+        assert any(text in rule["rule"] + str(rule["examples"]) for rule in rules), (text, rules)
+    # A damaged file is not checked any further.
+    assert [rule["broken"] for rule in done.json["rules"]] == [1]
     command("verify", "--sample", 0, "-d", broken).says(
         "BROKEN (1 of 1): the file is intact", code=1
     )
-    found = command("verify", "--sample", 0, "-d", broken, "--json").json["rules"]
-    assert [rule["broken"] for rule in found] == [1]  # what is not whole is not looked at further
 
 
-def test_the_rules_hold_while_others_write(site):
-    """All is looked at as of one moment, whatever is written meanwhile."""
-
+def test_the_rules_hold_during_writes(site, command):
     def write() -> None:
         for _ in range(8):
-            giver, taker = site.ids[0], site.ids[1]
-            site.world.transfer(giver, taker, site.held(giver)[0], "1")
-            site.world.transfer(taker, giver, site.held(taker)[-1], "1")
+            sender, receiver = site.ids[0], site.ids[1]
+            site.world.transfer(sender, receiver, site.held(sender)[0], "1")
+            site.world.transfer(receiver, sender, site.held(receiver)[-1], "1")
             site.sync()
 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
         while not writing.done():
-            assert [rule for rule in check_rules(site.database, now()) if rule.broken] == []
-            time.sleep(0.01)
+            command("verify", "--sample", 0).says("All ")
         writing.result()
