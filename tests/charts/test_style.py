@@ -1,22 +1,27 @@
-"""Properties of all charts: style, empty databases, bad input, no internet access."""
+"""All charts: style, layout, empty databases, bad input, and documentation."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from nftsync import charts, frames
 from nftsync.errors import InputError, StoreError
-from tests.charts.world import World
+from tests.charts.world import World, frame_of
+from tests.kit.browser import open_chromium
 from tests.kit.database import at
 
 ALL = [getattr(charts, name) for name in charts.__all__]
 COLOR = re.compile(r"#[0-9a-f]{6}", re.IGNORECASE)
+
+
 WHITE, DARK = "#ffffff", "#111111"
 
 
@@ -174,3 +179,96 @@ def test_plotly_loads_with_the_first_chart_and_its_absence_is_an_error(path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("False\nFalse\n")
     assert "charts need plotly; to install: " in done.stdout
+
+
+# In Chromium --------------------------------------------------------------------------------------
+
+
+NAMES = (
+    "Short",
+    "A long name of a collection with many words",
+    "حدائق الضوء في الليل الطويل",
+    "漢" * 40,
+    "CRYPTO-COLLECTIBLES-OF-THE-1990S",
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_chromium() as chromium:
+        yield chromium
+
+
+DRAWN = (charts.holdings_by_collection, charts.holders, charts.overlap, charts.concentration)
+#: Boxes of the texts on the page: left, right, top, bottom.
+BOXES = """selector => [...document.querySelectorAll(selector)].map(text => {
+  const box = text.getBoundingClientRect();
+  return [box.left, box.right, box.top, box.bottom];
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_texts_do_not_overlap_and_are_within_the_page(browser, tmp_path: Path, width):
+    frame = frame_of({(wallet, wallet): wallet for wallet in range(1, 31)})
+    number = range(len(frame))
+    frame["contract_address"] = [f"KT{one:04}" for one in number]
+    frame["collection"] = [f"{NAMES[one % 5]} {one}" for one in number]
+    frame["wallet_label"] = frame["collection"]
+    drawn = [
+        draw(frame).to_html(full_html=False, include_plotlyjs=not place, div_id=f"chart{place}")
+        for place, draw in enumerate(DRAWN)
+    ]
+    (tmp_path / "charts.html").write_text(f"<!doctype html><meta charset=utf-8>{''.join(drawn)}")
+    page = browser.new_page(viewport={"width": width, "height": 1_600})
+    page.goto((tmp_path / "charts.html").as_uri())
+    for place in range(len(DRAWN)):
+        chart = f"#chart{place}"
+        page.wait_for_selector(f"{chart} .main-svg")
+
+        def boxes(*selectors: str, chart: str = chart) -> list[list[float]]:
+            return [box for one in selectors for box in page.evaluate(BOXES, f"{chart} {one}")]
+
+        assert boxes(".ytick text")
+        texts = boxes(".g-gtitle text", ".ytick text", ".xtick text", ".legendtext", ".bartext")
+        bars = boxes(".point path")
+        for number, (left, right, top, bottom) in enumerate(texts):
+            assert left >= 0
+            assert right <= width
+            for other in (*texts[:number], *bars):
+                apart_across = right <= other[0] + 1 or other[1] <= left + 1
+                assert apart_across or bottom <= other[2] + 3 or other[3] <= top + 3
+    page.close()
+
+
+# docs/use/charts.md -------------------------------------------------------------------------------
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "charts.md").read_text(encoding="utf-8")
+
+
+def test_every_chart_has_a_row_with_its_own_options():
+    calls = dict(re.findall(r"^\| `charts\.(\w+)\(([^`]*)\)`", PAGE, flags=re.M))
+    assert sorted(calls) == charts.__all__
+    rows = re.findall(r"^\| ((?:`\w+=`(?:, )?)+) \|", PAGE, flags=re.M)
+    everywhere = {option for row in rows for option in re.findall(r"\w+", row)}
+    for name, written in calls.items():
+        parameters = inspect.signature(getattr(charts, name)).parameters
+        first, *named = written.split(", ")
+        assert next(iter(parameters)) == first
+        for option in named:
+            option_name, _, default = option.partition("=")
+            assert repr(parameters[option_name].default) == default.replace('"', "'")
+        own = {option.partition("=")[0] for option in named}
+        assert set(parameters) - {first} <= own | everywhere
+
+
+def test_the_example_runs(tmp_path, monkeypatch):
+    world = World.empty(tmp_path / "nftsync.db")
+    world.change(1, 1, "1", 0)
+    world.build.connection.execute("UPDATE wallets SET wallet_group = 'house'")
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(world.close()))
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert "What the house holds" in (tmp_path / "house.html").read_text(encoding="utf-8")

@@ -309,7 +309,7 @@ def test_amounts_of_up_to_15_digits_are_numbers_and_all_others_the_text_that_was
 
 
 def test_the_statement_is_of_the_history_and_ends_with_the_holdings(busy, tmp_path):
-    """As of any time, the rows add up, and the transfers are those of the same span."""
+    """As of any time, the rows add up, and the transfers have the same span."""
     moments = [row["observed_at"] for row in table_rows(busy.database, "balance_changes")]
     token = busy.held(busy.ids[0])[1]
     busy.world.transfer(busy.ids[0], busy.ids[1], token, "1")

@@ -45,7 +45,7 @@ def test_the_last_runs_of_each_kind_and_a_running_one_first(build: Builder) -> N
     )  # fmt: skip
 
     found = lines(build.path)
-    assert list(found) == LINES  # run 2 was killed long ago, and is no running sync
+    assert list(found) == LINES  # run 2 was killed long ago
     assert found["last sync"] == (2, at(9), "run 3: failed, 40 wallets failed, it is all wrong")
     assert found["last successful sync"] == (1234, at(5), "run 1: ok")
     assert found["last replay"] == (3, at(8), "run 4: partial")

@@ -42,13 +42,13 @@ def uuid(number: int, kind: int = 0xB) -> str:
 
 
 def frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """A frame of object columns, which hold any text, halves of characters included."""
+    """Return a frame of object columns, which can have any text, also lone surrogates."""
     numbered = [{"token_id": uuid(number), **row} for number, row in enumerate(rows)]
     return pd.DataFrame(numbered, dtype=object)
 
 
 def hostile() -> pd.DataFrame:
-    """Each text in every column of text, with each image somewhere."""
+    """Return a row for each text, in all columns of text, and with one of the images."""
     columns = (
         *("name", "creator_name", "collection", "contract_address", "blockchain_token_id"),
         *("wallet_label", "wallet_id", "description", "amount_text", "edition_id", "held_since"),
@@ -73,7 +73,7 @@ def many(count: int) -> pd.DataFrame:
 
 
 def data_of(html: str) -> Any:
-    """What a page's script reads."""
+    """Return the data of a page's script."""
     found = re.search(r'<script type="application/gzip" id="data">(.*?)</script>', html, re.DOTALL)
     assert found is not None
     return json.loads(gzip.decompress(b64decode(found[1])))

@@ -29,7 +29,7 @@ Download = Callable[..., list[str]]
 
 @pytest.fixture
 def stranger(certificates: Any) -> Iterator[Provider]:
-    """A server of images with TLS, whose name is public, and whose address is on this machine."""
+    """Return an image server with TLS, a public name and an address of this machine."""
     with Provider(certificate=certificates.server) as running:
         running.always(reply(PNG, content_type="image/png"))
         yield running
@@ -37,7 +37,7 @@ def stranger(certificates: Any) -> Iterator[Provider]:
 
 @pytest.fixture
 def download(provider: Provider, certificates: Any) -> Download:
-    """Downloads paths of the provider, or whole URLs, and tells what became of each."""
+    """Return a function that downloads paths or URLs, and returns each image or problem."""
 
     def results(*paths: str, proxy: str = "", limits: Limits | None = None) -> list[str]:
         images = Images(DEFAULT_GATEWAY, provider.url)
@@ -58,7 +58,7 @@ def named(server: Provider) -> str:
 
 @pytest.fixture
 def private_dns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The only name of the stranger resolves to this machine, as its owner may have set."""
+    """Resolve the public name of the stranger to this machine."""
     real = socket.getaddrinfo
 
     def resolved(host: Any, *args: Any, **kwargs: Any) -> Any:
@@ -68,7 +68,7 @@ def private_dns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_public_name_with_a_private_address_gets_no_byte(stranger, download, private_dns):
-    """Not even a TLS handshake; the own provider may be private."""
+    """There is no TLS handshake; only the own provider can have a private address."""
     assert download(f"{named(stranger)}/1.png") == ["the host has a private network address"]
     wait_until(lambda: stranger.connections == 1)
     assert stranger.requests() == []
@@ -173,7 +173,7 @@ def test_downloads_are_bounded_in_number_size_time_and_failures(provider, downlo
     assert "3 requests in a row to its server failed" in found
 
 
-def test_a_saved_page_holds_its_images_and_says_which_are_missing(provider, tmp_path, monkeypatch):
+def test_a_saved_page_has_its_images_and_names_the_missing_ones(provider, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     provider.on("/good.png", reply(PNG, content_type="image/png"))
     provider.on("/large.png", endless(b"x" * 65536, head("content-type: image/png")))
@@ -214,7 +214,7 @@ def test_a_demo_s_pictures_are_shown_from_its_own_provider_without_settings(demo
         assert any(columns["image"]["of"])
 
 
-def test_a_page_that_embeds_nothing_says_so(tmp_path):
+def test_a_page_without_embedded_images_is_a_warning(tmp_path):
     stopped = f"http://127.0.0.1:{free_port()}"
     gallery = nftsync.gallery(frame([{"image": f"{stopped}/1.png"}] * 3), base_url=stopped)
     with pytest.warns(NftsyncWarning, match="^3 of 3 images not embedded; the first: .*refused"):

@@ -1,5 +1,6 @@
-"""The gallery's page as text and as a file, and its data."""
+"""The gallery's page as text and as a file, its data, and its documentation."""
 
+import inspect
 import json
 import re
 import resource
@@ -7,6 +8,7 @@ import stat
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,15 +19,18 @@ from hypothesis import strategies as st
 import nftsync
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
-from nftsync.notebooks.gallery import Gallery
 from nftsync.notebooks.gallery_cards import clean
-from tests.gallery.gallery_frames import CID, HOSTILE_TEXTS, data_of, frame, hostile, many, uuid
-from tests.kit.database import Builder
-
-
-def column(gallery: Gallery, name: str) -> list[str | None] | None:
-    values = data_of(gallery.html)["columns"].get(name)
-    return None if values is None else [values["of"][at] for at in values["at"]]
+from tests.gallery.gallery_frames import (
+    CID,
+    HOSTILE_TEXTS,
+    column,
+    data_of,
+    frame,
+    hostile,
+    many,
+    uuid,
+)
+from tests.kit.database import Builder, wallet_id
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def column(gallery: Gallery, name: str) -> list[str | None] | None:
         ({"traits": many(1)}, r"pass traits=frames.traits\(\)"),
     ],
 )
-def test_what_cannot_be_used_is_an_error(bad, problem):
+def test_an_unusable_argument_is_an_error(bad, problem):
     with pytest.raises(InputError, match=problem):
         nftsync.gallery(**{"holdings": many(1), **bad})
 
@@ -58,7 +63,7 @@ def test_what_cannot_be_used_is_an_error(bad, problem):
     ],
 )
 def test_images_of_strangers_can_be_turned_off(images, policy, shown):
-    """Neither the page nor its policy knows of others then."""
+    """Then neither the page nor its policy names other hosts."""
     held = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
     held["image"] = [
         *("https://api.example.com/i/1", "https://stranger.example/1.png", f"ipfs://{CID}", "")
@@ -119,7 +124,7 @@ def test_amounts_are_exact_whatever_the_column_is():
         assert column(nftsync.gallery(ids.assign(**cells)), name) == shown
 
 
-def test_what_was_left_out_is_told_and_token_ids_are_enough():
+def test_the_page_says_how_many_it_leaves_out_and_needs_only_token_ids():
     zeros = frame([{"amount_text": text} for text in ("0", "000", "1", None, "")])
     gallery = nftsync.gallery(zeros)
     assert len(gallery) == 3
@@ -180,7 +185,7 @@ MARKS = "\u202a\u202e\u2066\u2069\u200f\u061c\u200b\ufeff\u00ad\x00\x1b\x85\n\u2
 
 
 @given(st.lists(st.sampled_from(MARKS) | st.text(max_size=4)).map("".join), st.integers(2, 50))
-def test_text_becomes_one_short_line_that_turns_nothing_around(text, most):
+def test_text_becomes_one_short_line_without_direction_marks(text, most):
     cleaned = clean(text, most)
     if cleaned is not None:
         assert 0 < len(cleaned) <= most
@@ -217,7 +222,7 @@ def test_no_text_adds_an_element_to_the_page(text):
         found.feed(gallery._repr_html_())
         return found.tags
 
-    # An invisible text is none.
+    # An invisible text counts as missing.
     assert outline(text) == outline("" if clean(text, 200) is None else "x")
 
 
@@ -260,7 +265,7 @@ def test_settings_that_are_broken_warn_and_the_gallery_is_there(monkeypatch):
     nftsync.gallery(many(3), base_url="https://a.example", ipfs_gateway="https://b.example")
 
 
-def test_saving_writes_the_whole_page_or_says_why_not_and_leaves_the_older(tmp_path):
+def test_saving_writes_the_whole_page_or_keeps_the_older_one_with_an_error(tmp_path):
     gallery = nftsync.gallery(hostile())
     target = tmp_path / "gallery.html"
     target.write_text("older")
@@ -283,7 +288,7 @@ def test_saving_writes_the_whole_page_or_says_why_not_and_leaves_the_older(tmp_p
     assert gallery.save(tmp_path / "new" / "gallery.html").is_file()
 
 
-def test_a_page_of_many_stays_small_and_a_part_says_that_it_is_one():
+def test_a_page_of_many_stays_small_and_a_part_is_named_as_such():
     rows = 1_500
     holdings = many(rows).assign(
         image=[f"https://images.example/collection/{number}.png" for number in range(rows)],
@@ -296,3 +301,33 @@ def test_a_page_of_many_stays_small_and_a_part_says_that_it_is_one():
     saved = gallery.html
     assert len(gallery) == data_of(saved)["count"] == rows
     assert len(saved) < 170_000
+    rows = [{"name": f"Piece {number}"} for number in range(100)]
+    assert "The first 24 of 100." in nftsync.gallery(frame(rows))._repr_html_()
+
+
+# docs/use/gallery.md -----------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "gallery.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_documentation_writes_a_page(tmp_path, monkeypatch):
+    build = Builder(tmp_path / "nftsync.db")
+    for number, label in enumerate(("Treasury", "Auctions"), start=1):
+        build.wallet(number, label=label)
+        build.token(number)
+        build.balance(number, number, "1")
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(build.close()))
+    example = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
+    exec(compile(example, "gallery.md", "exec"), {})
+    written = (tmp_path / "treasury.html").read_text(encoding="utf-8")
+    assert data_of(written)["columns"]["wallet"]["of"] == [wallet_id(1)]
+
+
+def test_the_documentation_has_each_argument_with_its_default():
+    rows = dict(re.findall(r"^\| (`.+?) \| (.+?) \|", PAGE, re.M))
+    described = {name: default for names, default in rows.items() for name in names.split(", ")}
+    arguments = inspect.signature(nftsync.gallery).parameters
+    assert [name.strip("`") for name in described] == list(arguments)
+    for name, argument in arguments.items():
+        if argument.default is not None:
+            assert described[f"`{name}`"] == str(argument.default).lower()

@@ -16,7 +16,7 @@ from tests.notebooks.worlds import free_port
 
 @pytest.fixture(scope="session")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database that nothing was read into."""
+    """Return a database without reads."""
     database = tmp_path_factory.mktemp("empty") / "empty.db"
     open_store(database).close()
     return database
@@ -24,7 +24,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(demo: Path, tmp_path: Path) -> Path:
-    """The demo's files, to be changed, and a port of its own for its provider."""
+    """Return a copy of the demo's files, with another port for its provider."""
     folder = tmp_path / "copied"
     shutil.copytree(demo.parent, folder)
     address_file(folder / "demo.db").write_text(f"http://127.0.0.1:{free_port()}\n")
@@ -33,7 +33,7 @@ def copied(demo: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def outside() -> Iterator[WayOut]:
-    """What notes all that the browser wants from other machines."""
+    """Record all requests of the browser to other machines."""
     with WayOut() as outside:
         yield outside
 
@@ -46,7 +46,7 @@ def chromium(outside: WayOut) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def context(chromium: Browser) -> Iterator[BrowserContext]:
-    """A browser context; a module's windows share it, as JupyterLab takes long to load anew."""
+    """Return a browser context that a module's windows share, because JupyterLab loads slowly."""
     # By default, Playwright emulates a light color scheme in every page.
     context = chromium.new_context(viewport={"width": 1280, "height": 1200}, color_scheme="null")
     context.set_default_timeout(PATIENCE)
@@ -61,9 +61,9 @@ def _record(context: BrowserContext) -> Record:
 
 @pytest.fixture
 def record(context: BrowserContext, outside: WayOut, _record: Record) -> Iterator[Record]:
-    """What the pages of this test do; they are closed after it.
+    """Record the pages of a test, and close them after it.
 
-    The test fails if the browser wanted anything from another machine.
+    The test fails if the browser sends a request to another machine.
     """
     outside.wanted.clear()
     _record.forget()

@@ -12,7 +12,7 @@ from flask import Flask, Response, request
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 
-#: The mark that a script leaves on the console, as the window's name and in a dialog.
+#: The text of a script on the console, as the window's name and in a dialog.
 RAN = "a-script-ran"
 
 #: A forbidden server that scripts contact if they run; the outgoing proxy records it.
@@ -23,7 +23,7 @@ _CONTENT = "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWKPbdG"
 
 
 def script(path: str = "") -> str:
-    """JavaScript without quotes or angle brackets that makes itself known in four ways."""
+    """Return JavaScript without quotes or angle brackets that leaves four signs."""
     return (
         f"console.log(`{RAN}`);window.name=`{RAN}`;"
         f"new Image().src=`{TRAP}{path}/ran`;alert(`{RAN}`)"
@@ -72,7 +72,7 @@ TEXTS = [
 
 
 def hostile_addresses(url: str) -> list[str]:
-    """What metadata says that images are at."""
+    """Return the addresses of images in metadata."""
     svg = f"<svg xmlns='http://www.w3.org/2000/svg' onload='{_RUN}'/>"
     return [
         f"{url}/art/scripted.svg",
@@ -105,9 +105,9 @@ def _id(number: int, kind: int) -> str:
 
 
 def _world_lines(url: str) -> list[dict[str, object]]:
-    """A wallet for each kind of field that attacks, and one whose NFTs only have attacked images.
+    """Return a wallet for each kind of hostile field, and one with hostile images only.
 
-    Every contract is held by two wallets, so that there is something to compare.
+    Every contract is held by two wallets, so that they overlap.
     """
     texts, addresses = TEXTS, hostile_addresses(url)
     entries: list[dict[str, object]] = []

@@ -43,7 +43,7 @@ _SETTINGS = {
 
 
 class Lab:
-    """A process that runs JupyterLab; an empty folder is all that this knows of the machine."""
+    """A process that runs JupyterLab with an empty home folder."""
 
     def __init__(self, home: Path, *command: object, environment: Mapping[str, str]) -> None:
         self.notebooks = home / "notebooks"
@@ -116,7 +116,7 @@ def started(
 
 @contextmanager
 def running_lab(home: Path, environment: Mapping[str, str]) -> Iterator[Lab]:
-    """Run JupyterLab on a folder, with a page that tests can ask."""
+    """Run JupyterLab on a folder, with a page that tests can query."""
     (home / "notebooks").mkdir(parents=True)
     for name, values in _SETTINGS.items():
         file = home / f"config/lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
@@ -144,7 +144,7 @@ class LabPage:
         page.wait_for_function(_READY)
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Wait for what no event of Playwright's tells of."""
+        """Wait for a condition without an event in Playwright."""
         deadline = time.monotonic() + PATIENCE / 1000
         while not done():
             assert time.monotonic() < deadline
@@ -158,22 +158,22 @@ class LabPage:
         self.page.wait_for_function("window.allCellsRan")
 
     def outputs(self, cell: int) -> Locator:
-        """What a cell shows; cells are counted from 0, those of text too."""
+        """Return the outputs of a cell; cells are numbered from 0, also cells of text."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(cell).locator(".jp-OutputArea")
 
     def gallery(self, within: Locator) -> FrameLocator:
-        """The inside of the gallery's frame, in sight: out of sight a browser does not draw it."""
+        """Return the gallery's frame, scrolled into view, where browsers draw it."""
         frame = within.locator("iframe")
         frame.scroll_into_view_if_needed()
         return frame.content_frame
 
     def errors(self) -> list[str]:
-        """What cells raised."""
+        """Return the errors of cells."""
         found: list[str] = self.page.evaluate(_ERRORS)
         return found
 
     def live_parts(self) -> list[str]:
-        """Event handlers in outputs and their frames, and addresses but of http(s) and pictures."""
+        """Return event handlers in outputs and their frames, and addresses of unusual schemes."""
         found: list[str] = []
         for frame in self.page.frames:
             root = ".jp-OutputArea-output" if frame == self.page.main_frame else ":root"
@@ -215,7 +215,7 @@ _ERRORS = """() => window.jupyterapp.shell.currentWidget.content.model.toJSON().
 def write_notebook(
     path: Path, cells: Sequence[str], outputs: Mapping[int, dict[str, Any]] | None = None
 ) -> None:
-    """Write a notebook of code cells, with what some have shown by number, signed by nobody."""
+    """Write an unsigned notebook of code cells, with the outputs of some by number."""
     stored = outputs or {}
     made = [
         v4.new_code_cell(

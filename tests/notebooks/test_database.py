@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_one_that_is_given_or_named_is_taken_whatever_else_is_wrong_with_the_settings(
+def test_an_argument_or_a_setting_names_the_database_despite_other_wrong_settings(
     here, monkeypatch
 ):
     assert nftsync.database("some.db") == nftsync.database(here / "some.db") == here / "some.db"
@@ -41,9 +41,7 @@ def test_one_that_is_given_or_named_is_taken_whatever_else_is_wrong_with_the_set
     assert nftsync.database() == here / "theirs.db"
 
 
-def test_else_it_is_the_nearest_mirror_or_the_nearest_demo_s_from_the_folder_upwards(
-    here, empty, demo, capsys
-):
+def test_the_default_is_the_nearest_mirror_or_demo_in_a_parent_folder(here, empty, demo, capsys):
     shutil.copytree(demo.parent, here.parent / "data")
     assert nftsync.database() == here.parent / "data" / "demo.db"
     assert "demo" in capsys.readouterr().out
@@ -54,7 +52,7 @@ def test_else_it_is_the_nearest_mirror_or_the_nearest_demo_s_from_the_folder_upw
         assert nftsync.database() == folder / "data" / "nftsync.db"
 
 
-def test_what_no_demo_has_made_is_not_taken_for_its_and_the_demo_is_made(
+def test_a_file_of_another_origin_is_not_the_demo_and_the_demo_is_made(
     here, empty, demo, capsys, monkeypatch
 ):
     def run(database: Path, _report: object) -> None:
@@ -73,24 +71,24 @@ def test_what_no_demo_has_made_is_not_taken_for_its_and_the_demo_is_made(
     assert nftsync.database() == made
 
 
-def test_the_provider_runs_again_as_it_was_left_and_one_that_runs_already_is_used(copied):
-    told: list[str] = []
+def test_the_provider_resumes_with_its_state_and_a_running_one_is_used(copied):
+    messages: list[str] = []
     with stored_provider(copied) as url:
-        with stored_provider(copied, told.append) as again:
+        with stored_provider(copied, messages.append) as again:
             assert again == url
-        assert "already running" in told[0]
+        assert "already running" in messages[0]
         result = nftsync.sync(base_url=url, database=copied, progress=False)
     assert result.status == "ok"
     assert result.wallets.ok == result.wallets.unchanged == 41
     with closing(State(state_file(copied))) as state:
         sandbox = Sandbox(World(state=state))
-        assert not sandbox.config["enabled"], "nobody takes its webhooks any more"
+        assert not sandbox.config["enabled"]
         assert all(each["state"] != "pending" for each in sandbox.deliveries())
     remove_demo(copied)
 
 
 @pytest.mark.parametrize("runs", [True, False], ids=["provider", "no provider"])
-def test_the_demo_does_not_begin_afresh_under_any_session(copied, runs):
+def test_the_demo_is_not_removed_during_a_session(copied, runs):
     if not runs:
         state_file(copied).unlink()
         address_file(copied).unlink()
@@ -109,7 +107,7 @@ def test_the_demo_does_not_begin_afresh_under_any_session(copied, runs):
 
 
 @pytest.mark.parametrize("settings", ["", "base_url = 5\n", "no toml"])
-def test_the_demo_s_provider_is_known_whatever_the_settings_and_another_s_is_configured(
+def test_the_demo_s_provider_is_known_despite_settings_and_others_are_configured(
     demo, empty, here, settings, monkeypatch
 ):
     (here / "nftsync.toml").write_text(settings)
@@ -121,7 +119,7 @@ def test_the_demo_s_provider_is_known_whatever_the_settings_and_another_s_is_con
     assert provider_address(empty) == "https://api.example.com"
 
 
-def test_a_provider_whose_port_is_taken_or_that_was_not_kept_is_an_error_that_says_so(copied):
+def test_a_taken_port_or_a_missing_state_of_the_provider_is_an_error(copied):
     def refuses(problem: str) -> None:
         with pytest.raises(InputError, match=problem), stored_provider(copied):
             pass
@@ -137,7 +135,7 @@ def test_a_provider_whose_port_is_taken_or_that_was_not_kept_is_an_error_that_sa
     refuses("nftsync demo")
 
 
-def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path):
+def test_another_file_with_the_name_of_a_state_is_kept(tmp_path):
     state = state_file(tmp_path / "mine.db")
     with closing(sqlite3.connect(state)) as connection:
         connection.execute("CREATE TABLE mine (a)")
@@ -146,15 +144,15 @@ def test_the_demo_leaves_a_state_alone_that_is_none(tmp_path):
     assert count(state, "SELECT count(*) FROM mine") == 0
 
 
-def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(
+def test_notebooks_of_the_demo_have_its_provider_and_no_other_settings(
     copied, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("NFTSYNC_API_TOKEN", "a-token-for-someone-else")
     monkeypatch.setenv("NFTSYNC_BASE_URL", "https://api.example.com")
     config = tmp_path / "nftsync.toml"
     config.write_text('base_url = "https://api.example.com"\n')
-    told: list[str] = []
-    with notebook_environment(copied, config, told.append) as environment:
+    messages: list[str] = []
+    with notebook_environment(copied, config, messages.append) as environment:
         ours = {name: value for name, value in environment.items() if "NFTSYNC" in name}
         url = environment["NFTSYNC_BASE_URL"]
         with urlopen(f"{url}/sandbox/wallets") as answer:
@@ -164,7 +162,7 @@ def test_notebooks_of_the_demo_know_its_provider_and_nothing_of_another(
         "NFTSYNC_BASE_URL": url,
         "NFTSYNC_CONFIG": os.devnull,
     }
-    assert told == [f"The demo's provider is running at {url}."]
+    assert messages == [f"The demo's provider is running at {url}."]
 
 
 def test_notebooks_of_another_database_have_its_settings(empty, tmp_path, monkeypatch):

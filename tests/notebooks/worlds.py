@@ -56,7 +56,7 @@ def of_cells(*cells: str) -> Any:
 
 
 def execute(notebook: Any, patch: pytest.MonkeyPatch, *, allow_errors: bool = False) -> Any:
-    """Run a notebook, in a kernel of its own and the working directory; return it with outputs."""
+    """Run a notebook in a new kernel and the working directory, and return it with outputs."""
     here = Path.cwd()
     patch.setenv("NFTSYNC_CONFIG", os.devnull)
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
@@ -72,18 +72,18 @@ def execute(notebook: Any, patch: pytest.MonkeyPatch, *, allow_errors: bool = Fa
 
 
 def text_of(output: Any) -> str:
-    """An output as text: what it printed, or the HTML it shows, without what makes it move."""
+    """Return an output as text: its printed text, or its HTML without scripts."""
     if output.output_type == "stream":
         return str(output.text)
     shown = str(output.data.get("text/html", output.data.get("text/plain", "")))
-    return _SCRIPT.sub("", shown)  # plotly's is of megabytes
+    return _SCRIPT.sub("", shown)  # plotly's has megabytes
 
 
 _SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
 
 
 def texts_of(page: str) -> list[str]:
-    """What stands in the cells of the tables of an output, and in its paragraphs."""
+    """Return the texts of the table cells and paragraphs of an output."""
     return [unescape(re.sub("<[^>]*>", "", text)).strip() for text in _CELL.findall(page)]
 
 
@@ -91,7 +91,7 @@ _CELL = re.compile(r"<(?:td|th|p|b)\b[^>]*>(.*?)</(?:td|th|p|b)>", re.DOTALL)
 
 
 class Run:
-    """What the cells of all notebooks put out, by notebook and id."""
+    """The outputs of the cells of all notebooks, by notebook and id."""
 
     def __init__(self, cells: list[Any]) -> None:
         self.outputs = {cell.id[2:]: cell.outputs for cell in cells if cell.cell_type == "code"}
@@ -100,10 +100,10 @@ class Run:
     def on_each(
         cls, databases: list[Path], patch: pytest.MonkeyPatch, *changes: tuple[str, str]
     ) -> list[Run]:
-        """Run all notebooks on each database, in one kernel that forgets all names in between.
+        """Run all notebooks on each database, in one kernel that forgets all names between runs.
 
-        The first is not named to them, and has the environment's provider; others have none. There
-        is no report of a database without reads.
+        The first database is found by default and has the environment's provider; others have
+        none. A database without reads has no report.
         """
         joined = of_cells()
         for place, database in enumerate(databases):
@@ -125,13 +125,13 @@ class Run:
         return [cls([x for x in cells if x.id.startswith(f"{place}-")]) for place in places]
 
     def assert_quiet(self) -> None:
-        """Nothing was warned of, and nothing failed."""
+        """Check that there is no warning and no error."""
         for output in chain(*self.outputs.values()):
             assert output.output_type != "error"
             assert output.get("name") != "stderr", output.text
 
     def assert_draws(self, *, marked: bool) -> None:
-        """Each chart is there, with marks or without any; there is no report of nothing."""
+        """Check that each chart is there, with or without marks."""
         for name, idents in CHARTS.items():
             for ident in idents:
                 if name == "5-report" and not marked:
@@ -146,11 +146,11 @@ class Run:
         return "\n".join(map(text_of, self.outputs[f"{name}-{ident}"]))
 
     def without_a_value(self) -> list[tuple[str, str]]:
-        """Texts that show that a value is missing: otherwise than by a dash, or where an id is."""
+        """Return texts for missing values other than a dash, and dashes instead of an id."""
         pages = {
             ident: text_of(output)
             for ident, outputs in self.outputs.items()
-            # Units and editions may be missing, and pandas leaves a corner blank.
+            # Units and editions may be missing, and a corner of pandas is blank.
             if not ident.endswith(("-explain", "-gallery", "-all-columns"))
             for output in outputs
         }
@@ -168,7 +168,7 @@ class Run:
         ]
 
 
-#: Opens another database, and knows no provider.
+#: Code that opens another database without a provider.
 _OTHER = """
 import os
 os.environ["NFTSYNC_DATABASE"] = {!r}
@@ -182,7 +182,7 @@ _NAMES = {"NFT", "wallet", "series", "collection"}
 
 
 def columns_of(page: str) -> dict[str, list[str]]:
-    """The columns of the table that an output shows, by their headings."""
+    """Return the columns of the table of an output, by their headings."""
     heads = [unescape(head) for head in re.findall("<th\\b[^>]*>(.*?)</th>", page)]
     cells = [unescape(cell) for cell in re.findall("<td\\b[^>]*>(.*?)</td>", page)]
     return {head: cells[place :: len(heads)] for place, head in enumerate(heads)}

@@ -1,4 +1,4 @@
-"""What the history says of first reads, and of states that come back."""
+"""The history of states, and the order of reads of wallets and tokens."""
 
 from __future__ import annotations
 
@@ -70,21 +70,7 @@ def rows(mirror: Mirror, query: str) -> list[tuple[Any, ...]]:
     return mirror.connection.execute(query).fetchall()
 
 
-def test_only_the_first_read_of_a_wallet_is_its_baseline(mirror: Mirror) -> None:
-    """Also where reads are incomplete: what moves between two of them is news."""
-    apply(mirror, A, (T, "1", None), outcome="incomplete")
-    apply(mirror, A, (T, "2", None), outcome="incomplete")
-    apply(mirror, A, (U, "1", None))
-    query = "SELECT token_id, old_amount, new_amount, baseline FROM balance_changes"
-    assert rows(mirror, query) == [
-        (T, None, "1", 1),
-        (T, "1", "2", 0),
-        (U, None, "1", 0),
-        (T, "2", None, 0),
-    ]
-
-
-def test_an_incomplete_read_that_moved_something_ends_the_state(mirror: Mirror) -> None:
+def test_an_incomplete_read_with_a_change_ends_the_state(mirror: Mirror) -> None:
     apply(mirror, A, (T, "1", None))
     apply(mirror, A, (T, "1", None), (U, "1", None), outcome="incomplete")
     between = now()
@@ -93,10 +79,10 @@ def test_an_incomplete_read_that_moved_something_ends_the_state(mirror: Mirror) 
     assert set(frames.holdings(mirror.path, as_of=between)["certainty"]) == {"gap"}
 
 
-def test_a_state_in_which_another_wallet_saw_a_token_differ_is_not_one_state(
+def test_a_change_of_a_token_in_another_wallet_ends_the_state(
     mirror: Mirror,
 ) -> None:
-    """A's two reads show the same, but the token was renamed and named back in between."""
+    """A's two reads are equal, but B's read between them shows another name of the token."""
     apply(mirror, A, (T, "1", named("first")))
     apply(mirror, B, (T, "1", named("second")))
     between = now()
@@ -105,13 +91,6 @@ def test_a_state_in_which_another_wallet_saw_a_token_differ_is_not_one_state(
     assert then["name"].tolist() == ["second"]
     assert then["certainty"].tolist() == ["gap"]
     assert frames.holdings(mirror.path, wallet=A)["name"].tolist() == ["first"]
-
-
-def test_the_same_state_in_another_order_is_one_state(mirror: Mirror) -> None:
-    apply(mirror, A, (T, "1", named("t")), (U, "1", named("u")))
-    applied = apply(mirror, A, (U, "1", named("u")), (T, "1", named("t")))
-    assert applied.changed_nothing
-    assert rows(mirror, "SELECT reads FROM wallet_states") == [(2,)]
 
 
 def test_a_token_that_left_and_came_back_is_held_since_it_came_back(mirror: Mirror) -> None:
@@ -123,10 +102,10 @@ def test_a_token_that_left_and_came_back_is_held_since_it_came_back(mirror: Mirr
     assert len(frames.holdings(mirror.path, as_of=back)) == 1
 
 
-def test_a_given_time_is_that_of_what_is_stored_and_never_less_than_the_last(
+def test_a_given_time_is_stored_unless_it_is_before_the_last_one(
     mirror: Mirror,
 ) -> None:
-    """So a past can be written, in its order, and nothing goes back behind it."""
+    """So a past can be written in its order."""
     times = [f"2025-0{month}-01T06:00:00.000000Z" for month in (3, 5, 4, 6)]
     for number, at in enumerate(times):
         apply_all(mirror, of(A, mirror.numbers.take(), (T, str(number), None)), at=at)
@@ -139,29 +118,20 @@ def test_a_given_time_is_that_of_what_is_stored_and_never_less_than_the_last(
     assert held["amount_text"].tolist() == ["0"]
 
 
-def test_an_incomplete_read_takes_the_digest_of_the_complete_one_away(mirror: Mirror) -> None:
-    """Its number is the greater, so a change of a token that it did not show would not take it."""
-    apply(mirror, A, (T, "1", named("old")))
-    late = mirror.numbers.take()
-    apply(mirror, A, outcome="incomplete")
-    apply_all(mirror, of(B, late, (T, "1", named("new"))))
-    assert rows(mirror, f"SELECT body_sha256 FROM wallets WHERE wallet_id = '{A}'") == [(None,)]
-
-
-def test_unchanged_is_not_what_the_same_batch_shows_to_be_outdated(mirror: Mirror) -> None:
-    """B's list has the token renamed; A's later answer is that of before, so it is named back."""
+def test_an_unchanged_read_is_stale_after_a_change_in_its_batch(mirror: Mirror) -> None:
+    """B's list shows a new name; A's later answer shows the old one, so A is read again."""
     first = (T, "1", named("first"))
     apply(mirror, A, first)
     renamed = of(B, mirror.numbers.take(), (T, "1", named("second")))
     known = of(A, mirror.numbers.take(), first)
     applied = apply_all(mirror, renamed, unchanged(known))
-    assert [each.result for each in applied] == ["ok", "stale"]  # it is made again
+    assert [each.result for each in applied] == ["ok", "stale"]
 
 
-def test_a_list_that_says_more_than_the_last_one_takes_the_digests_of_the_others(
+def test_a_list_with_more_content_than_the_last_one_removes_the_digests_of_others(
     mirror: Mirror,
 ) -> None:
-    """Also where a read by id had said as much, as the next one may not."""
+    """Also if a read by id showed that content, because the next one may not."""
     apply(mirror, A, (T, "1", named("name")))
     for content in (named("name", "more"), named("name")):
         apply_all(mirror, by_id(mirror.numbers.take(), content))
@@ -172,7 +142,7 @@ def test_a_list_that_says_more_than_the_last_one_takes_the_digests_of_the_others
     assert rows(mirror, "SELECT description FROM tokens") == [(None,)]
 
 
-def test_a_list_that_began_before_the_last_holder_let_go_has_no_say(mirror: Mirror) -> None:
+def test_a_list_from_before_the_last_holding_ended_changes_no_content(mirror: Mirror) -> None:
     apply(mirror, A, (T, "1", named("old")))
     late = mirror.numbers.take()
     apply(mirror, A, (T, "2", named("old")))  # later, and the name was still the same
@@ -181,7 +151,7 @@ def test_a_list_that_began_before_the_last_holder_let_go_has_no_say(mirror: Mirr
     assert rows(mirror, "SELECT name FROM tokens") == [("old",)]
 
 
-def test_who_lets_go_last_may_have_read_first(mirror: Mirror) -> None:
+def test_the_last_holder_may_have_been_read_first(mirror: Mirror) -> None:
     apply(mirror, A, (T, "1", named("old")))
     late = mirror.numbers.take()
     apply(mirror, B, (T, "1", named("new")))
@@ -191,8 +161,8 @@ def test_who_lets_go_last_may_have_read_first(mirror: Mirror) -> None:
     assert rows(mirror, "SELECT name FROM tokens") == [("new",)]
 
 
-def test_the_same_list_has_the_say_once_it_is_later_than_the_read_by_id(mirror: Mirror) -> None:
-    """Though the mirror had not said what it says, as the read by id was the later one then."""
+def test_an_equal_list_decides_once_it_is_later_than_the_read_by_id(mirror: Mirror) -> None:
+    """The mirror did not have the content of the list, because the read by id was later."""
     apply(mirror, A, (T, "1", named("of the list", "old")))
     entry = (T, "1", named("of the list", "new"))
     late = of(A, mirror.numbers.take(), entry)
@@ -201,13 +171,13 @@ def test_the_same_list_has_the_say_once_it_is_later_than_the_read_by_id(mirror: 
     shown = "SELECT name, description FROM tokens"
     assert rows(mirror, shown) == [("by id", "new")]
     (applied,) = apply_all(mirror, unchanged(of(A, mirror.numbers.take(), entry)))
-    assert applied.result == "stale"  # it is made again, and then it has the say
+    assert applied.result == "stale"  # so it is read again
     apply(mirror, A, entry)
     assert rows(mirror, shown) == [("of the list", "new")]
 
 
 @pytest.mark.parametrize("how", ["stage", "hold"])
-def test_a_late_read_of_a_token_is_stale_whatever_it_shows_to_be_gone(
+def test_a_late_read_of_a_token_is_stale_and_holds_no_removal(
     mirror: Mirror, how: OnRemovals
 ) -> None:
     late, later = (by_id(mirror.numbers.take(), named(name)) for name in (None, "a name"))
@@ -217,7 +187,7 @@ def test_a_late_read_of_a_token_is_stale_whatever_it_shows_to_be_gone(
     assert not rows(mirror, "SELECT 1 FROM removal_rows")
 
 
-def test_a_late_list_adds_what_it_alone_shows_of_a_token_that_was_new_by_its_id(
+def test_a_late_list_adds_only_missing_content_after_a_read_by_id(
     mirror: Mirror,
 ) -> None:
     late = of(A, mirror.numbers.take(), (T, "1", named("of the list")))
@@ -227,8 +197,8 @@ def test_a_late_list_adds_what_it_alone_shows_of_a_token_that_was_new_by_its_id(
     assert shown == [("of the list", "of the read")]
 
 
-def test_numbers_grow_in_all_processes_after_a_restart_too(tmp_path: Path) -> None:
-    """Though the machine's clock begins anew then, or the file is on another machine."""
+def test_sequence_numbers_grow_in_all_processes_also_after_a_restart(tmp_path: Path) -> None:
+    """Also if the monotonic clock restarted, or the file was moved to another machine."""
     database = tmp_path / "nftsync.db"
     with Mirror(database) as mirror:
         before = mirror.numbers.take()
@@ -241,10 +211,10 @@ def test_numbers_grow_in_all_processes_after_a_restart_too(tmp_path: Path) -> No
     assert taken == sorted({before, *taken})[1:]
 
 
-def test_removals_that_wait_hide_no_whole_state_where_the_clock_was_set_back(
+def test_held_removals_hide_no_whole_state_after_the_clock_was_set_back(
     mirror: Mirror,
 ) -> None:
-    """Nor does a change while they wait get a time before their span."""
+    """A change while they are held gets no time before their span."""
     last = "2090-01-01T00:00:00.000000Z"
     apply_all(mirror, of(A, mirror.numbers.take(), (T, "1", None)), at=last)
     with mirror.transaction() as transaction:
