@@ -60,27 +60,23 @@ def concentration_of(rows: list[Held], group_of: Callable[[int], Any]) -> list[l
     return sorted(found, key=lambda row: (-row[2], row[0] is None, row[0] or ""))
 
 
-@settings(max_examples=40)
-@given(holdings_of(), st.sets(st.integers(1, 12), max_size=3))
+@settings(max_examples=50)
+@given(
+    holdings_of() | holdings_of(wallets=40, tokens=2, size=80),
+    st.sets(st.integers(1, 12), max_size=3),
+)
 def test_concentration_agrees_with_the_definition(
     held: dict[tuple[int, int], str], out: set[int]
 ) -> None:
-    frame = frames.concentration(
-        frame_of_held(held, about), exclude=[wallet_id(number).upper() for number in out]
-    )
-    assert shown(frame) == [
+    frame, exclude = frame_of_held(held, about), [wallet_id(number).upper() for number in out]
+    assert shown(frames.concentration(frame, exclude=exclude)) == [
         [name, *((None, None) if name is None else (folded(name), called(name))), *rest]
         for name, *rest in concentration_of(counted(held, out), contract_of)
     ]
-
-
-@settings(max_examples=30)
-@given(holdings_of(wallets=40, tokens=2, size=80))
-def test_concentration_of_groups_with_many_holders(held: dict[tuple[int, int], str]) -> None:
-    frame = frames.concentration(frame_of_held(held, about), by="edition_id")
-    expected = concentration_of(counted(held, set()), lambda token: token % 3 or None)
-    assert shown(frame) == expected
-    assert frame["edition_id"].dtype == "Int64"
+    by_edition = frames.concentration(frame, by="edition_id", exclude=exclude)
+    expected = concentration_of(counted(held, out), lambda token: token % 3 or None)
+    assert shown(by_edition) == expected
+    assert by_edition["edition_id"].dtype == "Int64"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from nftsync.movements import Movement
 from nftsync.records import WalletRead
 from nftsync.store.mirror import Mirror
 from tests.kit.database import at, token_id, wallet_id
@@ -27,6 +26,14 @@ class Moved(NamedTuple):
     amount: int
 
 
+class Observed(NamedTuple):
+    """A change that a read shows."""
+
+    wallet: int
+    token: int
+    amount: int
+
+
 class Step(NamedTuple):
     """Transfers in their order, and then reads of wallets in their order."""
 
@@ -36,21 +43,20 @@ class Step(NamedTuple):
 
 @dataclass
 class World:
-    """A database, and the movements that its reads show.
+    """A database, and the changes that its reads show.
 
     Attributes:
         path: the database.
         truth: the transfers, in order.
-        observed: by token, the movements that reads show, with the times of the reads.
+        observed: the changes that reads show.
     """
 
     path: Path
     truth: list[Moved] = field(default_factory=list)
-    observed: dict[int, list[Movement[str]]] = field(default_factory=dict)
+    observed: list[Observed] = field(default_factory=list)
     _clock: int = 0
     _held: Counter[tuple[int, int]] = field(default_factory=Counter)
     _shown: dict[int, dict[int, int]] = field(default_factory=dict)
-    _read: dict[int, str] = field(default_factory=dict)
 
     def play(self, held: dict[tuple[int, int], int], steps: Iterable[Step]) -> World:
         """Play steps from the first holdings."""
@@ -97,9 +103,8 @@ class World:
             for token in sorted(before.keys() | amounts.keys()):
                 size = amounts.get(token, 0) - before.get(token, 0)
                 if size:
-                    movement = Movement(wallet, size, self._read[wallet], stored)
-                    self.observed.setdefault(token, []).append(movement)
-        self._shown[wallet], self._read[wallet] = amounts, started
+                    self.observed.append(Observed(wallet, token, size))
+        self._shown[wallet] = amounts
 
 
 WALLETS, TOKENS = (1, 2, 3, 4), (1, 2)

@@ -302,7 +302,7 @@ def test_a_page_of_many_stays_small_and_a_part_is_named_as_such():
     assert len(gallery) == data_of(saved)["count"] == rows
     assert len(saved) < 170_000
     rows = [{"name": f"Piece {number}"} for number in range(100)]
-    assert "The first 24 of 100." in nftsync.gallery(frame(rows))._repr_html_()
+    assert "Showing the first 24 of 100." in nftsync.gallery(frame(rows))._repr_html_()
 
 
 # docs/use/gallery.md -----------------------------------------------------------------------------
