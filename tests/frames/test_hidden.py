@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from nftsync import charts, frames, gallery
 from nftsync.errors import InputError
-from tests.frames.test_statement import ENTRIES
 from tests.kit.database import Builder, at, token_id, wallet_id
 from tests.kit.histories import READS, TOKENS, Histories, Read, moment
+from tests.kit.readers import ENTRIES
 
 
 class Hidden(NamedTuple):

@@ -17,8 +17,8 @@ from nftsync import frames
 from nftsync.errors import InputError, NftsyncWarning
 from tests.kit.database import Builder, at, token_id, wallet_id
 from tests.kit.histories import READS, Histories, Read, moment
+from tests.kit.readers import ENTRIES
 
-ENTRIES = ("opening", "initial", "received", "sent", "closing")
 LABELS = {wallet_id(1): "Vault", wallet_id(2): "Vault", wallet_id(3): "Desk"}
 
 

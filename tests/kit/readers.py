@@ -1,4 +1,4 @@
-"""Functions that read a frame from a database, by name."""
+"""Functions that read each frame from a database."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import pandas as pd
 from nftsync import frames
 from tests.kit.database import at
 
+#: The entries of a statement.
+ENTRIES = ("opening", "initial", "received", "sent", "closing")
+#: The functions by their names, with arguments for a small database.
 READERS: dict[str, Callable[..., pd.DataFrame]] = {
     **{name: getattr(frames, name) for name in frames.__all__},
     "holdings_as_of": lambda db: frames.holdings(db, as_of=at(3)),

@@ -21,11 +21,11 @@ from nftsync.notebooks.report import Report
 from tests.kit.browser import PATIENCE, Record, accessibility_problems, open_chromium
 from tests.kit.database import Builder
 from tests.kit.provider import Provider, reply
+from tests.kit.readers import ENTRIES
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import Outcome, made_once
 from tests.notebooks.worlds import columns_of, texts_of
 
-ENTRIES = ("opening", "initial", "received", "sent", "closing")
 _A4 = (794, 1123)  # in pixels of CSS
 PRICES = """\
 contract,token_id,date,price,currency,source
