@@ -22,8 +22,9 @@ def at(seconds: float) -> str:
     return format_time(START + timedelta(seconds=seconds))
 
 
-def now() -> str:
-    return format_time(datetime.now(UTC))
+def utc(seconds: float = 0) -> str:
+    """Return a stored time, in seconds from now."""
+    return format_time(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
 def uuid(number: int, kind: int = 0) -> str:

@@ -15,7 +15,7 @@ import pytest
 from nftsync import __version__, frames
 from nftsync.reports.change_feed import ChangeFeed
 from nftsync.store.mirror import Mirror
-from tests.kit.database import begun, now
+from tests.kit.database import begun, utc
 from tests.kit.inbox import Inbox
 from tests.kit.mirrored_site import Site, run
 from tests.kit.provider import Provider, balances, entry, reply, token, wallet
@@ -31,7 +31,7 @@ def test_counts_and_the_newest_run_of_each_kind(site, command):
     site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], "5000")
     site.sync()
     insert = "INSERT INTO sync_runs (kind, status, started_at) VALUES ('replay', 'ok', ?)"
-    run(site.database, insert, now())
+    run(site.database, insert, utc())
     done = command("status", "--json")
     assert done.code == 0
     found = done.json
@@ -150,7 +150,7 @@ def states_of(site: Site, wallet: str) -> list[tuple[str, str]]:
 
 
 def test_a_time_between_two_reads_of_one_state_is_bracketed_and_a_later_one_open(site, evidence):
-    between = now()
+    between = utc()
     site.sync()
     ((first, last),) = states_of(site, site.ids[0])
     found = evidence(site.ids[0], between)
@@ -163,7 +163,7 @@ def test_a_time_between_two_reads_of_one_state_is_bracketed_and_a_later_one_open
     at_last = evidence(site.ids[0], last)
     assert (at_last["certainty"], at_last["confirmed_after"]) == ("bracketed", last)
     just_after = datetime.fromisoformat(last) + timedelta(microseconds=1)
-    for later in (just_after.isoformat(), now()):
+    for later in (just_after.isoformat(), utc()):
         found = evidence(site.ids[0], later)
         assert proof(found) == ("open", last, None)
         assert "nothing proves the holdings after it" in found["statement"]
@@ -171,7 +171,7 @@ def test_a_time_between_two_reads_of_one_state_is_bracketed_and_a_later_one_open
 
 def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site, evidence):
     wallet, token = site.ids[0], site.held(site.ids[0])[0]
-    between = now()
+    between = utc()
     site.world.remove(wallet, token)
     site.sync()
     found = evidence(wallet, between)
@@ -179,7 +179,7 @@ def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site, evi
     assert proof(found) == ("gap", earlier[1], later[0])
     assert "may be before or after the change" in found["statement"]
     assert token in amounts(found)
-    assert token not in amounts(evidence(wallet, now()))
+    assert token not in amounts(evidence(wallet, utc()))
     assert [state["run_id"] for state in found["reads"]] == [1, 2]
     assert {state["run_status"] for state in found["reads"]} == {"ok"}
     # A read's time is its start; its result is known a little later.
@@ -196,8 +196,8 @@ def test_before_the_first_read_all_is_unknown_and_incomplete_reads_confirm_nothi
     lying.holds(wallet(1), entry(token(1)))
     command("wallets", "add", wallet(2)).says()
     command("sync", wallet(1)).says()
-    first = evidence(wallet(1), now())["confirmed_before"]
-    for number, at, read in ((1, "2000-01-01", first), (2, now(), None)):
+    first = evidence(wallet(1), utc())["confirmed_before"]
+    for number, at, read in ((1, "2000-01-01", first), (2, utc(), None)):
         found = evidence(wallet(number), at)
         assert proof(found) == ("unknown", None, read)
         when = f"The first was at {read}." if read else "There is still none."
@@ -206,7 +206,7 @@ def test_before_the_first_read_all_is_unknown_and_incomplete_reads_confirm_nothi
     body = balances(entry(token(1), "0012.50"), next="a page that nftsync does not know")
     lying.on(f"/v1/wallets/{wallet(1)}/nft-balances", reply(body))
     command("sync", wallet(1))
-    found = evidence(wallet(1), now())
+    found = evidence(wallet(1), utc())
     assert found["certainty"] == "open"
     assert "1 change to these holdings came from incomplete reads" in found["statement"]
     assert amounts(found) == {token(1): "0012.50"}
@@ -216,10 +216,10 @@ def test_before_the_first_read_all_is_unknown_and_incomplete_reads_confirm_nothi
 def test_the_command_shows_the_present_as_text_or_one_json_object(site, command, at):
     command("wallets", "label", site.ids[0], "Treasury")
     words = ("evidence", site.ids[0].upper(), *at)
-    before = now()
+    before = utc()
     found = command(*words, "--json").says().json
     assert (found["wallet_id"], found["label"]) == (site.ids[0], "Treasury")
-    assert before <= found["at"] <= now()
+    assert before <= found["at"] <= utc()
     assert len(found["holdings"]) == 5
     assert found["reads"][0]["run_status"] == "ok"
     text = command(*words).out

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nftsync
-from tests.kit.database import now
+from tests.kit.database import utc
 from tests.kit.mirrored_site import Site, run
 from tests.kit.provider import Provider, Sender, balances, entry, reply, token, wallet
 from tests.kit.worlds import Outcome, mirrored
@@ -122,7 +122,7 @@ def test_each_difference_says_whether_a_webhook_announced_it(site, verify, monke
     assert "a webhook secret is set, but no webhook ever came" in found["untold"]
     old = ("done", "2001-01-01T00:00:00.000000Z")
     insert = "INSERT INTO webhooks (resource_type, webhook_id, resource_id, state, received_at)"
-    for what, came in zip(tokens, [old, *((state, now()) for state in STATES)], strict=True):
+    for what, came in zip(tokens, [old, *((state, utc()) for state in STATES)], strict=True):
         run(site.database, f"{insert} VALUES ('Token', ?, ?, ?, ?)", what, what, *came)
     found = verify("--json").json
     assert "6 webhooks came, the last at 2" in found["untold"]
