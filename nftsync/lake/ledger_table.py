@@ -172,7 +172,9 @@ class LedgerTable:
             table = _SCHEMA.empty_table()
             for path in [action.add.path for action in actions if action.add]:
                 with files.open_input_file(f"runs/{path}") as file:
-                    table = pq.read_table(pa.BufferReader(file.read()))
+                    content = pa.BufferReader(file.read())
+                # A thread that frees Python's bytes while Python exits would abort the process.
+                table = pq.ParquetFile(content).read(use_threads=False)
             rows: Rows = table.to_pylist()
         except (ValueError, pa.ArrowException, msgspec.MsgspecError) as error:
             raise self._lake.damaged(_ENTRY) from error
