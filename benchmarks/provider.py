@@ -165,7 +165,8 @@ def _serve(root: str, port: str, delay: str, etag: str, log: str, missing: str) 
                 with Path(log).open("a") as sizes:
                     sizes.write(f"{len(body)}\n")
             provider.seen.clear()  # there may be millions
-            return reply(body, status, content_type="application/json", **headers)(peer)
+            send = reply(body, status, length=None, content_type="application/json", **headers)
+            return send(peer)
 
         provider.always(answer)
         threading.Event().wait()

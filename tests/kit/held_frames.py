@@ -86,7 +86,8 @@ def counted(held: dict[tuple[int, int], str], exclude: set[int]) -> list[Held]:
 
 def shown(frame: pd.DataFrame) -> list[list[object]]:
     """Return the rows as lists; None for missing values."""
-    return frame.astype(object).where(frame.notna(), None).to_numpy(dtype=object).tolist()
+    rows = frame.astype(object).where(frame.notna(), None).to_numpy(dtype=object)
+    return [list(row) for row in rows]
 
 
 def measures(amounts: list[int]) -> list[int | float | None]:

@@ -133,7 +133,7 @@ class Histories:
                 "SELECT wallet_id, token_id, old_amount, new_amount, observed_at, baseline"
                 " FROM balance_changes ORDER BY change_id"
             ):
-                yield Change(*row[:5], bool(row[5]))
+                yield Change._make((*row[:5], bool(row[5])))
 
     def begin(self) -> str:
         """Return the time of the first read."""

@@ -67,7 +67,7 @@ def run_command(*words: object) -> Outcome:
         try:
             main([str(word) for word in words])
         except SystemExit as ended:
-            texts = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
+            texts = (stream.buffer.getvalue().decode() for stream in (out, err))
             return Outcome(int(ended.code or 0), *texts)
     raise AssertionError("a command ends with an exit code")
 

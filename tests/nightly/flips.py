@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import nftsync
 from nftsync.sandbox.generator import generate
@@ -39,7 +40,7 @@ COMMANDS = (
 def make_database(database: Path, provider: SandboxServer) -> None:
     """Make a database with balances, tokens, changes and webhooks."""
     wallets = provider.world.wallets()
-    options = {"base_url": provider.url, "database": database, "progress": False}
+    options: dict[str, Any] = {"base_url": provider.url, "database": database, "progress": False}
     nftsync.sync(wallets, tokens=True, **options)
     for wallet in wallets:
         provider.world.mint(wallet, 1, {"name": "new"})

@@ -40,7 +40,10 @@ STOPPED, RUNNING = 0.02, 0.02
 
 def long_lists(provider: Provider) -> None:
     """Let each wallet hold the same long list."""
-    fields = {"contractAddress": "0x1", "metadata": {"name": "x", "description": "y" * TEXT}}
+    fields: dict[str, Any] = {
+        "contractAddress": "0x1",
+        "metadata": {"name": "x", "description": "y" * TEXT},
+    }
     entries = [entry(token(number), **fields) for number in range(ENTRIES)]
     for number in range(WALLETS):
         provider.holds(wallet(number), *entries)
@@ -68,7 +71,7 @@ def start_sync(
     )
 
 
-def readers(process: subprocess.Popen[str]) -> list[int]:
+def readers(process: subprocess.Popen[Any]) -> list[int]:
     """Return the ids of a sync's reading processes."""
     try:
         return [child.pid for child in psutil.Process(process.pid).children()]

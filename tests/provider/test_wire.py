@@ -85,11 +85,18 @@ def test_all_documented_fields_are_stored_in_columns():
         (b"[]", "$: expected object, got array"),
         (wallet_body(amount="1"),
          f"$.nftTokenBalances[0].amount (token {ID}): expected str, got int"),
+        (wallet_body(amount='"1X"').replace(b"X", b"\xe2"),
+         f"$.nftTokenBalances[0].amount (token {ID}): text that is not Unicode"),
+        (wallet_body().replace(b"amount", b"other"),
+         f"$.nftTokenBalances[0] (token {ID}): object missing required field amount"),
+        (wallet_body().replace(b"tokenId", b"other"),
+         "$.nftTokenBalances[0]: object missing required field tokenId"),
+        (wallet_body(tokenId="7"), "$.nftTokenBalances[0].tokenId: expected str, got int"),
         *((wallet_body(tokenId=f'"{x}"'), f"$.nftTokenBalances[0].tokenId: '{x}' is not a UUID")
           for x in ("x", f"{ID},{ID}", f"{ID}\\n")),
     ],
 )  # fmt: skip
-def test_a_missing_required_field_is_refused_with_its_path(body, message):
+def test_a_missing_or_wrong_field_is_refused_with_its_path(body, message):
     assert refusal(body) == message
     assert refusal(body, cursor_field="next") == message
 

@@ -94,7 +94,12 @@ def _all(make: List, share: float = 1.0) -> Scenario:
 
 def _in_turn(*makes: List) -> Scenario:
     """Change all lists several times, each time before a sync."""
-    return lambda site: [site.attack(make) for make in makes]
+
+    def attack(site: Attacked) -> None:
+        for make in makes:
+            site.attack(make)
+
+    return attack
 
 
 def _growing(site: Attacked) -> None:

@@ -23,7 +23,7 @@ def database(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def provider() -> Iterator[SandboxServer]:
+def sandbox() -> Iterator[SandboxServer]:
     """A sandbox with 30 wallets."""
     with SandboxServer(lambda url: generate(wallets=30, nfts=8, seed=3, image_base=url)) as server:
         yield server

@@ -37,7 +37,11 @@ class Mirror:
     ) -> nftsync.SyncResult:
         """Sync as users do, with short timeouts and one attempt; `toml` are the settings."""
         Path("nftsync.toml").write_text(toml)
-        flags = {"base_url": self.provider.url, "database": self.database, "retries": 1}
+        flags: dict[str, Any] = {
+            "base_url": self.provider.url,
+            "database": self.database,
+            "retries": 1,
+        }
         flags |= {"timeout": 10, "concurrency": 4, "progress": False, **options}
         return nftsync.sync(None if wallets is None else list(wallets), **flags)
 
@@ -54,8 +58,12 @@ class Mirror:
         **more: Any,
     ) -> nftsync.SyncResult:
         """Sync wallets with short waits between attempts; `more` are client options."""
-        flags = {"resume": resume, "tokens": tokens, "allow_removals": allow_removals}
-        request = SyncRequest([WalletLine(wallet(n)) for n in numbers], **flags)
+        request = SyncRequest(
+            [WalletLine(wallet(n)) for n in numbers],
+            tokens=tokens,
+            resume=resume,
+            allow_removals=allow_removals,
+        )
         options = {"base_url": self.provider.url, "attempts": 3, "first_wait": 0.01, **more}
         config = ClientConfig(**options)
         return sync_wallets(

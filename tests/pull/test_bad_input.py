@@ -27,10 +27,10 @@ Command = Callable[..., Outcome]
 
 
 def sync(
-    provider: SandboxServer, database: Path, wallets: Sequence[str] | None = None, **more: Any
+    sandbox: SandboxServer, database: Path, wallets: Sequence[str] | None = None, **more: Any
 ) -> nftsync.SyncResult:
     return nftsync.sync(
-        wallets, base_url=provider.url, database=database, **{"progress": False, **more}
+        wallets, base_url=sandbox.url, database=database, **{"progress": False, **more}
     )
 
 
@@ -51,13 +51,13 @@ def test_no_file_is_harmed_by_unusable_input(
     assert Path("file").read_text() == "years of work"
 
 
-def test_a_read_only_disk_is_named_in_the_error(provider: SandboxServer, small_disk: Path) -> None:
+def test_a_read_only_disk_is_named_in_the_error(sandbox: SandboxServer, small_disk: Path) -> None:
     database = small_disk / "nftsync.db"
-    wallets = provider.world.wallets()[:2]
-    sync(provider, database, wallets)
+    wallets = sandbox.world.wallets()[:2]
+    sync(sandbox, database, wallets)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(StoreError, match="Read-only"):
-        sync(provider, database, wallets)
+        sync(sandbox, database, wallets)
     with pytest.raises(StoreError, match="nftsync snapshot"):
         nftsync.frames.holdings(database)
 
@@ -75,23 +75,23 @@ def test_a_failing_token_command_ends_the_run_with_its_reason(database: Path, co
 
 
 def test_a_large_sync_imports_nothing_from_the_working_directory(
-    provider: SandboxServer, database: Path
+    sandbox: SandboxServer, database: Path
 ) -> None:
     (database.parent / "httpx.py").write_text("raise SystemExit('ran a file of the folder')")
-    wallets = [*provider.world.wallets(), *(f"00000000-0000-4000-8000-{n:012}" for n in range(470))]
-    counts = sync(provider, database, wallets).wallets
+    wallets = [*sandbox.world.wallets(), *(f"00000000-0000-4000-8000-{n:012}" for n in range(470))]
+    counts = sync(sandbox, database, wallets).wallets
     assert (counts.ok, counts.failed) == (30, 470)
 
 
 def test_a_wallet_read_with_a_fast_clock_is_read_again(
-    provider: SandboxServer, database: Path
+    sandbox: SandboxServer, database: Path
 ) -> None:
-    wallets = provider.world.wallets()
-    sync(provider, database, wallets)
+    wallets = sandbox.world.wallets()
+    sync(sandbox, database, wallets)
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("UPDATE wallets SET synced_at = '2999-01-01T00:00:00.000000Z'")
         connection.commit()
-    assert sync(provider, database, older_than="1h").wallets.ok == len(wallets)
+    assert sync(sandbox, database, older_than="1h").wallets.ok == len(wallets)
 
 
 def test_json_is_utf_8_in_any_encoding_of_the_terminal(database: Path) -> None:

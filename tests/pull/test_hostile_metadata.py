@@ -172,32 +172,14 @@ def test_stored_fields_stay_until_they_are_readable_again(mirror: Mirror, *, by_
     assert columns() == before
 
 
-ENTRIES: dict[str, tuple[bytes, str]] = {
-    "no amount": (b'"tokenId":"%s"', "[1] (token TOKEN): object missing required field amount"),
-    "a number": (b'"tokenId":"%s","amount":5', "[1].amount (token TOKEN): expected str, got int"),
-    "an amount twice": (b'"tokenId":"%s","amount":"1","amount":"2"',
-                        "[1].amount (token TOKEN): the key 'amount' appears twice"),
-    "a broken amount": (b'"tokenId":"%s","amount":"1\xe2"',
-                        "[1].amount (token TOKEN): text that is not Unicode"),
-    "an id twice": (b'"tokenId":"%s","tokenId":"x","amount":"1"',
-                    "[1].tokenId: the key 'tokenId' appears twice"),
-    "no id": (b'"amount":"1"', "[1]: object missing required field tokenId"),
-    "an id of another kind": (b'"tokenId":7,"amount":"1"', "[1].tokenId: expected str, got int"),
-    "a short id": (b'"tokenId":"7","amount":"1"', "[1].tokenId: '7' is not a UUID"),
-}  # fmt: skip
-
-
-def test_an_entry_without_a_valid_id_or_amount_fails_its_wallet(mirror: Mirror) -> None:
+def test_an_entry_without_a_valid_amount_fails_its_wallet(mirror: Mirror) -> None:
     good = b'{"tokenId":"%s","amount":"1","token":{"x":NaN}}' % token(2).encode()
-    for number, (fields, _) in enumerate(ENTRIES.values(), 1):
-        bad = fields.replace(b"%s", token(1).encode())
-        mirror.provider.on(path_of(number), reply(b'{"nftTokenBalances":[%s,{%s}]}' % (good, bad)))
+    bad = b'{"tokenId":"%s","amount":5}' % token(1).encode()
+    mirror.provider.on(path_of(1), reply(b'{"nftTokenBalances":[%s,%s]}' % (good, bad)))
     mirror.provider.holds(wallet(0), entry(token(3)))
-    result = mirror.sync(map(wallet, range(len(ENTRIES) + 1)))
-    assert errors(result) == {
-        wallet(number): f"$.nftTokenBalances{message}".replace("TOKEN", token(1))
-        for number, (_, message) in enumerate(ENTRIES.values(), 1)
-    }
+    result = mirror.sync(map(wallet, range(2)))
+    message = f"$.nftTokenBalances[1].amount (token {token(1)}): expected str, got int"
+    assert errors(result) == {wallet(1): message}
     assert mirror.held() == {wallet(0): {token(3): "1"}}
 
 
@@ -234,7 +216,12 @@ def test_every_balance_is_stored_and_every_bad_token_is_named(
     with TemporaryDirectory() as folder, Provider() as lying:
         lying.on(path_of(0), reply(bom + body_of(*chosen)))
         database = Path(folder, "nftsync.db")
-        options = {"base_url": lying.url, "database": database, "retries": 1, "progress": False}
+        options: dict[str, Any] = {
+            "base_url": lying.url,
+            "database": database,
+            "retries": 1,
+            "progress": False,
+        }
         result = nftsync.sync([wallet(0)], **options)
         assert result.status == "ok"
         expected = {(wallet(0), token(number)): str(number) for number, _ in chosen}

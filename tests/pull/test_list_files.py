@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import assume, given
@@ -70,7 +71,7 @@ def test_a_spreadsheet_is_read_in_any_format(
     order: list[str],
     separator: str,
     end: str,
-    quoting: int,
+    quoting: Literal[0, 1],
     encoding: str,
     blank_columns: int,
     data: st.DataObject,

@@ -23,8 +23,8 @@ import pytest
 from nftsync.errors import RunInterrupted
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.process import Process
-from nftsync.pull.reads import Pool, Read, Reader, WalletTask
-from nftsync.records import SequenceNumbers
+from nftsync.pull.reads import Pool, Reader, WalletTask
+from nftsync.records import Read, SequenceNumbers
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.database import begun_once
@@ -69,8 +69,12 @@ class Run:
 
     def wait_for_wallets(self, more_than: int) -> None:
         """Wait until the run has started, and has read more wallets than this."""
-        has_read = lambda: any(read > more_than for _, read in self.ledger())  # noqa: E731
-        wait_until(lambda: self.process.poll() is not None or has_read())
+        wait_until(
+            lambda: (
+                self.process.poll() is not None
+                or any(read > more_than for _, read in self.ledger())
+            )
+        )
 
     def ends(self) -> tuple[int, str, int, dict[str, Any], str]:
         """Return the exit code, the ledger's status and wallets, the result and the messages."""
@@ -224,7 +228,7 @@ def long(lying: Provider) -> Provider:
 
 
 @pytest.fixture
-def provider(lying: Provider) -> Provider:
+def short(lying: Provider) -> Provider:
     """A provider of short lists."""
     for number in range(WALLETS):
         lying.holds(wallet(number), entry(token(1)))
@@ -232,15 +236,15 @@ def provider(lying: Provider) -> Provider:
 
 
 @pytest.fixture
-def held_up(provider: Provider) -> threading.Event:
+def held_up(short: Provider) -> threading.Event:
     """An event before which the provider answers nothing: its readers send only heartbeats."""
     go = threading.Event()
 
     def answer(peer: Peer) -> bool:
         go.wait(PATIENCE)
-        return reply(provider.bodies[peer.seen.path])(peer)
+        return reply(short.bodies[peer.seen.path])(peer)
 
-    provider.always(answer)
+    short.always(answer)
     return go
 
 
@@ -285,10 +289,10 @@ def test_a_reading_process_that_stays_stopped_is_replaced(long: Provider, tmp_pa
     ids=["another type", "too long"],
 )
 def test_a_reading_process_that_sends_an_unreadable_frame_is_replaced(
-    provider: Provider, held_up: threading.Event, tmp_path: Path, frame: bytes, message: str
+    short: Provider, held_up: threading.Event, tmp_path: Path, frame: bytes, message: str
 ) -> None:
-    process = start_sync(tmp_path, provider.url)
-    reader = started(process, provider)
+    process = start_sync(tmp_path, short.url)
+    reader = started(process, short)
     pipe = Path(f"/proc/{reader}/cmdline").read_bytes().split(b"\0")[-2].decode()
     Path(f"/proc/{reader}/fd/{pipe}").write_bytes(frame)
     wait_until(lambda: readers(process) != [])
@@ -299,7 +303,7 @@ def test_a_reading_process_that_sends_an_unreadable_frame_is_replaced(
 
 
 def test_output_of_a_reading_process_is_not_read_as_a_frame(
-    provider: Provider, tmp_path: Path
+    short: Provider, tmp_path: Path
 ) -> None:
     """A library may print."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -313,16 +317,16 @@ def test_output_of_a_reading_process_is_not_read_as_a_frame(
             threading.Thread(target=run, daemon=True).start()
         """)
     )
-    process = start_sync(tmp_path, provider.url, PYTHONPATH=str(tmp_path))
+    process = start_sync(tmp_path, short.url, PYTHONPATH=str(tmp_path))
     assert_all_read(process, tmp_path)
 
 
 @pytest.mark.parametrize("way", ["interrupt", "kill the parent"])
 def test_a_reading_process_ends_with_its_sync(
-    provider: Provider, held_up: threading.Event, tmp_path: Path, way: str
+    short: Provider, held_up: threading.Event, tmp_path: Path, way: str
 ) -> None:
-    process = start_sync(tmp_path, provider.url)
-    reader = started(process, provider)
+    process = start_sync(tmp_path, short.url)
+    reader = started(process, short)
     if way == "interrupt":
         os.kill(reader, signal.SIGSTOP)  # does not prevent it
         process.send_signal(signal.SIGINT)
@@ -355,17 +359,17 @@ print(read)
 
 
 def test_a_stop_of_both_processes_does_not_count_as_a_missing_heartbeat(
-    provider: Provider, held_up: threading.Event
+    short: Provider, held_up: threading.Event
 ) -> None:
     """Ctrl-Z, `docker pause` and a sleeping laptop stop both, while the clock runs."""
     heartbeat_timeout = 8.0
     process = start_process(
-        [sys.executable, "-c", PARENT, provider.url, str(heartbeat_timeout), wallet(1), wallet(2)],
+        [sys.executable, "-c", PARENT, short.url, str(heartbeat_timeout), wallet(1), wallet(2)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    reader = started(process, provider)
+    reader = started(process, short)
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for pid in (process.pid, reader):
             os.kill(pid, number)
@@ -386,21 +390,21 @@ def read_all(reader: Reader, *numbers: int) -> list[Read]:
 
 
 def test_a_wait_for_the_provider_does_not_count_as_a_missing_heartbeat(
-    provider: Provider, caplog: pytest.LogCaptureFixture
+    short: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
-    provider.always(reply(status=429, retry_after="12"), reply(balances(entry(token(1)))))
-    config = ClientConfig(base_url=provider.url)
+    short.always(reply(status=429, retry_after="12"), reply(balances(entry(token(1)))))
+    config = ClientConfig(base_url=short.url)
     (read,) = read_all(Process(config, SequenceNumbers(0, 0), 1, heartbeat_timeout=10.0), 900)
     assert (read.outcome, read.effort.retries) == ("ok", 1)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_an_error_of_reading_threads_is_raised_and_ends_their_process(
-    provider: Provider, capfd: pytest.CaptureFixture[str]
+    short: Provider, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A process is replaced twice."""
-    provider.always(reply(status=429))
-    failing = ClientConfig(base_url=provider.url, first_wait=1e300)  # no setting allows it
+    short.always(reply(status=429))
+    failing = ClientConfig(base_url=short.url, first_wait=1e300)  # no setting allows it
     with pytest.raises(OverflowError):
         read_all(Pool(failing, SequenceNumbers(0, 0), 2), 1, 2)
     with pytest.raises(RunInterrupted, match="ended unexpectedly; run again with --resume"):

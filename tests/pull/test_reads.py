@@ -149,7 +149,7 @@ def test_a_response_after_refusals_is_newer_than_one_received_meanwhile(
         if is_last:
             return reply(NEW)(peer)
         is_last = was_read.is_set()
-        return reply(b"", status, **headers)(peer)
+        return reply(b"", status, length=None, **headers)(peer)
 
     def second(peer: Peer) -> bool:
         sent = reply(OLD)(peer)

@@ -54,7 +54,7 @@ def at(hour: float) -> str:
 def loses(number: int, tokens: Iterable[int] = TEN, *amounts: str | None, **more: Any) -> Removals:
     """A waiting read of a wallet that loses tokens: all 4 of each, or these amounts."""
     lost = dict.fromkeys(map(token, tokens), amounts or ("4", None))
-    fields = {"group": None, "gained": {}, "emptied": [], "renamed": {}}
+    fields: dict[str, Any] = {"group": None, "gained": {}, "emptied": [], "renamed": {}}
     return Removals(wallet_id=wallet(number), **{**fields, "lost": lost, **more})
 
 

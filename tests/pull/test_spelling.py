@@ -128,7 +128,7 @@ def history(mirror: Mirror) -> tuple[int, int]:
     (row,) = mirror.query(
         "SELECT (SELECT count(*) FROM token_changes), (SELECT count(*) FROM wallet_states)"
     )
-    return row  # type: ignore[return-value]
+    return row
 
 
 def test_forms_of_numbers_and_new_signatures_make_no_history(mirror: Mirror) -> None:

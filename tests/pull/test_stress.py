@@ -41,23 +41,23 @@ with Mirror(Path(sys.argv[1])) as mirror:
 # The newest change may belong to the sync that is running.
 @pytest.mark.filterwarnings("ignore:.* is within sync:nftsync.NftsyncWarning")
 def test_readers_and_writers_in_two_processes_lose_nothing(
-    provider: SandboxServer, database: Path
+    sandbox: SandboxServer, database: Path
 ) -> None:
-    wallets = provider.world.wallets()
-    held = listed(provider.world)
+    wallets = sandbox.world.wallets()
+    held = listed(sandbox.world)
 
     def one_turn(turn: int) -> None:
         """Give all tokens of a wallet one amount, a new one each turn, as name too; read them."""
         for wallet, token in held:
             amount = str(turn * 1000 + wallets.index(wallet))
-            provider.world.set_amount(wallet, token, amount)
-            provider.world.edit_metadata(token, {"name": amount})
-        nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
+            sandbox.world.set_amount(wallet, token, amount)
+            sandbox.world.edit_metadata(token, {"name": amount})
+        nftsync.sync(wallets, base_url=sandbox.url, database=database, progress=False)
 
     one_turn(0)
     other = start_process([sys.executable, "-c", OTHER, str(database)])
     with ThreadPoolExecutor(1) as pool, closing(sqlite3.connect(database)) as connection:
-        writer = pool.submit(lambda: [one_turn(turn) for turn in range(1, 4)])
+        writer = pool.submit(lambda: list(map(one_turn, range(1, 4))))
         for way in cycle((database, connection)):
             now = frames.holdings(way)
             then = frames.holdings(way, as_of=now["balance_updated_at"].max())
