@@ -152,7 +152,7 @@ def main() -> int:
             figures = Counter[str]()
             for name, for_good in (("continued", False), ("stopped for good", True)):
                 found = run_sync(provider.url, seed, for_good=for_good, patience=given.patience)
-                figures += Counter({f"{key}, {name}": value for key, value in found.items()})
+                figures += Counter({f"{key} ({name})": value for key, value in found.items()})
             return figures
 
         return run_rounds(__doc__, run, rounds=20, patience=PATIENCE)

@@ -11,7 +11,7 @@ import pytest
 
 from nftsync.errors import ReadError
 from nftsync.provider.client import Client, access_to, finish
-from nftsync.provider.config import ClientConfig
+from nftsync.provider.config import ClientConfig, Paging
 from nftsync.provider.rate_limit import GiveUpRule, RateLimiter
 from nftsync.provider.wire import WalletList
 from nftsync.records import Content, Effort
@@ -24,11 +24,12 @@ class Reader:
     """A client whose reads run to their end.
 
     Attributes:
+        rule: when it gives up.
         spent: requests and retries of the last read of each object, by its id or path.
     """
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, rule: GiveUpRule | None = None) -> None:
+        self.client, self.rule = client, rule
         self.spent: dict[str, tuple[int, int]] = {}
 
     def balances(self, number: int = 1, **known: Any) -> WalletList:
@@ -82,13 +83,17 @@ def make_client(provider: Provider) -> Iterator[MakeClient]:
             limiter: RateLimiter | None = None,
             urgent: bool = False,
             rule: GiveUpRule | None = None,
+            paging: tuple[str, str] | None = None,
             **of: Any,
         ) -> Reader:
             given = {"base_url": provider.url, "timeout": 10.0, "first_wait": 0.01, **of}
-            config = ClientConfig(**given)
+            pages = None if paging is None else Paging(next=paging[0], param=paging[1])
+            config = ClientConfig(paging=pages, **given)
+            rule = rule or GiveUpRule()
             access = access_to(config)
             if limiter is not None:
                 access = access._replace(limiter=limiter)
-            return Reader(stack.enter_context(Client(config, access, urgent=urgent, rule=rule)))
+            client = Client(config, access, urgent=urgent, rule=rule)
+            return Reader(stack.enter_context(client), rule)
 
         yield make

@@ -14,7 +14,6 @@ from itertools import pairwise
 import pytest
 
 from nftsync.errors import NoConnection, ReadError, SettingsError, Stopped, UnusableResponse
-from nftsync.provider.rate_limit import GiveUpRule, RateLimiter
 from tests.kit.faults import FAULTS, FINAL, GOOD, PACKED, PASSING, chunked
 from tests.kit.provider import (
     Peer,
@@ -162,13 +161,12 @@ def test_an_attempt_ends_by_its_timeout_however_the_answer_drips(provider, make_
 
 @pytest.mark.parametrize("when", ["pause", "rate limit", "silence", "headers that drip"])
 def test_a_stop_ends_every_wait_of_a_read_and_sends_nothing_afterwards(provider, make_client, when):
-    limiter = RateLimiter(0.001 if when == "rate limit" else None)
-    provider.always(reply(GOOD), DRIPS.get(when, reply(GOOD)))
-    rule = GiveUpRule()
-    client = make_client(limiter=limiter, first_wait=60.0, timeout=60.0, rule=rule)
+    provider.always(reply(GOOD), DRIPS.get(when, reply(status=429, retry_after="60")))
+    limit = 0.001 if when == "rate limit" else None
+    client = make_client(rate_limit=limit, first_wait=60.0, timeout=60.0, attempts=1)
     client.balances(1)
     if when == "pause":
-        limiter.pause(60)
+        client.fails("429")
     with ThreadPoolExecutor(1) as threads:
         reading = threads.submit(client.balances, 2)
         if when in {"pause", "rate limit"}:
@@ -181,7 +179,7 @@ def test_a_stop_ends_every_wait_of_a_read_and_sends_nothing_afterwards(provider,
     with pytest.raises(Stopped):
         client.balances(3)
     assert len(provider.requests()) == before
-    assert rule.reason is None
+    assert client.rule.reason is None
 
 
 def test_a_fault_of_one_wallet_never_affects_another(provider, make_client):

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from nftsync.errors import ReadError, UnusableResponse
-from nftsync.provider.config import Paging
-from nftsync.provider.wire import WalletList
 from tests.kit.provider import Peer, balances, entry, reply, token
 
 EMPTY = balances()
@@ -48,7 +46,8 @@ def test_an_unrequested_304_fails_and_an_invalid_validator_is_dropped(provider, 
 
 # Pages ------------------------------------------------------------------------------------------
 
-PAGING = Paging(next="next", param="after")
+#: The field with the cursor, and the parameter for it.
+PAGING = ("next", "after")
 
 
 def paged(*pages: bytes) -> Any:
@@ -68,7 +67,7 @@ def test_pages_are_requested_without_condition_and_compared_by_digest(provider, 
     assert [entry[0] for entry in first.entries] == [token(1), token(2)]
     again = client.balances(etag='"v1"', known_digest=first.digest)
     assert not first.unchanged
-    assert again == WalletList([], digest=first.digest, unchanged=True)
+    assert (again.entries, again.digest, again.unchanged) == ([], first.digest, True)
     assert all("if-none-match" not in seen.headers for seen in provider.requests())
     cursor = "a+b/c=&d?#\u00e9 %20\n"  # is sent as received
     provider.always(reply(balances(next=cursor)), reply(EMPTY))
