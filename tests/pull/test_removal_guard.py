@@ -109,6 +109,14 @@ CASES = {
     "the day adds up": (day(loses(1, [1]), changed=changes(2, "4", None)), HOLD),
     "a fall in steps": (day(loses(1, TEN, "6", "4"), changed=changes(1, "9", "6")), HOLD),
     "gained in the day": (day(loses(1), changed=changes(1, None, "4"), holdings=0), ALLOW),
+    "a transfer to another group counts there": (
+        day(
+            loses(1, range(20, 30), group="a"),
+            changed=[*changes(3, "4", None, group="a"), *changes(2, None, "4", group="b")],
+            holdings={("a", False): 29, ("b", False): 99},
+        ),
+        Decision(groups=frozenset("a")),
+    ),
     "no number": (day(loses(1, TEN, "0x1", None)), HOLD),
     "an amount that becomes no number": (
         day(
