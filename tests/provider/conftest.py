@@ -24,7 +24,7 @@ class Reader:
     """A client whose reads run to their end.
 
     Attributes:
-        rule: when it gives up.
+        rule: its give-up rule, if it has one.
         spent: requests and retries of the last read of each object, by its id or path.
     """
 
@@ -83,13 +83,14 @@ def make_client(provider: Provider) -> Iterator[MakeClient]:
             limiter: RateLimiter | None = None,
             urgent: bool = False,
             rule: GiveUpRule | None = None,
+            gives_up: bool = False,
             paging: tuple[str, str] | None = None,
             **of: Any,
         ) -> Reader:
             given = {"base_url": provider.url, "timeout": 10.0, "first_wait": 0.01, **of}
             pages = None if paging is None else Paging(next=paging[0], param=paging[1])
             config = ClientConfig(paging=pages, **given)
-            rule = rule or GiveUpRule()
+            rule = GiveUpRule() if gives_up else rule
             access = access_to(config)
             if limiter is not None:
                 access = access._replace(limiter=limiter)

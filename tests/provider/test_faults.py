@@ -163,7 +163,7 @@ def test_an_attempt_ends_by_its_timeout_however_the_answer_drips(provider, make_
 def test_a_stop_ends_every_wait_of_a_read_and_sends_nothing_afterwards(provider, make_client, when):
     provider.always(reply(GOOD), DRIPS.get(when, reply(status=429, retry_after="60")))
     limit = 0.001 if when == "rate limit" else None
-    client = make_client(rate_limit=limit, first_wait=60.0, timeout=60.0, attempts=1)
+    client = make_client(rate_limit=limit, timeout=60.0, attempts=1, gives_up=True)
     client.balances(1)
     if when == "pause":
         client.fails("429")
