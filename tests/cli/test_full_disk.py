@@ -23,7 +23,7 @@ def provider() -> Iterator[SandboxServer]:
         yield running
 
 
-def told(database: Path, provider: SandboxServer) -> list[str]:
+def change_wallets(database: Path, provider: SandboxServer) -> list[str]:
     """Change each wallet, and store a webhook about it; return the wallets."""
     wallets = provider.world.wallets()
     nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
@@ -38,7 +38,7 @@ def told(database: Path, provider: SandboxServer) -> list[str]:
 
 def test_on_a_full_disk_each_command_fails_and_later_succeeds(small_disk, provider, command):
     database, ballast = small_disk / "nftsync.db", small_disk / "ballast"
-    wallets = told(database, provider)
+    wallets = change_wallets(database, provider)
     free = os.statvfs(small_disk)
     ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize - 40_960))
     before, names = mirrored(database), {path.name for path in small_disk.iterdir()}

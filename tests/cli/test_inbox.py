@@ -54,7 +54,7 @@ def test_the_newest_come_first_of_a_state_or_of_all(kind, tmp_path, command):
     assert done.err == f"The newest 50 of 1,203 {rows_name}. Show all: --limit 0, or --json.\n"
     assert command(name, "list").out == done.out
     everything = command(name, "--limit", 0)
-    assert (everything.out.count(newest[0][:8]), everything.err) == (1_203, "")
+    assert (everything.out.count(newest[0][:9]), everything.err) == (1_203, "")
     rows = command(name, "--json").json
     assert len(rows) == 1_203
     columns = [column for column in TABLES[queue.queue.table].columns if column != "body"]

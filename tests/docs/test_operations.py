@@ -200,7 +200,7 @@ def test_nothing_rare_is_scheduled_for_the_minute_of_a_sync():
 
 
 def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
-    """A command a line, the crontab's own variables, and none of whoever wrote it."""
+    """A command per line, with the crontab's own variables only."""
     site = server.folder
     (site / ".venv" / "bin").mkdir(parents=True)
     (site / ".venv" / "bin" / "nftsync").symlink_to(Path(sys.executable).parent / "nftsync")

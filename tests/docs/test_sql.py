@@ -83,7 +83,7 @@ def _by_wallet(holdings: pd.DataFrame) -> pd.DataFrame:
 
 
 def _same(rows: Rows, expected: pd.DataFrame, columns: str) -> None:
-    """The rows say what the frame says, in columns of the same names, in any order."""
+    """Check that rows equal a frame's, in columns of the same names, in any order."""
     names = columns.split()
     said = [[_number(row[name]) for name in names] for row in rows]
     shown = [[_number(x) for x in line] for line in expected[names].to_numpy(object)]

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync.provider.webhooks import read_webhook
+from nftsync.provider.webhooks import Webhook, read_webhook
 from nftsync.receiver.committer import Committer
 from nftsync.store import STATES
 from nftsync.store.inbox import Delivery, Stored, store
@@ -177,6 +177,24 @@ def test_batches_do_not_change_the_stored_webhooks(
 
 def delivery(content: bytes) -> Delivery:
     return Delivery(content, read_webhook(content, None))
+
+
+def test_a_webhook_that_cannot_be_stored_takes_no_other_down(tmp_path: Path) -> None:
+    """No webhook is like that by now; if one is, it alone is refused."""
+    bad = Delivery(b"x", Webhook("id", "organization", "\ud800", "Wallet", "resource", "", None))
+    good = [delivery(body()) for _ in range(6)]
+    database = tmp_path / "nftsync.db"
+    committer = Committer(database)
+    with ThreadPoolExecutor(7) as pool:
+        with closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # so that they come into one batch
+            outcomes = [pool.submit(committer.submit, x) for x in [*good[:3], bad, *good[3:]]]
+            time.sleep(0.3)
+            other.execute("ROLLBACK")
+        found = [outcome.result() for outcome in outcomes]
+    assert found == [*["stored"] * 3, "not stored", *["stored"] * 3]
+    assert committer.submit(delivery(body())) == "stored"
+    committer.close()
 
 
 @pytest.mark.parametrize("other", ["nothing", "an empty file", "another database"])

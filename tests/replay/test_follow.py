@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.provider import Provider, balances, entry, reply, silence, token, uuid, wallet
 from tests.kit.worlds import PATIENCE
-from tests.replay.world import OK, Gate, Place, in_time, path_of, wallets
+from tests.replay.world import OK, Gate, Place, in_time, path_of, settled, wallets
 
 
 def reads(provider: Provider) -> int:
@@ -98,6 +98,31 @@ def test_a_lease_that_is_taken_away_costs_only_a_read(place: Place, provider: Pr
     assert place.is_quiet()
     (ledger,) = place.runs()
     assert (ledger["status"], ledger["wallets_ok"]) == ("ok", 2)
+
+
+def test_a_claim_whose_lease_ends_midway_is_released(place: Place, provider: Provider) -> None:
+    provider.always(OK)
+    place.receive("Wallet", *[wallet(1)] * 4_100)  # more than one transaction marks
+    place.run(
+        "CREATE TRIGGER lost AFTER UPDATE OF lease_no ON webhooks WHEN new.state = 'running'"
+        " BEGIN DELETE FROM leases; END"
+    )
+    result = place.replay()
+    assert (settled(result), result.fetches) == (0, 0)
+    place.run("DROP TRIGGER lost")
+    result = place.replay()
+    assert (result.done, result.fetches) == (4_100, 1)
+
+
+def test_the_next_read_settles_after_a_lost_lease(place: Place, provider: Provider) -> None:
+    provider.on(path_of(1), OK, reply(b"", 404))
+    place.receive("Wallet", *[wallet(1)] * 4_100)  # more than one transaction marks
+    place.run(
+        "CREATE TRIGGER lost AFTER UPDATE OF state ON webhooks WHEN new.state = 'done'"
+        " BEGIN DELETE FROM leases; END"
+    )
+    result = place.replay(timing={"renew": 0.0, "poll": 0.0})
+    assert (result.done, result.failed) == (4_000, 100)
 
 
 def test_a_lease_lost_during_a_release_drops_waiting_reads(

@@ -59,14 +59,14 @@ def move_back(database: Path, seconds: float, *columns: tuple[str, str]) -> None
         )
 
 
-def untold(provider: SandboxServer) -> None:
+def transfer_silently(provider: SandboxServer) -> None:
     """Transfer an NFT without webhooks, between wallets that no webhook named."""
     giver, taker = provider.world.wallets()[2:4]
     token = next(t for w, t in listed(provider.world) if w == giver)
     provider.world.transfer(giver, taker, token, 1)
 
 
-def told(server: Serve, provider: SandboxServer, database: Path) -> None:
+def send_webhooks(server: Serve, provider: SandboxServer, database: Path) -> None:
     """Transfer an NFT, and wait until its webhooks are done."""
     configure(provider, server.url)
     giver, taker = provider.world.wallets()[:2]
@@ -80,7 +80,7 @@ def test_health_raises_no_alert_also_after_a_restart(
     flags = ("--metrics-port", port := free_port(), "--sync-every", "6h")
     with serving(synced.parent, provider.url, *flags) as server:
         before = scraped(port)
-        told(server, provider, synced)
+        send_webhooks(server, provider, synced)
         after = scraped(port)
         assert server.stop() == 0
     with serving(synced.parent, provider.url, *flags) as server:
@@ -139,11 +139,11 @@ def test_missing_webhooks_raise_alerts(
 ) -> None:
     flags = ("--metrics-port", port := free_port(), "--sync-every", "1s")
     with serving(synced.parent, provider.url, *flags) as server:
-        told(server, provider, synced)
+        send_webhooks(server, provider, synced)
         before = scraped(port)
         provider.sandbox.configure(b'{"enabled": false}')
-        untold(provider)
-        # A sync may have been quicker than the webhook that told.
+        transfer_silently(provider)
+        # A sync may have been quicker than the webhook.
         found = before["nftsync_changes_untold_total"] + 2
         wait_until(lambda: scraped(port)["nftsync_changes_untold_total"] == found)
         after = scraped(port)

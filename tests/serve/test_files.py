@@ -28,7 +28,7 @@ def log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}-wal")
 
 
-def told(server: Serve, provider: SandboxServer, count: int = 30) -> list[str]:
+def send_webhooks(server: Serve, provider: SandboxServer, count: int = 30) -> list[str]:
     """Mint tokens and send webhooks about them; return the webhooks' ids."""
     wallets = provider.world.wallets()
     bodies = []
@@ -46,11 +46,11 @@ def test_a_restored_backup_is_not_overwritten_by_the_old_log(
     """Although `serve` was running, and its log still existed; the old file is whole, too."""
     backup, old = synced.with_name("backup.db"), synced.with_name("old.db")
     with serving(synced.parent, provider.url) as server:
-        told(server, provider)
+        send_webhooks(server, provider)
         wait_until_done(synced)
         assert command("snapshot", backup, "-d", synced).code == 0
         backed_up = states(backup)
-        later = told(server, provider)
+        later = send_webhooks(server, provider)
         wait_until_done(synced)
         if kept:
             synced.rename(old)
@@ -76,7 +76,7 @@ def test_a_restored_backup_is_not_overwritten_by_the_old_log(
 
 def test_a_removed_log_loses_no_acknowledged_webhook(synced: Path, provider: SandboxServer) -> None:
     with serving(synced.parent, provider.url) as server:
-        answered = told(server, provider)
+        answered = send_webhooks(server, provider)
         log_of(synced).unlink()
         refused = webhook("Wallet", provider.world.wallets()[0])
         assert server.post(refused) == 503
@@ -100,7 +100,7 @@ def test_webhooks_are_refused_once_the_file_is_truncated(
     copy = synced.with_name("copy.db")
     assert command("snapshot", copy, "-d", synced).code == 0
     with serving(synced.parent, provider.url) as server:
-        told(server, provider, 3)
+        send_webhooks(server, provider, 3)
         os.truncate(synced, int(synced.stat().st_size * left) // 4096 * 4096)
         refused = webhook("Wallet", provider.world.wallets()[0])
         assert {server.post(refused) for _ in range(3)} == {503}
@@ -126,7 +126,7 @@ def test_an_emptied_file_keeps_its_log(
 ) -> None:
     """SQLite would take the log away, with all that was answered 200."""
     with serving(synced.parent, provider.url, "--no-replay") as server:
-        told(server, provider, 3)
+        send_webhooks(server, provider, 3)
         server.kill()
     log = log_of(synced).read_bytes()
     os.truncate(synced, 0)

@@ -53,7 +53,7 @@ def status(connection: socket.socket) -> bytes:
 
 
 def test_under_load_each_webhook_that_was_answered_200_is_stored(tmp_path: Path) -> None:
-    """Others are refused, or cut off before they were told so; more signals do nothing."""
+    """Others are refused or cut off; more signals do nothing."""
     answered: list[str] = []
 
     def load() -> None:

@@ -15,7 +15,7 @@ def make_stale(watched: Watched) -> None:
     watched.run("UPDATE wallets SET synced_at = ? WHERE wallet_no = 1", ago(30))
 
 
-def told(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def states_of(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return each message's type and state."""
     return [(message["type"], message["data"]["state"]) for message in messages]
 
@@ -78,12 +78,12 @@ def test_each_state_begins_once_and_ends_once(watched, command):
         (shown,) = command("watch", "test", kind, "--json").json
         assert (shown["type"], shown["data"]["state"]) == (name, "began")
         (began,) = watched.watch()
-        assert (began["rule"], *told([began])) == (kind, (name, "began"))
+        assert (began["rule"], *states_of([began])) == (kind, (name, "began"))
         assert began["data"]["since"] <= began["timestamp"]
         assert watched.watch() == []
         watched.run(end)
         (ended,) = watched.watch()
-        assert (ended["rule"], *told([ended])) == (kind, (name, "ended"))
+        assert (ended["rule"], *states_of([ended])) == (kind, (name, "ended"))
         assert ended["data"] == {**began["data"], "state": "ended"}
         assert watched.watch() == []
         assert command("watch", "test", kind).says("No events.").out == ""
@@ -94,7 +94,7 @@ def test_a_disk_without_space_is_low(small_disk, watched, command):
     small = Watched(small_disk / "nftsync.db", command)
     watched.configure(watched.rule("disk", on=["disk_low"]))
     (message,) = small.watch("-d", small.database)
-    assert told([message]) == [("disk.low", "began")]
+    assert states_of([message]) == [("disk.low", "began")]
     assert message["data"]["free_bytes"] < 3 * 2**20
     assert watched.watch() == []
 
@@ -112,9 +112,11 @@ def test_states_of_wallets_are_of_the_rule_s_wallets_each_by_itself(watched):
     watched.read({A: {}, B: {}}, outcome="failed", error="HTTP 500\nno")
     houses, *others = watched.watch()
     assert (houses["rule"], houses["data"]["wallet_label"]) == ("house", "Vault")
-    assert told(others) == [("wallet.failed", "began")] * 2
+    assert states_of(others) == [("wallet.failed", "began")] * 2
     watched.read({A: {}})
-    assert [(one["rule"], one["data"]["wallet_id"], *told([one])) for one in watched.watch()] == [
+    assert [
+        (one["rule"], one["data"]["wallet_id"], *states_of([one])) for one in watched.watch()
+    ] == [
         ("house", wallet_id(A), ("wallet.failed", "ended")),
         ("all", wallet_id(A), ("wallet.stale", "ended")),
         ("all", wallet_id(A), ("wallet.failed", "ended")),
@@ -128,17 +130,17 @@ def test_a_state_that_lasts_is_repeated_on_request(watched):
         + watched.rule("once", on=["wallet_stale"])
     )
     make_stale(watched)
-    assert told(watched.watch()) == [("wallet.stale", "began")] * 2
+    assert states_of(watched.watch()) == [("wallet.stale", "began")] * 2
     assert watched.watch() == []
     for _ in range(2):
         watched.run("UPDATE watch_states SET reported_at = ?", ago(1.1))
-        assert [(one["rule"], *told([one])) for one in watched.watch()] == [
+        assert [(one["rule"], *states_of([one])) for one in watched.watch()] == [
             ("again", ("wallet.stale", "lasts"))
         ]
         assert watched.watch() == []
     watched.run("UPDATE watch_states SET reported_at = ?", ago(1.1))
     watched.read({A: {}})
-    assert told(watched.watch()) == [("wallet.stale", "ended")] * 2
+    assert states_of(watched.watch()) == [("wallet.stale", "ended")] * 2
     assert len(set(watched.states("message_id"))) == 6
 
 
@@ -194,7 +196,9 @@ def test_a_planner_that_keeps_running_sees_states_while_it_waits(watched):
     # No longer quiet, and the hour is over.
     with watched.planning(*({"name": rule["name"], "on": on} for rule in rules)) as planning:
         assert [planning.plan(), planning.plan()] == [8, 0]
-    assert told(watched.messages()) == [("wallet.stale", "began"), ("wallet.stale", "ended")] * 4
+    assert (
+        states_of(watched.messages()) == [("wallet.stale", "began"), ("wallet.stale", "ended")] * 4
+    )
 
 
 def test_a_digest_waits_for_its_time_from_the_first_change_on(watched):
