@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.provider import Peer, Provider, Sender, entry, reply, token, wallet
-from tests.replay.world import NOTHING, OK, Place, hold, in_time, path_of, settled, wallets
+from tests.kit.worlds import PATIENCE
+from tests.replay.world import NOTHING, OK, Gate, Place, hold, in_time, path_of, settled, wallets
 
 
 def seconds_until(moment: str) -> float:
@@ -177,3 +178,27 @@ def test_empty_lists_for_everyone_take_nothing_away(place: Place, provider: Prov
     result = place.replay()
     assert (result.done, result.reads_held, place.held()) == (24, 0, 23)
     assert place.run("SELECT status, count(*) FROM wallets GROUP BY 1") == [("ok", 24)]
+
+
+def test_a_read_that_waits_for_a_decision_is_repeated_after_a_lost_lease(
+    place: Place, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold(place, provider, 3)
+    stuck = Gate()
+    provider.on(path_of(0), OK)
+    provider.on(path_of(1), stuck)
+    place.receive("Wallet", wallet(0), wallet(1))
+    asked = len(provider.requests(path_of(0)))
+
+    def is_lost() -> bool:
+        place.expire_leases()  # it may be renewed at the same moment
+        return "lease lost" in caplog.text
+
+    with place.following(timing={"decide": 60.0, "renew": 0.05}) as following:
+        assert stuck.arrived.wait(PATIENCE)
+        following.until(lambda: len(provider.requests(path_of(0))) > asked)
+        assert (place.states(), place.held()) == ({"running": 2}, 3)
+        following.until(is_lost)
+        stuck.go_on.set()
+        following.until_states(done=2)
+    assert place.held() == 1
