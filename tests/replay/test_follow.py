@@ -145,7 +145,7 @@ def test_a_lease_lost_during_a_release_drops_waiting_reads(
     )
     result = place.replay(timing={"renew": 0.0, "poll": 0.0})
     assert result.done == 12
-    assert 12 < result.fetches < 24  # reads without a decision are made again
+    assert 12 < result.fetches < 24  # reads without a decision are repeated
     assert place.run(
         "SELECT wallet_no, count(*), count(DISTINCT observed_at) FROM balance_change_rows"
         " WHERE new_amount IS NULL GROUP BY 1"

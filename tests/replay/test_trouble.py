@@ -52,7 +52,7 @@ def test_a_provider_that_is_down_costs_no_attempts(
 def test_while_it_is_down_one_object_at_a_time_is_tried_and_then_follow_goes_on(
     place: Place, provider: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also with deferred objects. At first, there is no token."""
+    """Also with deferred objects. At first, the token is missing."""
 
     def refuse_slowly(peer: Peer) -> bool:
         peer.wait(0.02)
