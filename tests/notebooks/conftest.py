@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext
 
 from nftsync.demo.provider import address_file
+from nftsync.notebooks.jupyter import notebook_environment
 from nftsync.store.schema import open_store
 from tests.kit.browser import PATIENCE, Record, open_chromium
 from tests.kit.way_out import WayOut
@@ -29,6 +30,13 @@ def copied(demo: Path, tmp_path: Path) -> Path:
     shutil.copytree(demo.parent, folder)
     address_file(folder / "demo.db").write_text(f"http://127.0.0.1:{free_port()}\n")
     return folder / "demo.db"
+
+
+@pytest.fixture
+def running_provider(copied: Path) -> Iterator[str]:
+    """Run the provider of the copied demo, and return its address."""
+    with notebook_environment(copied, None, lambda _: None) as environment:
+        yield environment["NFTSYNC_BASE_URL"]
 
 
 @pytest.fixture(scope="module")

@@ -56,8 +56,13 @@ def answers(url: str) -> bool:
         return False
 
 
-def test_it_opens_the_demo_with_its_provider_without_questions_and_ends_both(copied, tmp_path):
+def test_it_copies_missing_notebooks_opens_the_demo_with_its_provider_and_ends_both(
+    copied, tmp_path
+):
     port = free_port()  # one that no other test's session takes
+    own = tmp_path / "mine" / NOTEBOOKS[0].name
+    own.parent.mkdir()
+    own.write_text("{}")
     arguments = ("mine", "--database", copied, "--port", port)
     with started(tmp_path, *NOTEBOOK, *arguments) as session:
         url, token = session.address
@@ -71,7 +76,9 @@ def test_it_opens_the_demo_with_its_provider_without_questions_and_ends_both(cop
         assert url.endswith(f"127.0.0.1:{port}")
         names = {entry["name"] for entry in get("/api/contents/")["content"]}
         assert names == {path.name for path in NOTEBOOKS}
-        assert {path.name for path in (tmp_path / "mine").iterdir()} == names
+        assert own.read_text() == "{}", "existing notebooks are kept"
+        copies = {path.read_bytes() for path in own.parent.iterdir() if path != own}
+        assert copies == {path.read_bytes() for path in NOTEBOOKS[1:]}
         provider = address_file(copied).read_text().strip()
         assert answers(f"{provider}/sandbox/wallets")
         with urlopen(f"{url}/lab?token={token}", timeout=SECONDS) as answer:

@@ -14,7 +14,6 @@ import nbformat
 import pytest
 
 from nftsync import frames
-from nftsync.notebooks.jupyter import copy_missing, notebook_environment
 from tests.notebooks.worlds import NOTEBOOKS, PAGES, ROOT, Run, columns_of, count, read, text_of
 
 #: The message of some failures.
@@ -51,7 +50,7 @@ SHOWN = {
 
 
 def test_all_notebooks_run_on_the_demo_with_all_some_and_no_labels_and_on_an_empty_database(
-    copied, empty, tmp_path, monkeypatch
+    copied, running_provider, empty, tmp_path, monkeypatch
 ):
     (tmp_path / "data").symlink_to(copied.parent)
     some, nameless = (shutil.copytree(copied.parent, tmp_path / name) for name in ("some", "none"))
@@ -60,11 +59,10 @@ def test_all_notebooks_run_on_the_demo_with_all_some_and_no_labels_and_on_an_emp
         with closing(sqlite3.connect(database)) as connection, connection:
             connection.execute(f"UPDATE wallets SET label = NULL WHERE {without}")
     syncs = count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'")
-    with notebook_environment(copied, None, lambda _: None) as environment:
-        monkeypatch.setenv("NFTSYNC_BASE_URL", environment["NFTSYNC_BASE_URL"])
-        runs = Run.on_each(
-            [copied, some, nameless, empty], monkeypatch, ("read_now = False", "read_now = True")
-        )
+    monkeypatch.setenv("NFTSYNC_BASE_URL", running_provider)
+    runs = Run.on_each(
+        [copied, some, nameless, empty], monkeypatch, ("read_now = False", "read_now = True")
+    )
     for run in runs:
         run.assert_quiet()
         assert run.without_a_value() == []
@@ -157,18 +155,6 @@ def test_the_wheel_and_the_source_archive_have_the_notebooks():
     expected = {f"notebooks/{path.name}": f"{shipped}/{path.name}" for path in NOTEBOOKS}
     assert targets["wheel"]["force-include"] == expected
     assert "notebooks" in targets["sdist"]["include"]
-
-
-def test_missing_notebooks_are_copied_and_none_is_overwritten(tmp_path):
-    folder = tmp_path / "new" / "notebooks"
-    assert [path.name for path in copy_missing(folder)] == [path.name for path in NOTEBOOKS]
-    (folder / NOTEBOOKS[0].name).write_text("mine")
-    (folder / NOTEBOOKS[1].name).unlink()
-    assert copy_missing(folder) == [folder / NOTEBOOKS[1].name]
-    assert (folder / NOTEBOOKS[0].name).read_text() == "mine"
-    assert [path.read_bytes() for path in sorted(folder.iterdir())][1:] == [
-        path.read_bytes() for path in NOTEBOOKS[1:]
-    ]
 
 
 # Pages -------------------------------------------------------------------------------------------
