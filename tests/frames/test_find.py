@@ -105,8 +105,11 @@ def test_no_match_gives_similar_names(path: Path, build: Builder) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
-@settings(max_examples=50)
-@given(parts=st.lists(st.text(max_size=4) | st.sampled_from(OPERATORS), max_size=6))
+@settings(max_examples=75)
+@given(
+    parts=st.lists(
+        st.text(max_size=4) | st.sampled_from(OPERATORS) | st.sampled_from(OPERATORS), max_size=5
+    )
+)
 def test_any_text_can_be_searched(path: Path, parts: list[str]) -> None:
-    for operator in ("", *OPERATORS):
-        frames.find(path, " ".join([*parts, operator, "x"]))
+    frames.find(path, " ".join(["x", *parts]))
