@@ -74,7 +74,7 @@ def warn_unpriced(unpriced: int, holdings: int, day: date, stacklevel: int) -> N
 _CONTRACTS = """
     SELECT contract, contract_address, name FROM contracts
     UNION ALL SELECT DISTINCT contract, contract_address, NULL FROM tokens
-        WHERE contract NOT IN (SELECT contract FROM contracts)
+        WHERE contract IS NOT NULL AND contract NOT IN (SELECT contract FROM contracts)
 """
 
 

@@ -225,7 +225,8 @@ def export_lake(lake: str, database: Path, *, run_id: int | None = None) -> Lake
     return pin.run
 
 
-#: Runs count the changes of the whole lake: where a bucket's own are.
+#: Where a database's own changes are. A run counts those of all buckets, and changes of tokens that
+#: an export merges.
 _OWN_CHANGES = {
     "balances_added": "balance_change_rows WHERE old_amount IS NULL",
     "balances_removed": "balance_change_rows WHERE new_amount IS NULL",
@@ -239,14 +240,8 @@ def fetch_bucket(lake: str, bucket: int, database: Path, run: int | None = None)
     pin = pinned(lake, run)
     if not 0 <= bucket < pin.run.buckets:
         raise InputError(f"{lake} has no bucket {bucket}; its last is {pin.run.buckets - 1}")
-    with _new_database(database, pin, bucket) as connection:
-        for name, rows in _OWN_CHANGES.items():
-            connection.execute(
-                f"WITH own AS MATERIALIZED (SELECT run_id, count(*) AS n FROM {rows} GROUP BY 1)"
-                f" UPDATE sync_runs SET {name} = min({name}, coalesce("
-                "(SELECT n FROM own WHERE own.run_id = sync_runs.run_id), 0))"
-            )
-    return pin.run
+    with _new_database(database, pin, bucket):
+        return pin.run
 
 
 @contextmanager
@@ -263,6 +258,13 @@ def _new_database(database: Path, pin: Pinned, bucket: int | None) -> Iterator[s
                 transaction.connection.execute(
                     "UPDATE mirror_state SET database_id = lower(hex(randomblob(16)))"
                 )
+                for name, rows in _OWN_CHANGES.items():
+                    transaction.connection.execute(
+                        "WITH own AS MATERIALIZED"
+                        f" (SELECT run_id, count(*) AS n FROM {rows} GROUP BY 1)"
+                        f" UPDATE sync_runs SET {name} = min({name}, coalesce("
+                        "(SELECT n FROM own WHERE own.run_id = sync_runs.run_id), 0))"
+                    )
         # Without a log of writes, which `whole_file` does not move.
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE").fetchone()

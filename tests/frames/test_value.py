@@ -223,6 +223,18 @@ def test_a_collection_can_be_named_but_a_name_never_takes_the_place_of_an_addres
         frames.value(named, path, "2026-03-01")
 
 
+@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
+def test_an_unknown_name_is_a_warning_where_no_token_has_a_contract(build: Builder) -> None:
+    build.wallet(1)
+    build.token(1)
+    build.balance(1, 1, "1")
+    build.change(1, 1, None, "1", 1)
+    row = {"contract": "x", "date": at(0)[:10], "price": "1", "currency": "EUR"}
+    prices = pd.DataFrame([row])
+    with pytest.warns(nftsync.NftsyncWarning, match="name 'x', which matches no known collection"):
+        frames.statement(build.close(), at(2), prices=prices)
+
+
 @settings(max_examples=30)
 @given(
     prices=st.lists(
