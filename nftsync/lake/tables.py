@@ -76,9 +76,11 @@ def write_files(
 ) -> list[DataFile]:
     """Write what the published tables lack of a bucket into new data files."""
     known, tables = entry.published, []
-    if entry.change > known.change:
+    # An imported database may have rows from before its history.
+    is_new = not known.file
+    if is_new or entry.change > known.change:
         tables += ["balances", "balance_changes"]
-    if (entry.token_change, entry.rows.tokens) != (known.token_change, known.tokens):
+    if is_new or (entry.token_change, entry.rows.tokens) != (known.token_change, known.tokens):
         tables.append("tokens")
     return [_write_file(lake, connection, name, bucket, known.change) for name in tables]
 
