@@ -48,7 +48,7 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize(("path", "method"), [(BALANCES, "GET"), (TOKEN, "GET"), (CONFIG, "PATCH")])
-@settings(max_examples=15)
+@settings(max_examples=15, derandomize=True)
 @given(data=st.data())
 def test_the_sandbox_does_as_described(
     sandbox: SandboxServer, path: str, method: str, mode: Any, data: st.DataObject
@@ -63,7 +63,7 @@ def test_the_sandbox_does_as_described(
     case.call_and_validate(base_url=sandbox.url)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, derandomize=True)
 @given(data=st.data())
 def test_the_receiver_stores_each_webhook_as_described(receiver: str, data: st.DataObject) -> None:
     parts = DESCRIPTION | {"paths": {"/webhooks": DESCRIPTION["webhooks"]["changed"]}}
