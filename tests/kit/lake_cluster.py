@@ -333,6 +333,7 @@ class Pair:
             *(folder / name for name in ("same.db", "copy.db")),
         )
         self.began: list[str] = []
+        self._kept: set[str] = set()
         self._lines = folder / "wallets.csv"
         self._scheduler, self._url = ("--scheduler", scheduler), ("--base-url", url)
 
@@ -379,25 +380,27 @@ class Pair:
     def removals(self) -> Rows:
         """Return the held removals, which are the same in both but for names of wallets."""
         own, found = {"observed_at", "run_id", "webhook_id", "wallet"}, []
+        names = {"name", "collection", "nft"}
         for words in (("lake", "removals", self.lake), ("removals", "-d", self.database)):
-            rows = command(*words, "--json").json
-            plain: Rows = [{k: v for k, v in row.items() if k not in own} for row in rows]
+            plain: Rows = []
+            for row in command(*words, "--json").json:
+                differ = own | (names if row["contract_address"] in self._kept else set())
+                plain.append({k: v for k, v in row.items() if k not in differ})
             found.append(sorted(plain, key=repr))
         assert found[0] == found[1]
         return found[0]
 
     def compare(self) -> None:
         """Compare all tables, and check the invariants of the lake."""
-        kept: set[str] = set()
         self.copy.unlink(missing_ok=True)
         command("lake", "export", self.lake, self.copy).says()
         for name, query in _TABLES.items():
             lake, database = (Counter(self.query(x, query)) for x in (self.copy, self.database))
             if name == "tokens":
-                kept = self._leave_out_kept_names(lake, database)
+                self._kept = self._leave_out_kept_names(lake, database)
             if name == "contracts":  # their names are guessed from names of tokens
                 for found in (lake, database):
-                    for row in [row for row in found if row[0] in kept]:
+                    for row in [row for row in found if row[0] in self._kept]:
                         del found[row]
             assert lake == database, (name, lake - database, database - lake)
         broken = [rule for rule in check_rules(self.copy, now()) if rule.broken]
