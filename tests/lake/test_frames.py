@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -303,7 +304,8 @@ def test_a_fetched_bucket_is_a_database_for_every_program(synced: Path) -> None:
         file = f"bucket{bucket}.db"
         command("lake", "fetch", synced, bucket, file).says()
         command("verify", "--sample", 0, "-d", file).says()
-        runs = sqlite_utils.Database(file).query("SELECT run_id, status FROM sync_runs")
+        with closing(sqlite_utils.Database(file)) as database:
+            runs = [*database.query("SELECT run_id, status FROM sync_runs")]
         assert [tuple(run.values()) for run in runs] == [(1, "ok"), (2, "ok")]
         amounts |= mirrored(Path(file))
     assert amounts == held(synced)
