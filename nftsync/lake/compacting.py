@@ -145,7 +145,7 @@ class _Compacting:
         if file is None or self._can_resume or entry.free <= _UNUSED * file.content_size:
             return False
         with temporary_path() as path:
-            self._lake.fetch(file, path)  # not opened: the entry still says what it adds
+            self._lake.fetch(file, path)  # not opened, as the entry keeps its confirmations
             with store_explained(path), closing(sqlite3.connect(path)) as connection:
                 connection.execute("VACUUM")
             is_published = entry.is_published

@@ -225,8 +225,8 @@ def export_lake(lake: str, database: Path, *, run_id: int | None = None) -> Lake
     return pin.run
 
 
-#: Where a database's own changes are. A run counts those of all buckets, and changes of tokens that
-#: an export merges.
+#: A database's own changes, by count. A run counts the changes of all buckets, and also the changes
+#: of tokens that an export merges.
 _OWN_CHANGES = {
     "balances_added": "balance_change_rows WHERE old_amount IS NULL",
     "balances_removed": "balance_change_rows WHERE new_amount IS NULL",

@@ -275,7 +275,7 @@ class Driver:
             return  # a check would need dozens of requests
         if not check_tables(self._lake, known):  # the tables are new
             known, stale = {}, {bucket for bucket, entry in entries.items() if entry.file}
-        # What was written of a bucket is complete if it was never published before.
+        # A bucket's files are complete if it was never published before.
         files = {
             x.bucket: x.files
             for x in reports

@@ -322,7 +322,7 @@ def _mirror(spec: RunSpec, path: Path) -> Iterator[Mirror]:
 
 
 def _registered(connection: sqlite3.Connection) -> bytes:
-    """Return a digest of what a run may change of wallets beside the facts of their reads."""
+    """Return a digest of the columns of wallets that a run may change without a changed read."""
     digest = hashlib.sha256()
     columns = "wallet_id, label, wallet_group, tracked, status, error"
     for row in connection.execute(f"SELECT {columns} FROM wallets ORDER BY wallet_no"):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
-from io import BytesIO
+from io import SEEK_END, BufferedReader, BytesIO
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote, urlsplit
@@ -68,11 +68,8 @@ class Lake:
 
     def write(self, name: str, content: bytes, content_size: int = -1) -> StoredFile:
         """Store a file, which appears once it is complete and, in a folder, on disk."""
-        with self._written(name) as target:
-            shutil.copyfileobj(BytesIO(content), target, _WRITTEN_AT_ONCE)
-        digest = hashlib.sha256(content).hexdigest()
         size = len(content) if content_size < 0 else content_size
-        return StoredFile(name, len(content), digest, size)
+        return self._put(name, BytesIO(content), size)
 
     def write_compressed(self, name: str, source: Path) -> StoredFile:
         """Store a file compressed with zstd."""
@@ -80,13 +77,17 @@ class Lake:
         with source.open("rb") as content, pa.CompressedOutputStream(str(packed), "zstd") as target:
             shutil.copyfileobj(content, target, _COPIED_AT_ONCE)
         with packed.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-            content.seek(0)
-            with self._written(name) as target:
-                shutil.copyfileobj(content, target, _WRITTEN_AT_ONCE)
-        size = packed.stat().st_size
+            file = self._put(name, content, source.stat().st_size)
         packed.unlink()
-        return StoredFile(name, size, digest, source.stat().st_size)
+        return file
+
+    def _put(self, name: str, content: BufferedReader | BytesIO, content_size: int) -> StoredFile:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+        size = content.seek(0, SEEK_END)
+        content.seek(0)
+        with self._written(name) as target:
+            shutil.copyfileobj(content, target, _WRITTEN_AT_ONCE)
+        return StoredFile(name, size, digest, content_size)
 
     @contextmanager
     def _written(self, name: str) -> Iterator[IO[bytes]]:

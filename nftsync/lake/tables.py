@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction
 
 from nftsync.errors import StoreError
 from nftsync.lake.delta import ONE_VERSION, create_table, open_table, sync_table
-from nftsync.lake.manifest import BucketEntry, PublishedTable
+from nftsync.lake.manifest import BucketEntry, Published, PublishedTable
 from nftsync.lake.reasons import STORE_ERRORS
 from nftsync.lake.storage import Lake
 from nftsync.store.catalog import TABLES
@@ -77,7 +77,7 @@ def write_files(
     """Write what the published tables lack of a bucket into new data files."""
     known, tables = entry.published, []
     # An imported database may have rows from before its history.
-    is_new = not known.file
+    is_new = known == Published()
     if is_new or entry.change > known.change:
         tables += ["balances", "balance_changes"]
     if is_new or (entry.token_change, entry.rows.tokens) != (known.token_change, known.tokens):

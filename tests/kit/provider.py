@@ -110,6 +110,25 @@ def endless(part: bytes, head: bytes = b"", *, pause: float = 0.0) -> Sender:
     return send
 
 
+class CountedAnswer:
+    """An answer that takes some time, and the most requests that overlapped."""
+
+    def __init__(self, answer: Sender, seconds: float) -> None:
+        self.most_at_once = self._here = 0
+        self._answer, self._seconds = answer, seconds
+        self._lock = threading.Lock()
+
+    def __call__(self, peer: Peer) -> bool:
+        with self._lock:
+            self._here += 1
+            self.most_at_once = max(self.most_at_once, self._here)
+        time.sleep(self._seconds)  # so that concurrent requests overlap
+        # Before the answer: its client may send the next request while this thread still waits.
+        with self._lock:
+            self._here -= 1
+        return self._answer(peer)
+
+
 def silence() -> Sender:
     return raw(then="hold")
 

@@ -14,7 +14,7 @@ from nftsync.provider.client import Client, access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.rate_limit import GiveUpRule, RateLimiter, Slots
 from nftsync.records import Effort
-from tests.kit.provider import Peer, balances, raw, reply, wallet
+from tests.kit.provider import CountedAnswer, balances, raw, reply, wallet
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
 from tests.provider.conftest import Reader
@@ -96,23 +96,11 @@ def test_a_rate_limit_spaces_the_requests_of_all_clients_and_saves_no_slots(at_o
 def test_no_more_requests_than_allowed_are_in_flight(provider, make_client, at_once):
     limiter = RateLimiter(at_once=at_once)
     clients = [make_client(limiter=limiter, urgent=urgent) for urgent in (False, True)]
-    lock = threading.Lock()
-    here = most = 0
-
-    def answer(peer: Peer) -> bool:
-        nonlocal here, most
-        with lock:
-            here += 1
-            most = max(most, here)
-        time.sleep(0.005)
-        with lock:
-            here -= 1
-        return GOOD(peer)
-
+    answer = CountedAnswer(GOOD, seconds=0.005)
     provider.always(answer)
     with ThreadPoolExecutor(12) as threads:
         list(threads.map(lambda n: clients[n % 2].balances(n), range(60)))
-    assert most <= at_once
+    assert answer.most_at_once <= at_once
     assert len(provider.requests()) == 60
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from tests.kit.faults import FAULTS, FINAL
 from tests.kit.provider import (
+    CountedAnswer,
     Peer,
     Sender,
     balances,
@@ -362,23 +363,10 @@ def test_large_responses_wait_for_each_other_and_are_all_read(mirror: Mirror) ->
 
 
 def test_a_large_sync_with_shared_access_keeps_its_limit_of_requests(mirror: Mirror) -> None:
-    lock = threading.Lock()
-    here = most = 0
-
-    def answer(peer: Peer) -> bool:
-        nonlocal here, most
-        with lock:
-            here += 1
-            most = max(most, here)
-        time.sleep(0.002)  # so that concurrent requests overlap
-        # Before the answer: its client may send the next request while this thread still waits.
-        with lock:
-            here -= 1
-        return one_token_each(peer)
-
+    answer = CountedAnswer(one_token_each, seconds=0.002)
     mirror.provider.always(answer)
     assert mirror.run(range(MANY), at_once=3).wallets.ok == MANY
-    assert most <= 3
+    assert answer.most_at_once <= 3
 
 
 def test_errors_of_one_kind_are_printed_once(
