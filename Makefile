@@ -116,8 +116,9 @@ watchkills: $(READY_DEV)  ## kill a serve that sends alerts at random times; KIL
 flips: $(READY_DEV)  ## flip random bits in a database, then run every command; SEEDS=2000
 	$(BIN)/python -m tests.nightly.flips --rounds $(or $(SEEDS),2000)
 
-mutations: $(READY_DEV)  ## break the code on purpose, and check that a test fails
-	$(BIN)/python -m tests.model.mutations
+mutations: $(READY_DEV)  ## print the share of random mutations that tests detect; COUNT=200 SEED=1
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group mutations
+	$(BIN)/python -m tests.nightly.mutations --count $(or $(COUNT),200) --seed $(or $(SEED),1)
 
 nightly: $(READY_DEV)  ## run all long runs, for hours, and print a table; ONLY="soak flips"
 	$(BIN)/python -m tests.nightly $(ONLY)

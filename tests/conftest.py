@@ -39,7 +39,7 @@ settings.register_profile(  # `make fuzz`
     suppress_health_check=list(HealthCheck),
 )
 settings.register_profile(  # `make mutations`: reproducible, and without shrinking
-    "breaks",
+    "mutations",
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
