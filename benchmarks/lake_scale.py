@@ -10,12 +10,12 @@ of a run that reads only the changed wallets, and of a `groupby` in worker proce
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -26,6 +26,7 @@ import psutil
 
 from benchmarks.commands import free_port, program, wait_for
 from benchmarks.lake_costs import children_cpu
+from tests.kit.provider import Peer, Provider, reply
 
 _ONE_OF = 100  # wallets change in a day
 _RECORD = (
@@ -51,61 +52,45 @@ def wallet_id(number: int) -> str:
     return f"{number:08x}-0000-4000-8000-{zlib.crc32(b'%d' % number):012x}"
 
 
-class _Generator(asyncio.Protocol):
-    """Responds with a list that follows from the wallet's id and the day."""
-
-    nfts: int
-    day: Path
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.rest = b""
-
-    def data_received(self, data: bytes) -> None:
-        *requests, self.rest = (self.rest + data).split(b"\r\n\r\n")
-        for request in requests:
-            body = self.body(request.split(b"/", 4)[3].decode())
-            self.transport.write(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-                b"content-length: %d\r\n\r\n%s" % (len(body), body)
-            )
-
-    def body(self, wallet: str) -> bytes:
-        number = int(wallet[:8], 16)
-        changes = int(self.day.read_text()) if number % _ONE_OF == 0 else 0
-        entries = []
-        for place in range(self.nfts):
-            key = number * self.nfts + place
-            token = f"{key:08x}-{place:04x}-4000-9000-{zlib.crc32(b'%d' % key):012x}"
-            amount = 1 + changes if place == 0 else 1
-            contract = key // 10_000
-            ids = token, contract, key, contract, key, token
-            entries.append(_RECORD % (token, amount, *ids, key % 1000))
-        return b'{"nftTokenBalances":[%s]}' % ",".join(entries).encode()
+def body(number: int, nfts: int, day: int) -> bytes:
+    """Return a wallet's response, which follows from its number and the day."""
+    changes = day if number % _ONE_OF == 0 else 0
+    entries = []
+    for place in range(nfts):
+        key = number * nfts + place
+        token = f"{key:08x}-{place:04x}-4000-9000-{zlib.crc32(b'%d' % key):012x}"
+        amount = 1 + changes if place == 0 else 1
+        contract = key // 10_000
+        ids = token, contract, key, contract, key, token
+        entries.append(_RECORD % (token, amount, *ids, key % 1000))
+    return b'{"nftTokenBalances":[%s]}' % ",".join(entries).encode()
 
 
-async def _serve(port: str, nfts: str, day: str) -> None:
-    _Generator.nfts, _Generator.day = int(nfts), Path(day)
-    server = await asyncio.get_running_loop().create_server(
-        _Generator, "127.0.0.1", int(port), reuse_port=True
-    )
-    await server.serve_forever()
+def _serve(port: str, nfts: str, day: str) -> None:
+    with Provider(port=int(port)) as double:
+
+        def answer(peer: Peer) -> bool:
+            double.seen.clear()  # there may be millions
+            number = int(peer.seen.path.split("/")[3][:8], 16)
+            response = body(number, int(nfts), int(Path(day).read_text()))
+            return reply(response, content_type="application/json")(peer)
+
+        double.always(answer)
+        threading.Event().wait()
 
 
 @contextlib.contextmanager
 def provider(nfts: int, day: Path) -> Iterator[str]:
-    """Run two processes that generate wallets; the file has the number of the day."""
+    """Run a provider of generated wallets; the file has the number of the day."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.lake_scale", "serve", str(port), str(nfts)]
-    servers = [subprocess.Popen([*command, str(day)]) for _ in range(2)]
+    server = subprocess.Popen([*command, str(day)])
     try:
         wait_for(port)
         yield f"http://127.0.0.1:{port}"
     finally:
-        for server in servers:
-            server.kill()
-            server.wait()
+        server.kill()
+        server.wait()
 
 
 def measured(command: list[str]) -> tuple[dict[str, Any], str]:
@@ -178,6 +163,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
-        asyncio.run(_serve(*sys.argv[2:]))
+        _serve(*sys.argv[2:])
     else:
         main()
