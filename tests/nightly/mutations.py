@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ from coverage import CoverageData
 ROOT = Path(__file__).parents[2]
 CORE = ("store", "pull", "replay", "receiver", "movements.py")
 TESTS = ("store", "pull", "replay", "receiver", "test_movements.py", "model", "cli", "export")
+_LIMIT = 900.0  # seconds; more counts as no end
 PYTEST = ("-m", "pytest", "-q", "--no-header", "--tb=line", "--hypothesis-profile=mutations")
 
 
@@ -54,17 +56,11 @@ class Coverage(NamedTuple):
     tests: dict[str, dict[int, list[str]]]
     seconds: dict[str, float]
 
-    def tests_of(self, mutation: Mutation, limit: float) -> list[str]:
-        """Return the quickest tests of the mutated lines, up to a limit of seconds in total."""
+    def tests_of(self, mutation: Mutation, most: int) -> list[str]:
+        """Return the quickest tests of the mutated lines."""
         of_line = self.tests.get(mutation.file, {})
         names = {name for line in mutation.lines for name in of_line.get(line, [])}
-        chosen, total = [], 0.0
-        for name in sorted(names & self.seconds.keys(), key=self.seconds.__getitem__):
-            total += self.seconds[name]
-            if total > limit:
-                break
-            chosen.append(name)
-        return chosen
+        return sorted(names & self.seconds.keys(), key=self.seconds.__getitem__)[:most]
 
 
 def run(folder: Path, *command: str, limit: float) -> tuple[int, str]:
@@ -151,11 +147,13 @@ def mutations(only: str) -> Iterator[Mutation]:
 
 
 def what_runs(text: str) -> str | None:
-    """Return the syntax tree as text, without annotations; None if the text is no program."""
+    """Return the syntax tree as text, without annotations; None if Python refuses the text."""
     try:
-        tree = ast.parse(text)
-    except SyntaxError:
+        with warnings.catch_warnings(action="error"):  # such as `is` with a literal
+            compile(text, "", "exec")
+    except (SyntaxError, SyntaxWarning):
         return None
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.arg | ast.AnnAssign):
             node.annotation = ast.Constant(None)
@@ -164,21 +162,21 @@ def what_runs(text: str) -> str | None:
     return ast.dump(tree)
 
 
-def result(mutation: Mutation, coverage: Coverage, limit: float) -> str:
+def result(mutation: Mutation, coverage: Coverage, most: int) -> str:
     """Return the test that detects a mutation; empty if none does."""
-    tests = coverage.tests_of(mutation, limit)
+    tests = coverage.tests_of(mutation, most)
     with tempfile.TemporaryDirectory() as name:
         folder = copy_to(Path(name) / "copy")
         (folder / mutation.file).write_text(mutation.text)
         while tests:
             (folder / "tests.txt").write_text("\n".join(tests))
-            code, output = run(folder, *PYTEST, "-x", "@tests.txt", limit=10 * limit + 60)
+            code, output = run(folder, *PYTEST, "-x", "@tests.txt", limit=_LIMIT)
             if code <= 0:
                 return "(no end)" if code else ""
             failed = re.search(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output, re.MULTILINE)
             if failed is None or failed[1] not in tests:
                 return "(no start)"
-            if run(folder, *PYTEST, failed[1], limit=10 * limit + 60)[0]:
+            if run(folder, *PYTEST, failed[1], limit=_LIMIT)[0]:
                 return failed[1]
             tests = tests[tests.index(failed[1]) + 1 :]
     return ""
@@ -189,7 +187,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="mutations to try")
     parser.add_argument("--seed", type=int, default=1, help="which ones are tried")
     parser.add_argument("--only", default="", help="files that this regular expression finds")
-    parser.add_argument("--limit", type=float, default=60, help="seconds of tests for a mutation")
+    parser.add_argument("--tests", type=int, default=100, help="tests of a mutation, at most")
     parser.add_argument("--at-once", type=int, default=2)
     options = parser.parse_args()
     random.seed(options.seed)
@@ -198,7 +196,7 @@ def main() -> None:
     sample = list(islice(mutations(options.only), options.count))
     counts: Counter[str] = Counter()
     with ThreadPoolExecutor(options.at_once) as pool:
-        results = pool.map(lambda one: result(one, coverage, options.limit), sample)
+        results = pool.map(lambda one: result(one, coverage, options.tests), sample)
         for mutation, test in zip(sample, results, strict=True):
             counts["detected" if test else "not detected"] += 1
             print(f"{mutation.file} {test or 'NOT DETECTED'}", flush=True)
