@@ -57,9 +57,10 @@ class Coverage(NamedTuple):
     seconds: dict[str, float]
 
     def tests_of(self, mutation: Mutation, most: int) -> list[str]:
-        """Return the quickest tests of the mutated lines."""
+        """Return the quickest tests of the mutated lines, or of the file: what runs at import."""
         of_line = self.tests.get(mutation.file, {})
         names = {name for line in mutation.lines for name in of_line.get(line, [])}
+        names = names or {name for tests in of_line.values() for name in tests}
         return sorted(names & self.seconds.keys(), key=self.seconds.__getitem__)[:most]
 
 
