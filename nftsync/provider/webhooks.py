@@ -177,7 +177,12 @@ def _fields(body: bytes) -> _Fields | None:
     if all(body.count(name.encode()) == 1 for name in _NEEDED):
         with suppress(ValueError, RecursionError):
             return _decoder.decode(body)
-    return _loose_fields(body.decode(json.detect_encoding(body), "backslashreplace"))
+    return _loose_fields(body.decode(json.detect_encoding(body), "nftsync.lone"))
+
+
+# Half a character cannot be encoded, so no JSON parser accepts the text around it, not even after a
+# backslash.
+codecs.register_error("nftsync.lone", lambda error: ("\ud800", error.end))  # type: ignore[attr-defined]
 
 
 # Possessive groups match too much in Python before 3.11.5, so only characters are possessive.
