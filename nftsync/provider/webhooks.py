@@ -180,8 +180,7 @@ def _fields(body: bytes) -> _Fields | None:
     return _loose_fields(body.decode(json.detect_encoding(body), "nftsync.lone"))
 
 
-# Half a character cannot be encoded, so no JSON parser accepts the text around it, not even after a
-# backslash.
+# msgspec refuses a text with a lone surrogate, also after a backslash.
 codecs.register_error("nftsync.lone", lambda error: ("\ud800", error.end))  # type: ignore[attr-defined]
 
 

@@ -71,7 +71,7 @@ def test_a_sync_keeps_valid_values_and_reports_others(
                 assert value == plain(CASES[name]), name
 
 
-def test_a_body_that_is_no_list_of_balances_fails_its_wallet(
+def test_a_body_without_a_list_of_balances_fails_its_wallet(
     lying: Provider, tmp_path: Path
 ) -> None:
     for name, number in NUMBERS.items():
