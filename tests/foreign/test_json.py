@@ -125,6 +125,7 @@ LINES = {
         (in_a_webhook, set(), set()),
         (in_a_world_file, LINES, set()),
     ],
+    ids=["objects", "webhooks", "world files"],
 )
 def test_a_reader_returns_valid_values_and_refuses_others(
     tmp_path: Path, read: Callable[[bytes, Path], Any], refused: set[str], kept: set[str]
