@@ -177,11 +177,9 @@ def _fields(body: bytes) -> _Fields | None:
     if all(body.count(name.encode()) == 1 for name in _NEEDED):
         with suppress(ValueError, RecursionError):
             return _decoder.decode(body)
+    # msgspec refuses a text with a lone surrogate, also after a backslash.
+    codecs.register_error("nftsync.lone", lambda error: ("\ud800", error.end))  # type: ignore[attr-defined]
     return _loose_fields(body.decode(json.detect_encoding(body), "nftsync.lone"))
-
-
-# msgspec refuses a text with a lone surrogate, also after a backslash.
-codecs.register_error("nftsync.lone", lambda error: ("\ud800", error.end))  # type: ignore[attr-defined]
 
 
 # Possessive groups match too much in Python before 3.11.5, so only characters are possessive.

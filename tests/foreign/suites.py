@@ -9,5 +9,5 @@ from zipfile import ZipFile
 def read_suite(name: str) -> dict[str, bytes]:
     """Return the files of a suite by name, without its license."""
     with ZipFile(Path(__file__).with_name(f"{name}.zip")) as archive:
-        names = [each for each in sorted(archive.namelist()) if each != "LICENSE"]
-        return {each: archive.read(each) for each in names}
+        names = [file for file in sorted(archive.namelist()) if file != "LICENSE"]
+        return {file: archive.read(file) for file in names}

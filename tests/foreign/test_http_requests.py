@@ -54,7 +54,7 @@ def unescaped(file: bytes) -> bytes:
     r"""Read a file of the suite: `\r\n` is written out, and line ends mean nothing."""
     return re.sub(
         rb"\\(?:x(..)|(.))",
-        lambda found: bytes.fromhex(found[1].decode()) if found[1] else ESCAPES[found[2]],
+        lambda escape: bytes.fromhex(escape[1].decode()) if escape[1] else ESCAPES[escape[2]],
         file.replace(b"\n", b""),
     )
 
@@ -105,15 +105,15 @@ def test_no_invalid_request_is_stored_and_none_hides_another(tmp_path: Path) -> 
             fields |= {"Content-Length": str(len(body))}
             lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
             following = f"POST /webhooks HTTP/1.1\r\n{lines}\r\n".encode() + body
-            found = statuses(port, as_webhook(unescaped(file)) + following)
+            replies = statuses(port, as_webhook(unescaped(file)) + following)
             kind, _, name = path.removesuffix(".http").partition("/")
-            if found in ([], [400], [431]):
+            if replies in ([], [400], [431]):
                 refused[kind].add(name)
             else:
-                assert found[0] in {200, 404, 405}, (path, found)
+                assert replies[0] in {200, 404, 405}, (path, replies)
                 answered[kind].add(name)
             stored = query(tmp_path / "nftsync.db", "SELECT count(*) FROM webhooks")
-            assert stored == [(found.count(200),)], (path, found)
+            assert stored == [(replies.count(200),)], (path, replies)
         assert server.get("/readyz") == 200
         assert server.stop() == 0
     assert answered["invalid"] == names(ANSWERED)

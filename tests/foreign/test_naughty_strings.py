@@ -93,11 +93,11 @@ def test_an_export_has_the_strings(database: Path, tmp_path: Path, form: str) ->
         headings, *rows = sheet.values
         tokens = pd.DataFrame(rows, columns=headings)
     for column in COLUMNS:
-        found = of_tokens(tokens, column)
+        texts = of_tokens(tokens, column)
         if form == "csv":
-            assert [*map(plain, found)] == [*map(plain, STRINGS)]
+            assert [*map(plain, texts)] == [*map(plain, STRINGS)]
         else:
-            assert [*map(unescape, found)] == STRINGS  # a workbook's escapes of controls
+            assert [*map(unescape, texts)] == STRINGS  # a workbook's escapes of controls
 
 
 def test_a_saved_frame_loads_as_it_was(database: Path, tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_no_string_adds_an_element_to_a_gallery(database: Path) -> None:
     harmless = holdings.assign(**dict.fromkeys({*texts} & {*holdings.columns}, "x"))
     for form in ("html", "_repr_html_"):
         pages = [getattr(nftsync.gallery(frame), form) for frame in (holdings, harmless)]
-        found, expected = (Outline(page() if callable(page) else page) for page in pages)
-        assert found.elements == expected.elements
+        outline, expected = (Outline(page() if callable(page) else page) for page in pages)
+        assert outline.elements == expected.elements
 
 
 def is_one_short_line(text: str) -> bool:

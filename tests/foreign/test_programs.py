@@ -49,8 +49,8 @@ def test_prism_accepts_the_requests_of_nftsync_and_nftsync_its_answers(
         path = f"/v1/wallets/{WALLETS[0]}/nft-balances"
         (shown,) = httpx.get(url + path, trust_env=False).json()["nftTokenBalances"]
     holdings = run_command("holdings", "--json").says().json
-    found = {(each["wallet_id"], each["token_id"], each["amount"]) for each in holdings}
-    assert found == {(each, shown["tokenId"], shown["amount"]) for each in WALLETS}
+    stored = {(x["wallet_id"], x["token_id"], x["amount"]) for x in holdings}
+    assert stored == {(wallet_id, shown["tokenId"], shown["amount"]) for wallet_id in WALLETS}
 
 
 def test_random_answers_of_prism_are_stored_or_named(tmp_path: Path) -> None:
