@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import random
 import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -41,11 +40,13 @@ from nftsync.store.inbox import Delivery
 from nftsync.store.mirror import Mirror
 from nftsync.store.removals import numbers_held
 from nftsync.store.wallets import WalletLine
+from tests.kit.inbox import ORGANIZATION
+from tests.kit.worlds import mirrored
 from tests.model import seeds
-from tests.model.provider_world import OURS, WALLETS, Sent, Transport, World
-from tests.model.rules import Broken, Rules, hold, is_as
+from tests.model.provider_world import WALLETS, Sent, Transport, World
+from tests.model.rules import Broken, Rules, hold, is_as, lines_of
 from tests.model.simulated import Machine, Process
-from tests.model.stand_ins import Event, Executor, Module, installed
+from tests.model.stand_ins import Event, Executor, installed, with_parts
 from tests.model.watching import STAND_INS, Watching
 from tests.model.whole_states import Waiting, begin_span
 
@@ -56,7 +57,6 @@ _ROUTES = merge_routes(
 
 
 def _raise(error: Exception) -> None:
-    """Raise in the thread, for the machine to see."""
     raise error
 
 
@@ -72,7 +72,7 @@ class Engine:
         self.rules = Rules(self.database, machine, self.world)
         machine.on_commit = self.rules.check
         self.committers: dict[Process, Any] = {}
-        self.stops: dict[Process, Event] = {}
+        self.stops: dict[Process, Any] = {}
         self.figures: Counter[str] = Counter()
         self.watching = Watching(self.database, self.rng) if watches else None
         self.trouble = True
@@ -93,7 +93,7 @@ class Engine:
             access=access,
             routes=_ROUTES,
             run_sync=lambda stopped: self._sync(SyncRequest(limits=self.limits), access, stopped),
-            organization_id=OURS,
+            organization_id=ORGANIZATION,
             concurrency=2,
             limits=self.limits,
             timing=Timing(poll=self.rng.choice([0.5, 2.0]) if self.trouble else 10.0),
@@ -108,13 +108,20 @@ class Engine:
             stopped=stopped,
         )
 
+    def _start(self, name: str, run: Callable[[Any], Any]) -> Process:
+        """Start a process whose call gets the event that a SIGTERM sets."""
+        stopped = Event()
+        process = self.machine.start(name, lambda _: run(stopped))
+        self.stops[process] = stopped
+        return process
+
     def start_serve(self) -> None:
         """A receiver and a replay in one process."""
 
-        def run(process: Process) -> None:
-            stopped, wake = Event(), Event()
+        def run(stopped: Any) -> None:
+            wake, process = Event(), self.machine.current.process
             receiver = committer.Committer(self.database, on_stored=wake.set, on_broken=_raise)
-            self.committers[process], self.stops[process] = receiver, stopped
+            self.committers[process] = receiver
             config = self._config(access_to(self.client, at_once=2))
             threads = self.watching.start(stopped) if self.watching and self.trouble else []
             replay.replay_continuously(self.database, config, stopped, wake, self.figures.update)
@@ -123,26 +130,23 @@ class Engine:
             del self.committers[process]
             receiver.close()
 
-        self.machine.start("serve", run)
+        self._start("serve", run)
 
     def start_replay(self) -> None:
-        def run(process: Process) -> None:
-            stopped = self.stops[process] = Event()
+        def run(stopped: Any) -> None:
             replay.replay_once(self.database, self._config(access_to(self.client)), stopped)
 
-        self.machine.start("replay", run)
+        self._start("replay", run)
 
     def start_sync(self, *, tokens: bool | None = None) -> Process:
         resume, some = self.rng.random() < 0.5, self.rng.random() < 0.2
         tokens = self.rng.random() < 0.3 if tokens is None else tokens
-        lines = [WalletLine(each) for each in WALLETS]
-        lines = self.rng.sample(lines, 2) if some and self.trouble else lines
+        wallets = self.rng.sample(WALLETS, 2) if some and self.trouble else WALLETS
         allowed = self.rng.random() < 0.1
 
-        def run(process: Process) -> Any:
-            stopped = self.stops[process] = Event()
+        def run(stopped: Any) -> Any:
             request = SyncRequest(
-                lines,
+                [*map(WalletLine, wallets)],
                 tokens=tokens,
                 resume=resume and self.trouble,
                 allow_removals=allowed or not self.trouble,
@@ -153,44 +157,35 @@ class Engine:
             except SyncRunning:
                 return None
             if result.status == "ok" and not request.resume:
-                self._was_all_read(result.run_id, [line.wallet_id for line in lines])
+                self._check_all_read(result.run_id, wallets)
             self.figures[f"sync {result.status}"] += 1
             return result
 
-        return self.machine.start("sync", run)
+        return self._start("sync", run)
 
     def start_watch(self) -> Process:
         """Alerts that are sent once."""
-        watching = self.watching
-        assert watching is not None
-
-        def run(process: Process) -> None:
-            stopped = self.stops[process] = Event()
-            watching.once(stopped)
-
-        return self.machine.start("watch", run)
+        return self._start("watch", self.watching.once)
 
     def start_accept(self) -> Process:
         """Approve the held removals."""
 
-        def run(_: Process) -> None:
+        def run(_: object) -> None:
             with Mirror(self.database) as mirror:
                 numbers = numbers_held(mirror.connection)
                 mirror.accept_held(numbers)
                 self.figures["wallets approved"] += len(numbers)
 
-        return self.machine.start("accept", run)
+        return self._start("accept", run)
 
-    def _was_all_read(self, run_id: int, wallets: list[str]) -> None:
+    def _check_all_read(self, run_id: int, wallets: list[str]) -> None:
         """Check that a run is `ok` only if it has read each planned wallet."""
-        connection = sqlite3.connect(self.database)
-        rows = connection.execute(
+        rows = self.rules.query(
             "SELECT wallet_id FROM wallets, sync_runs"
             " WHERE run_id = ? AND sequence >= first_sequence",
             (run_id,),
-        ).fetchall()
-        connection.close()
-        missing = set(wallets) - {row[0] for row in rows}
+        )
+        missing = set(wallets) - {row[0] for row in rows.fetchall()}
         if missing:
             self.machine.broken = Broken(f"run {run_id} is ok, and {missing} were not read")
 
@@ -203,30 +198,27 @@ class Engine:
             return
         sent = self.rng.choice(due)
         self.world.sent.remove(sent)
-        alive = [x for x in self.committers if not x.is_dead]
+        alive = [(process, x) for process, x in self.committers.items() if not process.is_dead]
         if not alive:
             self.world.refused(sent)
             return
-        process = self.rng.choice(alive)
-        receiver = self.committers[process]
+        process, receiver = self.rng.choice(alive)
         self.machine.spawn(process, lambda: self._deliver(receiver, sent))
 
     def _deliver(self, receiver: committer.Committer, sent: Sent) -> None:
         answered = False
         try:
-            content = read_webhook(sent.body, OURS)
+            content = read_webhook(sent.body, ORGANIZATION)
             outcome = receiver.submit(Delivery(sent.body, content))
             answered = outcome != "not stored"
         finally:
             self.figures["webhooks " + ("acknowledged" if answered else "refused")] += 1
             if answered:
                 self.world.acknowledged[sent.webhook_id] += 1
-                if self.rng.random() < 0.03:  # the answer is lost on its way
-                    self.world.refused(sent)
-            else:
+            elif not self.trouble:
+                self.machine.broken = Broken(f"{sent} was refused without trouble")
+            if not answered or self.rng.random() < 0.03:  # the answer is lost on its way
                 self.world.refused(sent)
-                if not self.trouble:
-                    self.machine.broken = Broken(f"{sent} was refused without trouble")
 
     def kill(self) -> None:
         if self.machine.processes:
@@ -256,34 +248,29 @@ class Engine:
     def pass_time(self) -> None:
         self.machine.now += self.rng.choice([0.1, 1.0, 25.0]) * self.rng.random()
 
-    def event(self) -> None:
-        """Trigger a random event."""
-        luck = self.rng.random() * (103 if self.watching else 100)
-        events: list[tuple[float, Callable[[], Any]]] = [
-            (27, self.world.change),
-            (25, self.deliver),
-            (14, self.start),
-            (5, self.start_replay),
-            (8, self.start_sync),
-            (1, self.start_accept),
-            (2, self.kill),
-            (2, self.stop),
-            (4, self.jump),
-            (1, self.boot),
-            (3.3, self.pass_time),
-            (3, lambda: self.world.announce_all(self.rng.choice(["Everything", "Other"]))),
-            (4.7, self.change_mood),
-            (3, self.start_watch),
-        ]
-        for share, happen in events:
-            luck -= share
-            if luck < 0:
-                happen()
-                return
-
     def change_mood(self) -> None:
         moods = ["well", "well", "well", "slow", "down", "refusing", "odd"]
         self.world.mood = self.rng.choice(moods)
+
+    def event(self) -> None:
+        """Trigger a random event."""
+        events: dict[Callable[[], Any], float] = {
+            self.world.change: 27,
+            self.deliver: 25,
+            self.start: 14,
+            self.start_replay: 5,
+            self.start_sync: 8,
+            self.start_accept: 1,
+            self.kill: 2,
+            self.stop: 2,
+            self.jump: 4,
+            self.boot: 1,
+            self.pass_time: 3.3,
+            self.world.announce_all: 3,
+            self.change_mood: 4.7,
+            self.start_watch: 3 * bool(self.watching),
+        }
+        self.rng.choices([*events], [*events.values()])[0]()
 
     # A run of it ---------------------------------------------------------------------------------
 
@@ -299,13 +286,16 @@ class Engine:
             self._bury()
         self._calm()
         self._end()
-        self.figures["steps"] += self.machine.steps
-        self.figures["commits"] += self.rules.commits
-        self.figures["commits with held removals"] += self.rules.commits_while_held
-        self.figures["changes of the provider"] += self.world.changes
-        self.figures["past states"] += self.rules.states.compared
-        self.figures["of these within runs"] += self.rules.states.within_runs
-        return self.figures
+        return self.figures + Counter(
+            {
+                "steps": self.machine.steps,
+                "commits": self.rules.commits,
+                "commits with held removals": self.rules.commits_while_held,
+                "changes of the provider": self.world.changes,
+                "past states": self.rules.states.compared,
+                "of these within runs": self.rules.states.within_runs,
+            }
+        )
 
     def _bury(self) -> None:
         for process in self.machine.processes:
@@ -346,17 +336,15 @@ class Engine:
         raise Broken(f"{what} was not reached")
 
     def _end(self) -> None:
-        connection = sqlite3.connect(self.database, isolation_level=None)
         waiting = "SELECT 1 FROM webhooks WHERE state IN ('pending', 'running', 'failed') LIMIT 1"
         self._wait(
-            lambda: not self.world.sent and connection.execute(waiting).fetchone() is None,
+            lambda: not self.world.sent and self.rules.query(waiting).fetchone() is None,
             "the end of the inbox",
         )
         self._finish(self.start_accept)
-        self._follows_webhooks(connection)
+        self._check_webhooks()
         sync = self._finish(lambda: self.start_sync(tokens=True))
         hold(sync.result is not None and sync.result.status == "ok", f"{sync.result}")
-        connection.close()
         self.rules.check_end()
         if self.watching:
             self._drain_outbox(self.watching)
@@ -365,7 +353,7 @@ class Engine:
         for process in self.machine.processes:
             self.machine.kill(process)
         watching.calm()
-        self.machine.start("alerts", lambda _: watching.start(Event())[0].join())
+        self._start("alerts", lambda stopped: watching.start(stopped)[0].join())
         self._finish(self.start_watch)  # it plans all that is left
         self._wait(watching.is_drained, "the end of the outbox")
         self.figures += watching.check_end()
@@ -378,36 +366,32 @@ class Engine:
             raise process.error
         return process
 
-    def _follows_webhooks(self, connection: sqlite3.Connection) -> None:
+    def _check_webhooks(self) -> None:
         """Check that a wallet whose last change had a webhook is correct without a sync."""
-        rows = connection.execute("SELECT webhook_id, state FROM webhooks")
-        done = {name for name, state in rows if state == "done"}
+        rows = self.rules.query("SELECT webhook_id FROM webhooks WHERE state = 'done'")
+        done = {webhook_id for (webhook_id,) in rows.fetchall()}
+        state = mirrored(self.database)
         for (kind, object_id), webhook_id in self.world.last_webhook.items():
-            if kind != "Wallet" or webhook_id not in done:
-                continue
-            query = "SELECT token_id, amount FROM balances WHERE wallet_id = ?"
-            found = dict(connection.execute(query, (object_id,)).fetchall())
-            self.figures["wallets right by webhooks alone"] += 1
-            hold(
-                is_as(found, self.world.held[object_id]),
-                f"wallet {object_id} is {found}, and {self.world.held[object_id]} since a webhook",
-            )
+            if kind == "Wallet" and webhook_id in done:
+                found, held = lines_of(state, object_id), self.world.held[object_id]
+                self.figures["wallets right by webhooks alone"] += 1
+                hold(is_as(found, held), f"{object_id} is {found}, and {held} since a webhook")
 
 
 def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str]:
     """Run one seed; return its figures and a digest of the database. Errors name the seed."""
-    seeds.template()  # made on this machine
+    seeds.template()  # made without the machine
     machine = Machine(seed)
     logging.disable(logging.CRITICAL)
     with (
         seeds.place() as folder,
         installed(
             machine,
-            way=(transport, "httpx", Module(httpx, HTTPTransport=Transport)),
-            executor=(requested_sync, "ThreadPoolExecutor", Executor),
-            waiting=(replay, "WaitingReads", Waiting),
-            span=(replay, "begin_span", begin_span),
-            **STAND_INS,
+            (transport, "httpx", with_parts(httpx, HTTPTransport=Transport)),
+            (requested_sync, "ThreadPoolExecutor", Executor),
+            (replay, "WaitingReads", Waiting),
+            (replay, "begin_span", begin_span),
+            *STAND_INS,
         ),
     ):
         random.seed(seed)

@@ -7,15 +7,16 @@ import random
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import httpx
 import msgspec
 
-from tests.kit.provider import token, uuid, wallet
+from tests.kit.inbox import ORGANIZATION, body_of
+from tests.kit.provider import balances, entry, token, uuid, wallet
 from tests.model import simulated
 
-OURS = uuid(1, 0xC)
 WALLETS = [wallet(number) for number in range(5)]
 TOKENS = [token(number) for number in range(6)]
 #: `slow` answers come late, some too late; `down` none come; `refusing` are 500, 429 or 403.
@@ -97,22 +98,13 @@ class World:
         if self.rng.random() >= self.losing:
             self.send(webhook_id, kind, object_id)
 
-    def announce_all(self, kind: str) -> None:
+    def announce_all(self) -> None:
         """A webhook whose type asks for a sync of all wallets, or has no route."""
-        self.send(uuid(self.rng.getrandbits(40), 0xF), kind, uuid(1, 0xD))
+        kind = self.rng.choice(["Everything", "Other"])
+        self.send(uuid(self.rng.getrandbits(40), 0xF), kind, ORGANIZATION)
 
     def send(self, webhook_id: str, kind: str, object_id: str) -> None:
-        body = msgspec.json.encode(
-            {
-                "organizationId": OURS,
-                "action": "update",
-                "id": webhook_id,
-                "resourceId": object_id,
-                "resourceType": kind,
-                "createdAtUtc": "2026-01-01T00:00:00Z",
-                "changes": None,
-            }
-        )
+        body = body_of(0, id=webhook_id, resourceId=object_id, resourceType=kind)
         for _ in range(self.rng.choice([1, 1, 1, 2])):
             late = self.rng.choice([0.0, 0.0, 1.0, 30.0, 600.0]) * self.rng.random()
             due = simulated.MACHINE.now + late
@@ -132,24 +124,13 @@ class World:
         boot, number = self.newest_answered
         return number if boot == simulated.MACHINE.boots else 0
 
-    def answered(self, number: int, older: int) -> None:
-        """Note an answered read; `older` is `newest` when its request was sent."""
-        if number <= older:
-            simulated.MACHINE.broken = AssertionError(
-                f"read {number} was sent after read {older} was answered, and counts as older"
-            )
-        self.newest_answered = simulated.MACHINE.boots, max(number, self.newest())
-
-    def token_of(self, token_id: str) -> dict[str, Any]:
-        return {"id": token_id, "metadata": {"name": self.names[token_id]}}
-
     def answer(self, path: str, etag: str | None, number: int) -> httpx.Response:
         """Return a response of the current state."""
         kind, _, object_id = path.removeprefix("/v1/").partition("/")
         if kind == "tokens":
-            shown = self.token_of(object_id)
-            shown["metadata"]["description"] = f"of {shown['metadata']['name']}"
-            return httpx.Response(200, stream=httpx.ByteStream(msgspec.json.encode(shown)))
+            name = self.names[object_id]
+            shown = {"id": object_id, "metadata": {"name": name, "description": f"of {name}"}}
+            return response(200, msgspec.json.encode(shown))
         wallet_id = object_id.partition("/")[0]
         lines = dict(self.held[wallet_id])
         more: dict[str, Any] = {}
@@ -157,25 +138,22 @@ class World:
         if self.rng.random() < odd:
             lines = dict(self.rng.sample(sorted(lines.items()), len(lines) // 2))
             more = {"nextPage": "2"}
-        entries = [
-            {"tokenId": each, "amount": amount, "token": self.token_of(each)}
+        entries = (
+            entry(each, amount, metadata={"name": self.names[each]})
             for each, amount in lines.items()
-        ]
-        body = msgspec.json.encode({"nftTokenBalances": entries, **more})
+        )
+        body = balances(*entries, **more)
         if self.rng.random() < odd / 2:
-            return httpx.Response(
-                200, stream=httpx.ByteStream(body[: self.rng.randrange(len(body))])
-            )
+            return response(200, body[: self.rng.randrange(len(body))])
         self.answers[wallet_id, number] = Answer(lines, not more)
-        own = f'"{hash_of(body)}"'
+        own = f'"{hashlib.md5(body).hexdigest()}"'
         if etag == own and not more:
-            return httpx.Response(304, headers={"etag": own}, stream=httpx.ByteStream(b""))
-        headers = {"etag": own} if self.rng.random() < 0.8 else {}
-        return httpx.Response(200, headers=headers, stream=httpx.ByteStream(body))
+            return response(304, etag=own)
+        return response(200, body, **({"etag": own} if self.rng.random() < 0.8 else {}))
 
 
-def hash_of(body: bytes) -> str:
-    return hashlib.md5(body).hexdigest()
+def response(status: int, body: bytes = b"", **headers: str) -> httpx.Response:
+    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
 
 
 class Transport(httpx.BaseTransport):
@@ -184,14 +162,15 @@ class Transport(httpx.BaseTransport):
     world: World
 
     def __init__(self, **_: object) -> None:
-        """As httpx makes one."""
+        """Like httpx's."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         machine, world = simulated.MACHINE, self.world
         if machine.rng.random() < 0.2:  # a new connection
             self._wait(machine.rng.random())
+            stream = SimpleNamespace(get_extra_info=lambda _: None)  # no socket to shut
             trace = request.extensions["trace"]
-            trace("connection.connect_tcp.complete", {"return_value": _Stream()})
+            trace("connection.connect_tcp.complete", {"return_value": stream})
         number, older = _number_of_read(), world.newest()
         self._wait(machine.rng.random() * (40.0 if world.mood == "slow" else 0.05))
         mood, luck = world.mood, machine.rng.random()
@@ -199,11 +178,14 @@ class Transport(httpx.BaseTransport):
             raise httpx.ConnectError("no connection")
         if mood == "refusing":
             status = machine.rng.choice([500, 503, 429, 403])
-            later = {"retry-after": "1"} if status == 429 else {}
-            return httpx.Response(status, headers=later, stream=httpx.ByteStream(b""))
+            return response(status, **({"retry-after": "1"} if status == 429 else {}))
         etag = request.headers.get("if-none-match")
         answer = world.answer(request.extensions["target"].decode(), etag, number)
-        world.answered(number, older)
+        if number <= older:
+            machine.broken = AssertionError(
+                f"read {number} was sent after read {older} was answered, and counts as older"
+            )
+        world.newest_answered = machine.boots, max(number, world.newest())
         self._wait(machine.rng.random() * 0.05)
         if luck > 0.98:  # the response is lost
             raise httpx.ReadError("the connection broke")
@@ -215,17 +197,9 @@ class Transport(httpx.BaseTransport):
             raise httpx.ReadError("it was cut off")
 
 
-class _Stream:
-    """A connection in a trace of httpx."""
-
-    def get_extra_info(self, _: str) -> None:
-        """No socket that could be shut."""
-
-
 def _number_of_read() -> int:
     """Return the number of the read whose request is sent; only its caller knows it."""
     frame = sys._getframe()
     while "effort" not in frame.f_locals:
-        assert frame.f_back is not None
         frame = frame.f_back
     return int(frame.f_locals["effort"].sequence)

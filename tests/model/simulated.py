@@ -8,7 +8,7 @@ thread continues, and when a process is killed.
 from __future__ import annotations
 
 import random
-import sqlite3 as real_sqlite3
+import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -33,10 +33,11 @@ class Process:
         self.result: Any = None
         self.error: BaseException | None = None
 
-    def close_files(self) -> None:
-        """Close all files, as the system does for an ended process."""
+    def end(self) -> None:
+        """Close all files, as the system does; the threads are still to be killed."""
+        self.is_dead = True
         for connection in self.connections:
-            with suppress(real_sqlite3.Error):
+            with suppress(sqlite3.Error):
                 connection.close()
         self.connections.clear()
 
@@ -65,13 +66,11 @@ class Machine:
         self.rng = random.Random(seed)
         self.hub = greenlet.getcurrent()
         self.now = 1_000.0
-        self.wall_offset = 0.0
-        self.boots = 0.0
+        self.wall_offset = self.boots = self.kills = 0.0
         self.steps = 0
-        self.kills = 0.0
         self.processes: list[Process] = []
         self.actors: list[Actor] = []
-        self.current: Actor | None = None
+        self.current: Any = None
         self.on_commit: Callable[[Process], None] = lambda _: None
         self.broken: Exception | None = None
         self.guards: list[Any] = []
@@ -84,18 +83,13 @@ class Machine:
         self.processes.append(process)
 
         def main() -> None:
-            try:
-                process.result = run(process)
-            except Exception as error:  # noqa: BLE001 - the driver raises it
-                if not process.is_dead:
-                    process.error = error
-            process.is_dead = True  # as its other threads are daemons
+            process.result = run(process)
 
-        self.spawn(process, main)
+        self.spawn(process, main, is_main=True)
         return process
 
-    def spawn(self, process: Process, target: Callable[[], Any]) -> Actor:
-        """One more thread of a process."""
+    def spawn(self, process: Process, target: Callable[[], Any], *, is_main: bool = False) -> Actor:
+        """Start a thread of a process, which ends with its main thread."""
 
         def run() -> None:
             try:
@@ -106,6 +100,7 @@ class Machine:
                 if not process.is_dead:
                     process.error = error
             finally:
+                process.is_dead |= is_main
                 self._gone(actor)
 
         actor = Actor(process, run, self.hub)
@@ -115,8 +110,7 @@ class Machine:
 
     def kill(self, process: Process) -> None:
         """End a process as `kill -9` does: uncommitted changes are lost."""
-        process.is_dead = True
-        process.close_files()
+        process.end()
         while process.actors:
             actor = self.current = process.actors[-1]
             with suppress(Killed):  # raised by a thread that had not started
@@ -137,7 +131,6 @@ class Machine:
     def pause(self, ready: Callable[[], bool] | None = None, seconds: float | None = 0.0) -> None:
         """Yield until `ready` returns True or the time is over (None: never)."""
         actor = self.current
-        assert actor is not None, "only a thread waits"
         if actor.process.is_dead:
             raise Killed
         actor.ready = ready
@@ -171,7 +164,6 @@ class Machine:
 
     def committed(self) -> None:
         """After a commit, check the rules; the process may end."""
-        assert self.current is not None
         try:
             self.on_commit(self.current.process)
         except Exception as error:  # noqa: BLE001 - not for the package to catch
@@ -180,11 +172,8 @@ class Machine:
         self.pause()
 
     def _may_end(self) -> None:
-        assert self.current is not None
         if self.rng.random() < self.kills:
-            process = self.current.process
-            process.is_dead = True  # the rest of it is ended by `bury`
-            process.close_files()
+            self.current.process.end()  # `bury` ends its threads
             raise Killed
 
     def bury(self) -> None:
@@ -205,4 +194,4 @@ class Machine:
 
 
 #: The installed machine.
-MACHINE: Machine = None  # type: ignore[assignment]
+MACHINE: Any = None

@@ -5,18 +5,21 @@ They have the parts that the package uses.
 
 from __future__ import annotations
 
+import inspect
 import random
-import sqlite3 as real_sqlite3
+import sqlite3
 import sys
-import threading as real_threading
-import time as real_time
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, tzinfo
+from types import SimpleNamespace
 from typing import Any
 
-import filelock as real_filelock
+import filelock
+import pytest
 
 from tests.model import simulated
 
@@ -43,70 +46,11 @@ class Lock:
         self.release()
 
 
-class _Waiter:
-    """A waiter for a condition."""
-
-    told = False
-
-
-class Condition:
-    def __init__(self, lock: Lock | None = None) -> None:
-        self._lock = lock or Lock()
-        self._waiting: list[_Waiter] = []
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        waiter = _Waiter()
-        self._waiting.append(waiter)
-        self._lock.release()
-        try:
-            simulated.MACHINE.pause(lambda: waiter.told, timeout)
-        finally:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-            if not self._lock.acquire():
-                raise AssertionError("a condition's lock is free where threads give way")
-        return waiter.told
-
-    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        end = None if timeout is None else simulated.MACHINE.now + timeout
-        while not predicate():
-            left = None if end is None else end - simulated.MACHINE.now
-            if left is not None and left <= 0:
-                break
-            self.wait(left)
-        return predicate()
-
-    def notify(self, n: int = 1) -> None:
-        for _ in range(min(n, len(self._waiting))):
-            self._waiting.pop(0).told = True
-
-    def notify_all(self) -> None:
-        self.notify(len(self._waiting))
-
-
-class Event:
-    def __init__(self) -> None:
-        self._set = False
-
-    def is_set(self) -> bool:
-        return self._set
-
-    def set(self) -> None:
-        self._set = True
-
-    def clear(self) -> None:
-        self._set = False
-
-    def wait(self, timeout: float | None = None) -> bool:
-        if not self._set:
-            simulated.MACHINE.pause(self.is_set, timeout)
-        return self._set
+_locks = dict.fromkeys(("Lock", "RLock", "_allocate_lock"), Lock)
+_threading: dict[str, Any] = vars(threading) | _locks | {"_time": lambda: simulated.MACHINE.now}
+for _primitive in (threading.Condition, threading.Event):  # Python's code, over our locks
+    exec(inspect.getsource(_primitive), _threading)
+Event = _threading["Event"]
 
 
 class Thread:
@@ -115,7 +59,6 @@ class Thread:
         self._actor: simulated.Actor | None = None
 
     def start(self) -> None:
-        assert simulated.MACHINE.current is not None
         self._actor = simulated.MACHINE.spawn(simulated.MACHINE.current.process, self._run)
 
     def is_alive(self) -> bool:
@@ -146,8 +89,7 @@ class Executor:
     """Replacement of ThreadPoolExecutor with a thread for each call."""
 
     def __init__(self, *_: Any) -> None:
-        self._threads: list[Thread] = []
-        self._futures: list[Future[Any]] = []
+        self._calls: list[tuple[Thread, Future[Any]]] = []
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -158,19 +100,18 @@ class Executor:
             except Exception as error:  # noqa: BLE001 - as an executor does
                 future.set_exception(error)
 
-        self._futures.append(future)
-        self._threads.append(Thread(run))
-        self._threads[-1].start()
+        thread = Thread(run)
+        self._calls.append((thread, future))
+        thread.start()
         return future
 
     def shutdown(self, **_: bool) -> None:
-        for thread in self._threads:
+        for thread, future in self._calls:
             thread.join()
-        for future in self._futures:
             future.cancel()  # of a killed thread, which would never finish
 
 
-class Connection(real_sqlite3.Connection):
+class Connection(sqlite3.Connection):
     """Yields before it takes the write lock, and around each commit."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -178,7 +119,7 @@ class Connection(real_sqlite3.Connection):
         if simulated.MACHINE.current is not None:
             simulated.MACHINE.current.process.connections.append(self)
 
-    def execute(self, sql: str, *args: Any) -> real_sqlite3.Cursor:
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
         if sql == "BEGIN IMMEDIATE" and simulated.MACHINE.current is not None:
             simulated.MACHINE.pause()
         return super().execute(sql, *args)
@@ -193,26 +134,15 @@ class Connection(real_sqlite3.Connection):
         return result
 
 
-class Module:
-    """A module of Python with some replaced names."""
-
-    def __init__(self, real: Any, **ours: Any) -> None:
-        self.__dict__.update(ours)
-        self._real = real
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-
-class FileLock(real_filelock.FileLock):
+class FileLock(filelock.FileLock):
     """A real lock that yields while it waits."""
 
-    def acquire(self) -> Any:  # type: ignore[override]
+    def acquire(self) -> Any:
         end = simulated.MACHINE.now + self.timeout
         while True:
             try:
                 return super().acquire(timeout=0)
-            except real_filelock.Timeout:
+            except filelock.Timeout:
                 if simulated.MACHINE.now >= end:
                     raise
             simulated.MACHINE.pause(None, 0.05)
@@ -224,69 +154,66 @@ class _Datetime(datetime):
         return datetime.fromtimestamp(simulated.MACHINE.wall(), tz)
 
 
-_TIME = Module(
-    real_time,
-    monotonic=lambda: simulated.MACHINE.monotonic(),
-    perf_counter=lambda: simulated.MACHINE.monotonic(),
-    monotonic_ns=lambda: int(simulated.MACHINE.monotonic() * 1e9),
-    time=lambda: simulated.MACHINE.wall(),
-    time_ns=lambda: int(simulated.MACHINE.wall() * 1e9),
-    sleep=lambda seconds: (
-        simulated.MACHINE.pause(None, seconds) if simulated.MACHINE.current else None
-    ),
-)
-_THREADING = Module(
-    real_threading,
-    Lock=Lock,
-    Condition=Condition,
-    Event=Event,
-    Thread=Thread,
-    local=Local,
-    current_thread=lambda: None,
-)
-_SQLITE = Module(
-    real_sqlite3,
-    connect=lambda *args, **more: real_sqlite3.connect(*args, **{"factory": Connection, **more}),
-)
-_FILELOCK = Module(real_filelock, FileLock=FileLock)
+def _sleep(seconds: float) -> None:
+    if simulated.MACHINE.current:
+        simulated.MACHINE.pause(None, seconds)
+
+
+def _connect(*args: Any, **more: Any) -> sqlite3.Connection:
+    return sqlite3.connect(*args, **{"factory": Connection, **more})
+
+
+def with_parts(module: Any, **parts: Any) -> Any:
+    """Return a module of Python with some replaced names."""
+    return SimpleNamespace(**{**vars(module), **parts})
+
+
 _OURS: dict[str, tuple[Any, Any]] = {
-    "time": (real_time, _TIME),
-    "threading": (real_threading, _THREADING),
-    "sqlite3": (real_sqlite3, _SQLITE),
-    "filelock": (real_filelock, _FILELOCK),
+    "time": (
+        time,
+        with_parts(
+            time,
+            monotonic=lambda: simulated.MACHINE.monotonic(),
+            perf_counter=lambda: simulated.MACHINE.monotonic(),
+            monotonic_ns=lambda: int(simulated.MACHINE.monotonic() * 1e9),
+            time=lambda: simulated.MACHINE.wall(),
+            time_ns=lambda: int(simulated.MACHINE.wall() * 1e9),
+            sleep=_sleep,
+        ),
+    ),
+    "threading": (
+        threading,
+        SimpleNamespace(
+            **{**_threading, "Thread": Thread, "local": Local, "current_thread": lambda: None}
+        ),
+    ),
+    "sqlite3": (sqlite3, with_parts(sqlite3, connect=_connect)),
+    "filelock": (filelock, with_parts(filelock, FileLock=FileLock)),
     "datetime": (datetime, _Datetime),
 }
 
 
 @contextmanager
-def installed(
-    machine: simulated.Machine, **more: tuple[Any, str, Any]
-) -> Iterator[simulated.Machine]:
+def installed(machine: simulated.Machine, *more: tuple[Any, str, Any]) -> Iterator[None]:
     """Run all loaded modules of the package on a machine.
 
     Args:
         machine: the machine.
         more: further replacements: the module, the name and the new value.
     """
-    changes = [
-        (module, name, ours)
-        for module_name, module in list(sys.modules.items())
-        if module_name.partition(".")[0] == "nftsync"
-        for name, (real, ours) in _OURS.items()
-        if getattr(module, name, None) is real
-    ]
-    changes += [*more.values()]
-    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    package = [each for name, each in sys.modules.items() if name.partition(".")[0] == "nftsync"]
     state = random.getstate()
-    try:
-        simulated.MACHINE = machine
-        for module, name, ours in changes:
-            setattr(module, name, ours)
-        yield machine
-    finally:
-        for process in machine.processes:
-            machine.kill(process)
-        for module, name, was in before:
-            setattr(module, name, was)
-        random.setstate(state)
-        simulated.MACHINE = None  # type: ignore[assignment]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulated, "MACHINE", machine)
+        for module in package:
+            for name, (real, ours) in _OURS.items():
+                if getattr(module, name, None) is real:
+                    patch.setattr(module, name, ours)
+        for change in more:
+            patch.setattr(*change)
+        try:
+            yield
+        finally:
+            for process in machine.processes:
+                machine.kill(process)
+            random.setstate(state)

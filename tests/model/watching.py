@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -17,22 +15,19 @@ from nftsync.alerts import Destination, Forward, WatchRule
 from nftsync.provider.config import ClientConfig
 from nftsync.store.mirror import Mirror
 from nftsync.store.outbox import restart_destination
-from nftsync.watch import events, planner, rules, sender, service
+from nftsync.watch import planner, rules, sender, service
 from nftsync.watch.delivery import Outgoing, SendResult
 from nftsync.watch.service import WatchConfig
 from tests.kit.reported import (
-    Change,
-    Message,
     changes_of,
+    check_moves,
     check_once,
-    check_other_sides,
     check_received,
     events_of,
     messages_of,
 )
 from tests.kit.serve_process import query
 from tests.model import simulated
-from tests.model.rules import hold
 from tests.model.stand_ins import Event, Executor, Thread
 
 RULES = [
@@ -42,8 +37,6 @@ RULES = [
 ]
 FORWARDS = [Forward(name="all", to=["failing"])]
 _RENAMED = "SELECT change_id FROM token_changes"
-_NUMBERS = "SELECT change_id, wallet_no, token_no FROM balance_change_rows"
-_MICROSECOND = timedelta(microseconds=1)
 UNSENT = "SELECT 1 FROM messages WHERE state NOT IN ('done', 'dead') LIMIT 1"
 
 
@@ -107,15 +100,15 @@ def wait(
 
 
 #: Replacements while a machine is installed. No digest leaves out what must be compared.
-STAND_INS: Mapping[str, tuple[Any, str, Any]] = {
-    "delivery": (service, "open_delivery", Delivery),
-    "pool": (sender, "ThreadPoolExecutor", Executor),
-    "wait": (sender, "wait", wait),
-    "poll": (service, "_POLL", 2.0),  # for fewer steps
-    "plan": (service, "_PLAN", 2.0),
-    "single": (planner, "SINGLE", 1_000_000),
-    "shown": (planner, "changes_of", partial(rules.changes_of, shown=1_000_000)),
-}
+STAND_INS: list[tuple[Any, str, Any]] = [
+    (service, "open_delivery", Delivery),
+    (sender, "ThreadPoolExecutor", Executor),
+    (sender, "wait", wait),
+    (service, "_POLL", 2.0),  # for fewer steps
+    (service, "_PLAN", 2.0),
+    (planner, "SINGLE", 1_000_000),
+    (planner, "changes_of", partial(rules.changes_of, shown=1_000_000)),
+]
 
 
 class Watching:
@@ -170,46 +163,14 @@ class Watching:
             ours = [one for one in messages if one.destination == name and one.state != "dead"]
             check_received(ours, [one for one in arrived if one[0] in {x.message_id for x in ours}])
             figures["messages received again"] += len(arrived) - len(ours)
-        for rule in RULES:
-            for name in rule.to:
-                reports = [one for one in messages if one[2:4] == (rule.name, name)]
-                self._check_rule(rule.name, name, reports)
-        return figures
-
-    def _check_rule(self, rule: str, destination: str, reports: list[Message]) -> None:
         changes = changes_of(self.database)
-        if rule == "moves":
-            self._check_moves(changes, destination, reports)
-            return
         amounts = [one.change_id for one in changes if one.old and one.new]
         renamed = [number for (number,) in query(self.database, _RENAMED)]
-        expected = amounts if rule == "amounts" else renamed
-        check_once(expected, events_of(reports)[0], itemgetter("change_id"), 0)
-
-    def _check_moves(self, changes: list[Change], destination: str, reports: list[Message]) -> None:
-        """Check that each message's id is that of one change; many changes may have one time."""
-        ((database_id,),) = query(self.database, "SELECT database_id FROM mirror_state")
-        bodies = {one.message_id: json.loads(one.body)["data"] for one in reports}
-        reported: list[tuple[Change, dict[str, Any]]] = []
-        own: set[int] = set()
-        numbers = {change: rest for change, *rest in query(self.database, _NUMBERS)}
-        of_token: dict[str, list[Change]] = {}
-        for change in changes:
-            others = of_token.setdefault(change.token, [])
-            for sides in ((change,), *((other, change) for other in others)):
-                parts = ((x.change_id, *numbers[x.change_id], _microseconds(x.at)) for x in sides)
-                identity = " ".join(str(part) for side in parts for part in side)
-                name = events.message_id(database_id, "moves", destination, identity)
-                if name in bodies:
-                    event = bodies.pop(name)
-                    reported += [(change, event)] if len(sides) == 1 else []
-                    again = own.intersection(x.change_id for x in sides)
-                    hold(not again or len(sides) == 2, f"reported again: {event}")
-                    own.update(x.change_id for x in sides)
-            others.append(change)
-        hold(not bodies, f"reported without a change: {bodies}")
-        check_other_sides([x for x in changes if x.change_id not in own], reported)
-
-
-def _microseconds(at: str) -> int:
-    return (datetime.fromisoformat(at) - datetime(1970, 1, 1, tzinfo=UTC)) // _MICROSECOND
+        for rule, name in ((x.name, to) for x in RULES for to in x.to):
+            events, _ = events_of(one for one in messages if one[2:4] == (rule, name))
+            if rule == "moves":
+                check_moves(changes, events, 0)
+            else:
+                expected = amounts if rule == "amounts" else renamed
+                check_once(expected, events, itemgetter("change_id"), 0)
+        return figures

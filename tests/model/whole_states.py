@@ -10,7 +10,7 @@ import random
 import sqlite3
 import warnings
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nftsync import frames
 from nftsync.errors import NftsyncWarning
@@ -22,7 +22,6 @@ from nftsync.times import shifted
 from tests.model import simulated
 
 State = dict[tuple[str, str], str]
-_MOMENT = timedelta(microseconds=1)
 
 
 class Waiting(WaitingReads):
@@ -34,7 +33,7 @@ class Waiting(WaitingReads):
     def __init__(self, limits: RemovalLimits | None) -> None:
         super().__init__(limits)
         self.run_id = 0
-        self.process = simulated.MACHINE.current.process  # type: ignore[union-attr]
+        self.process = simulated.MACHINE.current.process
         self.will_wait = self.waits = False  # after the next commit, and as of the last one
         simulated.MACHINE.guards.append(self)
 
@@ -50,9 +49,8 @@ class Waiting(WaitingReads):
 
 def begin_span(connection: sqlite3.Connection, run_id: int, at: str, *, changed: bool) -> None:
     """Note the run whose reads wait."""
-    process = simulated.MACHINE.current.process  # type: ignore[union-attr]
-    [waiting] = [x for x in simulated.MACHINE.guards if x.process is process][-1:]
-    waiting.run_id = run_id
+    process = simulated.MACHINE.current.process
+    [x for x in simulated.MACHINE.guards if x.process is process][-1].run_id = run_id
     history.begin_span(connection, run_id, at, changed=changed)
 
 
@@ -87,6 +85,10 @@ _SYNCS = """
         tokens_added + tokens_changed + balances_added + balances_changed + balances_removed
     FROM sync_runs WHERE kind = 'sync'
 """
+_OLDEST = """
+    SELECT coalesce(min(sequence), 0) FROM wallets
+    WHERE tracked AND status IN ('ok', 'incomplete')
+"""
 
 
 class WholeStates:
@@ -104,7 +106,7 @@ class WholeStates:
         """Note the state after a commit of a process."""
         for guard in simulated.MACHINE.guards:
             guard.waits = guard.will_wait if guard.process is process else guard.waits
-        at, *numbers = self._connection.execute(_OBSERVED).fetchone()
+        ((at, *numbers),) = self._query(_OBSERVED)
         partial = self._partial()
         if at is None:
             return
@@ -115,18 +117,17 @@ class WholeStates:
                 break
             commit.partial.difference_update(ended)
 
+    def _query(self, text: str) -> list[Any]:
+        return self._connection.execute(text).fetchall()
+
     def _partial(self) -> set[int]:
-        query = self._connection.execute
-        running = {row[0] for row in query(_RUNNING).fetchall()}
+        running = {run_id for (run_id,) in self._query(_RUNNING)}
         for guard in simulated.MACHINE.guards:
             if guard.waits and guard.run_id not in running:
                 guard.waits = guard.will_wait = False
         waiting = {guard.run_id for guard in simulated.MACHINE.guards if guard.waits}
-        syncs = query(_SYNCS).fetchall()
-        reads = query(
-            "SELECT sequence FROM wallets WHERE tracked AND status IN ('ok', 'incomplete')"
-        ).fetchall()
-        oldest = min((row[0] for row in reads), default=0)
+        syncs = self._query(_SYNCS)
+        ((oldest,),) = self._query(_OLDEST)
         for run_id, is_good, has_failed, reads_all, *_ in syncs:
             if not (is_good or has_failed):
                 self._ended.discard(run_id)  # it may have been resumed
@@ -146,8 +147,8 @@ class WholeStates:
         if not self._commits:
             return
         place = len(self._commits) - 1 - int(self._rng.expovariate(0.1))
-        at = shifted(self._commits[max(0, place)].at, self._rng.choice([timedelta(), _MOMENT]))
-        at = min(at, self._commits[-1].at)
+        later = timedelta(microseconds=self._rng.choice([0, 1]))
+        at = min(shifted(self._commits[max(0, place)].at, later), self._commits[-1].at)
         last_of = {each.at: each.numbers for each in self._commits if each.at <= at}
         whole = [
             each.state
@@ -157,13 +158,8 @@ class WholeStates:
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always", NftsyncWarning)
             frame = frames.holdings(self._connection, as_of=at, hidden=True)
-        found = dict(
-            zip(
-                zip(frame["wallet_id"], frame["token_id"], strict=True),
-                frame["amount_text"],
-                strict=True,
-            )
-        )
+        rows = frame[["wallet_id", "token_id", "amount_text"]].itertuples(index=False)
+        found = {(wallet, token): amount for wallet, token, amount in rows}
         expected = whole[-1] if whole else {}
         within = any(" is within " in str(note.message) for note in notes)
         if found != expected or within != (frame.attrs["as_of"] < at):
