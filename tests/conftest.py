@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Fixtures and settings of all tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,29 +22,18 @@ from tests.kit.database import Builder, small
 from tests.kit.mirrored_site import Site
 from tests.kit.processes import end_processes
 from tests.kit.provider import Provider
-from tests.kit.worlds import Outcome, made_once
+from tests.kit.worlds import Command, made_once, run_command
 
 # How long an example takes, on a busy machine even to generate, says nothing about whether it is
 # right. Fixtures for each test, such as its folder, may serve all of its examples.
-settings.register_profile(
-    "nftsync",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.register_profile(  # `make fuzz`
-    "fuzz",
-    deadline=None,
-    max_examples=int(os.environ.get("EXAMPLES", "2000")),
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-)
-settings.register_profile(  # `make mutations`: reproducible, and without shrinking
-    "mutations",
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+_TIMES = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("nftsync", deadline=None, suppress_health_check=_TIMES)
+_ANY = settings(deadline=None, suppress_health_check=list(HealthCheck))
+_MANY = int(os.environ.get("EXAMPLES", "2000"))
+settings.register_profile("fuzz", _ANY, max_examples=_MANY, print_blob=True)  # `make fuzz`
+# `make mutations`: reproducible, and without shrinking
+_PHASES = [Phase.explicit, Phase.generate]
+settings.register_profile("mutations", _ANY, derandomize=True, phases=_PHASES)
 settings.load_profile("nftsync")
 
 
@@ -79,7 +68,7 @@ def lying() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(lying: Provider) -> Any:
-    """The same; folders whose tests need a world of their own put a sandbox in its place."""
+    """The same; folders whose tests need a sandbox put it in its place."""
     return lying
 
 
@@ -118,13 +107,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 3 MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
-    try:
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True
-        ).returncode
-    except FileNotFoundError:
-        mounted = 1
-    if mounted != 0:
+    mount = f"mount -t tmpfs -o size=3m tmpfs '{folder}'"
+    if subprocess.run(mount, shell=True, capture_output=True).returncode != 0:
         pytest.skip("no file system can be mounted here")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
@@ -147,18 +131,11 @@ def demo(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NFTSYNC_")}
+    options = {"shell": True, "env": {**kept, "PATH": path}, "text": True}
 
     def make(folder: Path) -> None:
-        done = subprocess.run(
-            "nftsync demo 2>&1",
-            shell=True,
-            check=True,
-            cwd=folder,
-            env={**kept, "PATH": path},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        (folder / "printed.txt").write_text(done.stdout.replace(f"{folder}/", ""))
+        printed = subprocess.check_output("nftsync demo 2>&1", cwd=folder, **options)
+        (folder / "printed.txt").write_text(printed.replace(f"{folder}/", ""))
 
     own = tmp_path_factory.mktemp("demo") / "demo"
     shutil.copytree(made_once(shared, "demo", make), own)
@@ -166,19 +143,9 @@ def demo(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def command() -> Command:
     """Run a command in this process."""
-    from nftsync.cli import main
-
-    def run(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Outcome(ended.value.code, captured.out, captured.err)
-
-    return run
+    return run_command
 
 
 class Certificates(NamedTuple):
@@ -198,25 +165,23 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl")
     folder = tmp_path_factory.mktemp("tls")
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2"]
+    new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -days 2"
 
-    def make(name: str, *options: str) -> Path:
-        files = ["-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.crt"]
-        command = ["openssl", "req", "-x509", *kind, "-subj", f"/CN={name}", *files, *options]
-        subprocess.run(command, check=True, capture_output=True)
-        both = folder / f"{name}.pem"
-        both.write_bytes(b"".join((folder / f"{name}.{x}").read_bytes() for x in ("key", "crt")))
-        return both
+    def make(name: str, options: str) -> str:
+        files = f"-subj /CN={name} -keyout {name}.key -out {name}.crt"
+        both = f"cat {name}.key {name}.crt > {name}.pem"
+        command = f"{new} {files} {options} && {both}"
+        subprocess.run(command, shell=True, check=True, capture_output=True, cwd=folder)
+        return f"{folder}/{name}.pem"
 
-    make("ca", "-nodes", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
-    signed = ["-CA", f"{folder}/ca.crt", "-CAkey", f"{folder}/ca.key"]
-    signed += ["-addext", "basicConstraints=critical,CA:FALSE"]
+    make("ca", "-nodes -addext keyUsage=critical,keyCertSign,cRLSign")
+    signed = "-CA ca.crt -CAkey ca.key -addext basicConstraints=critical,CA:FALSE"
     names = "subjectAltName=DNS:provider.test,IP:127.0.0.1"
     return Certificates(
-        f"{folder}/ca.crt",
-        str(make("server", "-nodes", *signed, "-addext", names)),
-        str(make("client", "-nodes", *signed)),
-        f"{folder}/client.crt",
-        f"{folder}/client.key",
-        str(make("locked", *signed, "-passout", "pass:hush")),
+        ca=f"{folder}/ca.crt",
+        server=make("server", f"-nodes {signed} -addext {names}"),
+        client=make("client", f"-nodes {signed}"),
+        client_certificate_alone=f"{folder}/client.crt",
+        client_key_alone=f"{folder}/client.key",
+        locked=make("locked", f"{signed} -passout pass:hush"),
     )

@@ -78,76 +78,42 @@ class Builder:
         (last,) = self.connection.execute("SELECT max(token_no) FROM tokens").fetchone()
         name_new_tokens(self.connection, 0, last)
 
-    def insert(self, table: str, **values: object) -> int:
-        cursor = self.connection.execute(
-            f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
-            tuple(values.values()),
-        )
-        return cursor.lastrowid or 0
+    def insert(self, table: str, given: dict[str, Any] | None = None, /, **values: Any) -> int:
+        """Insert a row; given values replace others."""
+        row = values | (given or {})
+        names, marks = ", ".join(row), ", ".join("?" * len(row))
+        statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+        return self.connection.execute(statement, tuple(row.values())).lastrowid or 0
 
     def wallet(self, number: int, seen: float = 0, **values: object) -> None:
-        row = {"wallet_id": wallet_id(number), "first_seen_at": at(seen), "wallet_no": number}
-        self.insert("wallets", **{**row, **values})
+        row = {"wallet_id": wallet_id(number), "wallet_no": number, "first_seen_at": at(seen)}
+        self.insert("wallets", values, **row)
 
     def token(self, number: int, seen: float = 0, **values: object) -> None:
-        row = {
-            "token_id": token_id(number),
-            "first_seen_at": at(seen),
-            "updated_at": at(seen),
-            "token_no": number,
-            "sequence": 1,
-            "changed_sequence": 1,
-        }
-        self.insert("tokens", **{**row, **values})
+        row = {"token_id": token_id(number), "token_no": number, "first_seen_at": at(seen)}
+        self.insert("tokens", values, **row, updated_at=at(seen), sequence=1, changed_sequence=1)
 
     def balance(
         self, wallet: int, token: int, amount: str, seen: float = 0, **values: object
     ) -> None:
-        row = {
-            "wallet_no": wallet,
-            "token_no": token,
-            "amount": amount,
-            "held_since": at(seen) if amount.strip("0") or not amount else None,
-            "first_seen_at": at(seen),
-            "updated_at": at(seen),
-        }
-        self.insert("balance_rows", **{**row, **values})
+        since = at(seen) if amount.strip("0") or not amount else None
+        row = {"wallet_no": wallet, "token_no": token, "amount": amount, "held_since": since}
+        self.insert("balance_rows", values, **row, first_seen_at=at(seen), updated_at=at(seen))
 
     def change(
-        self,
-        wallet: int,
-        token: int,
-        old: str | None,
-        new: str | None,
-        seen: float,
-        **values: object,
+        self, wallet: int, token: int, old: str | None, new: str | None, seen: float, **values: Any
     ) -> int:
-        row = {
-            "wallet_no": wallet,
-            "token_no": token,
-            "old_amount": old,
-            "new_amount": new,
-            "observed_at": at(seen),
-            "baseline": 0,
-        }
-        return self.insert("balance_change_rows", **{**row, **values})
+        row = {"wallet_no": wallet, "token_no": token, "old_amount": old, "new_amount": new}
+        return self.insert("balance_change_rows", values, **row, observed_at=at(seen), baseline=0)
 
-    def token_change(
-        self, token: int, before: str, after: str, seen: float, **values: object
-    ) -> int:
+    def token_change(self, token: int, before: str, after: str, seen: float, **values: Any) -> int:
         row = {"token_no": token, "before": before, "after": after, "observed_at": at(seen)}
-        return self.insert("token_change_rows", **{**row, **values})
+        return self.insert("token_change_rows", values, **row)
 
     def state(self, wallet: int, first: float, last: float, stored: float, **values: object) -> int:
-        row = {
-            "wallet_no": wallet,
-            "first_read_at": at(first),
-            "last_read_at": at(last),
-            "reads": 1,
-            "body_sha256": "ab" * 32,
-            "observed_at": at(stored),
-        }
-        return self.insert("wallet_state_rows", **{**row, **values})
+        row = {"first_read_at": at(first), "last_read_at": at(last), "observed_at": at(stored)}
+        row |= {"wallet_no": wallet, "reads": 1, "body_sha256": "ab" * 32}
+        return self.insert("wallet_state_rows", values, **row)
 
 
 def small(path: Path) -> Builder:
@@ -182,25 +148,10 @@ def small(path: Path) -> Builder:
     build.token_change(1, '{"name": "Uno"}', '{"name": "One"}', 6, run_id=5)
     build.state(1, 1, 9, 1, run_id=5)
     build.insert("sync_runs", run_id=5, kind="sync", status="ok", started_at=at(0), plan=b"x")
-    build.insert(
-        "webhooks",
-        webhook_id="w-1",
-        body=b"{}",
-        changes='{"a": 1}',
-        created_at_utc="yesterday",
-        received_at=at(2),
-        state="pending",
-    )
-    build.insert(
-        "messages",
-        message_id="msg_1",
-        rule="moves",
-        destination="ops",
-        created_at=at(3),
-        body=b"{}",
-        state="failed",
-        keys="[]",
-    )
+    webhook = {"webhook_id": "w-1", "created_at_utc": "yesterday", "received_at": at(2)}
+    build.insert("webhooks", webhook, body=b"{}", changes='{"a": 1}', state="pending")
+    message = {"message_id": "msg_1", "rule": "moves", "destination": "ops", "created_at": at(3)}
+    build.insert("messages", message, body=b"{}", state="failed", keys="[]")
     return build
 
 

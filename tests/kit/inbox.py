@@ -15,6 +15,7 @@ from nftsync.store.inbox import Delivery, store
 from nftsync.store.mirror import Mirror
 from nftsync.store.queues import INBOX, OUTBOX, Queue
 from tests.kit.provider import uuid
+from tests.kit.serve_process import query
 
 ORGANIZATION = uuid(1, 0xC)
 LONG_AGO = "2020-01-01T00:00:00.000000Z"
@@ -57,8 +58,7 @@ class _Rows:
         Mirror(database).close()
 
     def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
-            return connection.execute(statement, parameters).fetchall()
+        return query(self.database, statement, *parameters)
 
     def settle(self, number: int, state: str, **columns: object) -> None:
         """Set the state of a row as its worker does."""
@@ -75,13 +75,13 @@ class _Rows:
     def row(self, name: str) -> dict[str, Any]:
         with closing(sqlite3.connect(self.database)) as connection:
             connection.row_factory = sqlite3.Row
-            query = f"SELECT * FROM {self.queue.table} WHERE {self.queue.key} = ?"
-            return dict(connection.execute(query, (name,)).fetchone())
+            statement = f"SELECT * FROM {self.queue.table} WHERE {self.queue.key} = ?"
+            return dict(connection.execute(statement, (name,)).fetchone())
 
     def states(self) -> Sequence[str]:
         """Return the states by row number; rows leave quarantine with a new number."""
-        query = f"SELECT state FROM {self.queue.table} ORDER BY {self.queue.key}"
-        return [row[0] for row in self.run(query)]
+        rows = self.run(f"SELECT state FROM {self.queue.table} ORDER BY {self.queue.key}")
+        return [state for (state,) in rows]
 
 
 class Outbox(_Rows):
@@ -91,12 +91,11 @@ class Outbox(_Rows):
     name = staticmethod(message)
 
     def fill(self, count: int) -> None:
-        rows = [(message(number), LONG_AGO, body_of(number)) for number in range(count)]
-        with closing(sqlite3.connect(self.database)) as connection, connection:
-            connection.executemany(
+        for number in range(count):
+            self.run(
                 "INSERT INTO messages (message_id, rule, destination, created_at, next_attempt_at,"
                 " body, keys, state) VALUES (?1, 'moves', 'ops', ?2, ?2, ?3, '[]', 'pending')",
-                rows,
+                *(message(number), LONG_AGO, body_of(number)),
             )
 
 

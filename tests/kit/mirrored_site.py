@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,9 @@ import nftsync
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from tests.kit.database import begun
+from tests.kit.serve_process import query as run
+
+__all__ = ["Site", "run"]
 
 
 class Site:
@@ -36,9 +37,3 @@ class Site:
         """Return the tokens of a wallet in the provider's order."""
         body = json.loads(self.world.balances_body(wallet) or b"{}")
         return [entry["tokenId"].lower() for entry in body["nftTokenBalances"]]
-
-
-def run(database: Path, statement: str, *parameters: object) -> None:
-    """Change a database without nftsync."""
-    with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
-        connection.execute(statement, parameters)

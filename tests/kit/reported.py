@@ -112,15 +112,3 @@ def check_moves(changes: list[Change], events: list[dict[str, Any]], hidden: int
         assert reported <= wanted, f"reported again, or without a change: {reported - wanted}"
     left = wanted - alone - in_transfers
     assert left.total() <= 2 * hidden, f"not reported: {left}"
-
-
-def check_other_sides(
-    changes: Iterable[Change], reported: Iterable[tuple[Change, dict[str, Any]]], hidden: int = 0
-) -> None:
-    """Check that changes without an event are the other sides of reported ones."""
-    others: Counter[tuple[str, str, bool]] = Counter()  # by wallet, token and whether it gains
-    for change, event in reported:
-        gains = change.new > change.old
-        others[event["from_wallet_id" if gains else "to_wallet_id"], change.token, not gains] += 1
-    left = Counter((one.wallet, one.token, one.new > one.old) for one in changes)
-    assert (left - others).total() <= hidden, f"not reported: {left - others}"

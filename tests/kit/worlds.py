@@ -13,8 +13,6 @@ from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-import msgspec
-
 from nftsync.provider.webhooks import read_webhook
 from nftsync.sandbox.world import World
 from nftsync.store.inbox import Delivery, ObjectKey, claim, store
@@ -94,20 +92,23 @@ def made_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path:
 
 def listed(world: World) -> dict[tuple[str, str], str]:
     """Return a sandbox's amounts by wallet and token."""
-    found = {}
-    for wallet in world.wallets():
-        body = msgspec.json.decode(world.balances_body(wallet) or b"")
-        for entry in body["nftTokenBalances"]:
-            found[wallet, entry["tokenId"]] = entry["amount"]
-    return found
+    return {
+        (wallet, entry["tokenId"]): entry["amount"]
+        for wallet in world.wallets()
+        for entry in json.loads(world.balances_body(wallet) or b"")["nftTokenBalances"]
+    }
 
 
 def mirrored(database: Path) -> dict[tuple[str, str], str]:
     """Return a mirror's amounts by wallet and token."""
-    with sqlite3.connect(database) as connection:
-        rows = connection.execute("SELECT wallet_id, token_id, amount FROM balances").fetchall()
-    connection.close()
-    return {(wallet, token): amount for wallet, token, amount in rows}
+    with closing(sqlite3.connect(database)) as connection:
+        rows = connection.execute("SELECT wallet_id, token_id, amount FROM balances")
+        return {row[:2]: row[2] for row in rows}
+
+
+def dump(database: Path) -> list[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        return list(connection.iterdump())
 
 
 def begin_work(database: Path, wallet: str) -> str:
@@ -142,25 +143,23 @@ def begin_work(database: Path, wallet: str) -> str:
 
 def under_way(database: Path) -> list[tuple[str, int]]:
     """Count the leases and the running webhooks, messages and runs."""
+    working = "WHERE state = 'running' OR lease_no IS NOT NULL"
     with closing(sqlite3.connect(database)) as connection:
         return connection.execute(
-            "SELECT 'leases', count(*) FROM leases UNION ALL"
-            " SELECT 'webhooks', count(*) FROM webhooks"
-            " WHERE state = 'running' OR lease_no IS NOT NULL UNION ALL"
-            " SELECT 'messages', count(*) FROM messages"
-            " WHERE state = 'running' OR lease_no IS NOT NULL UNION ALL"
-            " SELECT 'runs', count(*) FROM sync_runs WHERE status = 'running'"
+            "SELECT 'leases', count(*) FROM leases"
+            f" UNION ALL SELECT 'webhooks', count(*) FROM webhooks {working}"
+            f" UNION ALL SELECT 'messages', count(*) FROM messages {working}"
+            " UNION ALL SELECT 'runs', count(*) FROM sync_runs WHERE status = 'running'"
         ).fetchall()
 
 
 def replayed(database: Path) -> dict[tuple[str, str], str]:
     """Return the amounts that result from the change log."""
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection:
         rows = connection.execute(
             "SELECT wallet_id, token_id, old_amount, new_amount FROM balance_changes"
             " ORDER BY change_id"
         ).fetchall()
-    connection.close()
     found: dict[tuple[str, str], str] = {}
     for wallet, token, old, new in rows:
         assert found.get((wallet, token)) == old

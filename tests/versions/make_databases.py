@@ -18,9 +18,6 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-#: A version from before the first one for users, whose database is refused.
-REFUSED = "0.4.0"
-
 
 def packed(version: str) -> Path:
     """Return the file of a version's database, compressed."""
