@@ -9,7 +9,7 @@ from typing import Any
 from nftsync.records import CONTENT_COLUMNS, Entry
 from nftsync.store.mirror import Mirror
 from nftsync.store.removals import held_rows
-from tests.model.plain_mirror import PlainMirror, fields_of
+from tests.model.plain_mirror import Listed, PlainMirror, fields_of
 
 
 class Differs(AssertionError):
@@ -19,11 +19,7 @@ class Differs(AssertionError):
 def same(what: str, found: Any, expected: Any) -> None:
     if found != expected:
         if isinstance(found, dict):
-            keys = [
-                each
-                for each in found.keys() | expected.keys()
-                if found.get(each) != expected.get(each)
-            ]
+            keys = [key for key in found | expected if found.get(key) != expected.get(key)]
             found = {key: found.get(key) for key in keys}
             expected = {key: expected.get(key) for key in keys}
         raise Differs(f"{what}:\n  mirror: {found}\n  rules:  {expected}")
@@ -55,39 +51,28 @@ class Comparison:
             " webhook_id FROM balance_changes ORDER BY change_id LIMIT -1 OFFSET ?",
             (self._seen_changes,),
         ).fetchall()
-        same("changes", sorted(map(str, changes)), self._expected_changes())
+        new = self.plain.changes[self._seen_changes :]
+        self._seen_changes += len(new)
+        same("changes", sorted(map(str, changes)), sorted(map(str, new)))
         times = [self.last_observed, *(row[4] for row in changes)]
         same("times of changes", times, sorted(times))
         rows = query(
             "SELECT b.wallet_id, b.token_id, b.amount, b.first_seen_at, b.updated_at, h.held_since"
             " FROM balances b JOIN holdings h USING (wallet_id, token_id)"
         )
-        same(
-            "balances",
-            {row[:2]: row[2:] for row in rows},
-            {
-                key: (line.amount, line.first_seen_at, line.updated_at, line.held_since)
-                for key, line in self.plain.balances().items()
-            },
-        )
+        found = {row[:2]: Listed(*row[2:]) for row in rows}
+        same("balances", found, self.plain.balances())
         self._wallets()
         self._tokens()
-        held = held_rows(self.mirror.connection)
-        same(
-            "held removals",
-            {(x["wallet_id"], x["token_id"]): (x["old_amount"], x["new_amount"]) for x in held},
-            self.plain.held,
-        )
+        rows = held_rows(self.mirror.connection)
+        names = ("wallet_id", "token_id", "old_amount", "new_amount")
+        held = [tuple(row[name] for name in names) for row in rows]
+        same("held removals", {row[:2]: row[2:] for row in held}, self.plain.held)
         (self.last_observed,) = query(
             "SELECT max(coalesce((SELECT max(observed_at) FROM balance_changes), ''),"
             " coalesce((SELECT max(observed_at) FROM token_changes), ''),"
             " coalesce((SELECT max(observed_at) FROM wallet_state_rows), ''))"
         ).fetchone()
-
-    def _expected_changes(self) -> list[str]:
-        new = self.plain.changes[self._seen_changes :]
-        self._seen_changes += len(new)
-        return sorted(map(str, new))
 
     def _wallets(self) -> None:
         query = self.mirror.connection.execute
@@ -116,26 +101,20 @@ class Comparison:
                 continue
             self.figures["skips offered"] += 1
             why = self.plain.would_change(wallet_id, self.answers[digest])
-            if why is not None:
-                raise Differs(f"wallet {wallet_id}: a skip is offered that would hide {why}")
+            same(f"change that an offered skip of {wallet_id} hides", why, None)
 
     def _tokens(self) -> None:
-        columns = ", ".join(CONTENT_COLUMNS)
-        rows = self.mirror.connection.execute(
-            f"SELECT token_id, first_seen_at, updated_at, {columns} FROM tokens"
-        )
-        found = {row[0]: (row[1], row[2], fields_of(row[3:])) for row in rows}
-        expected = {
-            token_id: (x.first_seen_at, x.updated_at, x.fields())
-            for token_id, x in self.plain.tokens.items()
-        }
-        same("tokens", found, expected)
+        columns = ", ".join(("token_id", "first_seen_at", "updated_at", *CONTENT_COLUMNS))
+        rows = self.mirror.connection.execute(f"SELECT {columns} FROM tokens")
+        found = {row[0]: (*row[1:3], fields_of(row[3:])) for row in rows}
+        tokens = self.plain.tokens.items()
+        same("tokens", found, {x: (t.first_seen_at, t.updated_at, t.fields()) for x, t in tokens})
 
     def check_search(self) -> None:
         """Check that the full-text index has the current names, and no other."""
         query = self.mirror.connection.execute
         for name in ("x", "y"):
-            rows = query("SELECT rowid FROM tokens_fts WHERE tokens_fts MATCH ?", (f"name:{name}",))
-            found = sorted(row[0] for row in rows)
-            rows = query("SELECT token_no FROM tokens WHERE name = ? ORDER BY 1", (name,))
-            same(f"tokens named {name}", found, [row[0] for row in rows])
+            match = f"name:{name}"
+            rows = query("SELECT rowid FROM tokens_fts WHERE tokens_fts MATCH ?", (match,))
+            named = query("SELECT token_no FROM tokens WHERE name = ? ORDER BY 1", (name,))
+            same(f"tokens named {name}", sorted(rows), named.fetchall())

@@ -19,6 +19,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from nftsync.store.inbox import Delivery
 from nftsync.store.mirror import Mirror
 from nftsync.store.removals import numbers_held
 from nftsync.store.wallets import WalletLine
+from nftsync.watch import service
 from tests.kit.inbox import ORGANIZATION
 from tests.kit.worlds import mirrored
 from tests.model import seeds
@@ -78,14 +80,9 @@ class Engine:
         self.trouble = True
         rows = self.rng.choice([0, 100])  # there are fewer than 100 holdings
         self.limits = RemovalLimits(share=0.05, rows=rows)
-        self.client = ClientConfig(
-            base_url="http://provider.example",
-            attempts=3,
-            proxy="",
-            rate_limit=self.rng.choice([None, 20.0]),
-        )
-
-    # Processes -----------------------------------------------------------------------------------
+        rate = self.rng.choice([None, 20.0])
+        url = "http://provider.example"
+        self.client = ClientConfig(base_url=url, attempts=3, proxy="", rate_limit=rate)
 
     def _config(self, access: Access) -> ReplayConfig:
         return ReplayConfig(
@@ -100,13 +97,8 @@ class Engine:
         )
 
     def _sync(self, request: SyncRequest, access: Access | None, stopped: Any) -> Any:
-        return sync_wallets(
-            *(self.database, self.client, request),
-            concurrency=2,
-            progress=False,
-            access=access,
-            stopped=stopped,
-        )
+        options = {"concurrency": 2, "progress": False, "access": access, "stopped": stopped}
+        return sync_wallets(self.database, self.client, request, **options)
 
     def _start(self, name: str, run: Callable[[Any], Any]) -> Process:
         """Start a process whose call gets the event that a SIGTERM sets."""
@@ -133,10 +125,8 @@ class Engine:
         self._start("serve", run)
 
     def start_replay(self) -> None:
-        def run(stopped: Any) -> None:
-            replay.replay_once(self.database, self._config(access_to(self.client)), stopped)
-
-        self._start("replay", run)
+        once, access = partial(replay.replay_once, self.database), access_to(self.client)
+        self._start("replay", lambda stopped: once(self._config(access), stopped))
 
     def start_sync(self, *, tokens: bool | None = None) -> Process:
         resume, some = self.rng.random() < 0.5, self.rng.random() < 0.2
@@ -164,8 +154,9 @@ class Engine:
         return self._start("sync", run)
 
     def start_watch(self) -> Process:
-        """Alerts that are sent once."""
-        return self._start("watch", self.watching.once)
+        """`nftsync watch`: alerts that are sent once."""
+        run = partial(service.watch_once, self.database, self.watching.config)
+        return self._start("watch", run)
 
     def start_accept(self) -> Process:
         """Approve the held removals."""
@@ -181,15 +172,11 @@ class Engine:
     def _check_all_read(self, run_id: int, wallets: list[str]) -> None:
         """Check that a run is `ok` only if it has read each planned wallet."""
         rows = self.rules.query(
-            "SELECT wallet_id FROM wallets, sync_runs"
-            " WHERE run_id = ? AND sequence >= first_sequence",
-            (run_id,),
+            "SELECT wallet_id FROM wallets JOIN sync_runs ON sequence >= first_sequence"
+            f" WHERE run_id = {run_id}"
         )
-        missing = set(wallets) - {row[0] for row in rows.fetchall()}
-        if missing:
+        if missing := set(wallets) - {row[0] for row in rows.fetchall()}:
             self.machine.broken = Broken(f"run {run_id} is ok, and {missing} were not read")
-
-    # Events --------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
         """Deliver a webhook to a receiver, if one runs."""
@@ -199,11 +186,11 @@ class Engine:
         sent = self.rng.choice(due)
         self.world.sent.remove(sent)
         alive = [(process, x) for process, x in self.committers.items() if not process.is_dead]
-        if not alive:
+        if alive:
+            process, receiver = self.rng.choice(alive)
+            self.machine.spawn(process, lambda: self._deliver(receiver, sent))
+        else:
             self.world.refused(sent)
-            return
-        process, receiver = self.rng.choice(alive)
-        self.machine.spawn(process, lambda: self._deliver(receiver, sent))
 
     def _deliver(self, receiver: committer.Committer, sent: Sent) -> None:
         answered = False
@@ -227,9 +214,8 @@ class Engine:
 
     def stop(self) -> None:
         """SIGTERM."""
-        alive = [event for process, event in self.stops.items() if not process.is_dead]
-        if alive:
-            self.rng.choice(alive).set()
+        for event in self.rng.sample([*self.stops.values()], bool(self.stops)):
+            event.set()
 
     def jump(self) -> None:
         self.machine.wall_offset += self.rng.choice([-7_200.0, -30.0, -1.0, 1.0, 30.0, 7_200.0])
@@ -248,10 +234,6 @@ class Engine:
     def pass_time(self) -> None:
         self.machine.now += self.rng.choice([0.1, 1.0, 25.0]) * self.rng.random()
 
-    def change_mood(self) -> None:
-        moods = ["well", "well", "well", "slow", "down", "refusing", "odd"]
-        self.world.mood = self.rng.choice(moods)
-
     def event(self) -> None:
         """Trigger a random event."""
         events: dict[Callable[[], Any], float] = {
@@ -267,12 +249,10 @@ class Engine:
             self.boot: 1,
             self.pass_time: 3.3,
             self.world.announce_all: 3,
-            self.change_mood: 4.7,
+            self.world.change_mood: 4.7,
             self.start_watch: 3 * bool(self.watching),
         }
         self.rng.choices([*events], [*events.values()])[0]()
-
-    # A run of it ---------------------------------------------------------------------------------
 
     def run(self, steps: int) -> Counter[str]:
         """Run steps with faults, then drain and compare without faults."""
@@ -346,17 +326,14 @@ class Engine:
         sync = self._finish(lambda: self.start_sync(tokens=True))
         hold(sync.result is not None and sync.result.status == "ok", f"{sync.result}")
         self.rules.check_end()
-        if self.watching:
-            self._drain_outbox(self.watching)
-
-    def _drain_outbox(self, watching: Watching) -> None:
-        for process in self.machine.processes:
-            self.machine.kill(process)
-        watching.calm()
-        self._start("alerts", lambda stopped: watching.start(stopped)[0].join())
-        self._finish(self.start_watch)  # it plans all that is left
-        self._wait(watching.is_drained, "the end of the outbox")
-        self.figures += watching.check_end()
+        if watching := self.watching:
+            for process in self.machine.processes:
+                self.machine.kill(process)
+            watching.calm()
+            self._start("alerts", lambda stopped: watching.start(stopped)[0].join())
+            self._finish(self.start_watch)  # it plans all that is left
+            self._wait(watching.is_drained, "the end of the outbox")
+            self.figures += watching.check_end()
 
     def _finish(self, start: Callable[[], Process]) -> Process:
         """Run a process to its end."""
@@ -379,12 +356,12 @@ class Engine:
 
 
 def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str]:
-    """Run one seed; return its figures and a digest of the database. Errors name the seed."""
+    """Run one seed; return its figures and a digest of the database."""
     seeds.template()  # made without the machine
     machine = Machine(seed)
     logging.disable(logging.CRITICAL)
     with (
-        seeds.place() as folder,
+        seeds.place("engine", seed, steps) as folder,
         installed(
             machine,
             (transport, "httpx", with_parts(httpx, HTTPTransport=Transport)),
@@ -398,10 +375,6 @@ def run_seed(seed: int, steps: int = STEPS_OF_A_SEED) -> tuple[Counter[str], str
         engine = Engine(machine, folder, watches=seed % 2 == 1)
         try:
             return engine.run(steps), seeds.digest(engine.database)
-        except Exception as error:
-            command = f"python -m tests.model.engine --seed {seed} --of {steps}"
-            error.add_note(f"seed {seed}, step {machine.steps}: {command}")
-            raise
         finally:
             engine.rules.close()
             logging.disable(logging.NOTSET)

@@ -17,6 +17,7 @@ import msgspec
 from nftsync.records import CONTENT_COLUMNS, Content, Entry, TokenRead, WalletRead
 from nftsync.store.removals import HELD_BACK
 from nftsync.times import shifted
+from tests.kit.held_frames import exact_amount
 
 #: A token's content by field; each key of `extra` is a field.
 Fields: TypeAlias = dict[str, Any]
@@ -43,11 +44,6 @@ _METADATA = {*CONTENT_COLUMNS[CONTENT_COLUMNS.index("name") : -1]}
 Gone: TypeAlias = tuple[str | None, str | None, bool, str | None]
 
 
-def number_of(amount: str) -> int | None:
-    """Return an amount as a number, or None."""
-    return int(amount) if amount.isascii() and amount.isdigit() else None
-
-
 def is_held(amount: str | None) -> bool:
     """Return whether an amount is a holding; a 0 of any length is none."""
     return amount is not None and set(amount) != {"0"}
@@ -55,8 +51,6 @@ def is_held(amount: str | None) -> bool:
 
 @dataclass
 class Listed:
-    """A balance."""
-
     amount: str
     first_seen_at: str
     updated_at: str
@@ -91,8 +85,6 @@ class PlainToken:
 
 @dataclass
 class PlainWallet:
-    """A wallet."""
-
     first_seen_at: str
     sequence: int = 0
     status: str = "never"
@@ -116,17 +108,13 @@ class PlainMirror:
         #: token that was read by its id.
         self.held: dict[tuple[str | None, str], tuple[str | None, str | None]] = {}
 
-    # Wallets -------------------------------------------------------------------------------------
-
     def apply_wallet(
         self, read: WalletRead, at: str, run_id: int | None, known: Sequence[Entry]
     ) -> str:
         """Apply a read of a wallet; return the result. `known` are entries if it is unchanged."""
         wallet = self.wallets.setdefault(read.wallet_id, PlainWallet(at))
-        # Of two reads, the one that started later wins.
-        if read.sequence <= wallet.sequence:
+        if read.sequence <= wallet.sequence:  # the read that started later wins
             return "stale"
-        # A failed read changes no balance.
         if read.outcome == "failed":
             wallet.status, wallet.error = "failed", read.error
             return "failed"
@@ -142,12 +130,10 @@ class PlainMirror:
                 token = self.tokens[token_id]
                 token.let_go_by = max(token.let_go_by, wallet.sequence)
                 self.changes.append((read.wallet_id, token_id, old, None, *cause))
-        wallet.sequence = read.sequence
-        wallet.status = "incomplete" if read.outcome == "incomplete" else "ok"
-        wallet.error = read.error if read.outcome == "incomplete" else None
+        wallet.sequence, wallet.status, wallet.error = read.sequence, "ok", None
         if read.outcome == "incomplete":
-            if len(self.changes) > before:
-                wallet.found = None
+            wallet.status, wallet.error = "incomplete", read.error
+            wallet.found = None if len(self.changes) > before else wallet.found
         else:
             wallet.synced_at = read.started_at
             wallet.complete_reads += 1
@@ -167,8 +153,6 @@ class PlainMirror:
             line.amount, line.updated_at = amount, at
             line.held_since = began if is_held(amount) else None
 
-    # Tokens --------------------------------------------------------------------------------------
-
     def _see(self, token_id: str, content: Content | None, sequence: int, at: str) -> None:
         """Apply a token of a list; only a record changes its content."""
         new = token_id not in self.tokens
@@ -176,12 +160,10 @@ class PlainMirror:
         # One exception to "the newer wins": a list also loses against a later read of a holder that
         # did not show the token (an incomplete one, or a list without records). The next read,
         # which is never skipped, applies its content.
-        vouched = max(
-            (x.sequence for x in self.wallets.values() if token_id in x.lines),
-            default=0,
-        )
-        vouched = max(vouched, token.let_go_by)
-        if content is not None and sequence >= max(vouched, token.listed.sequence):
+        holders = (x.sequence for x in self.wallets.values() if token_id in x.lines)
+        if content is not None and sequence >= max(
+            token.let_go_by, token.listed.sequence, *holders
+        ):
             before = token.fields()
             token.listed = Source(sequence, fields_of(content))
             self._note(token, before, at, sequence, new=new)
@@ -209,8 +191,6 @@ class PlainMirror:
         if token.fields() != before or new:
             token.changed_by = max(token.changed_by, sequence)
 
-    # Removals -----------------------------------------------------------------------------------
-
     def gone(self, read: WalletRead | TokenRead, clock: str) -> dict[str, Gone]:
         """Return the removals of a read by token; none if it is stale."""
         if read.outcome in {"failed", "unchanged"}:
@@ -219,8 +199,7 @@ class PlainMirror:
             token = self.tokens.get(read.token_id)
             if token is None or read.sequence <= token.detailed.sequence:
                 return {}
-            emptied = self._is_emptied(token.detailed, read.content)
-            name = self._new_name(token, token.detailed, read.content)
+            emptied, name = self._replaced(token, token.detailed, read.content)
             return {read.token_id: (None, None, emptied, name)} if emptied or name else {}
         wallet = self.wallets.get(read.wallet_id, PlainWallet(""))
         if read.sequence <= wallet.sequence:
@@ -228,8 +207,7 @@ class PlainMirror:
         gone: dict[str, Gone] = {}
         for token_id, amount, content in read.entries:
             line, known = wallet.lines.get(token_id), self.tokens.get(token_id, PlainToken("", ""))
-            emptied = self._is_emptied(known.listed, content)
-            name = self._new_name(known, known.listed, content)
+            emptied, name = self._replaced(known, known.listed, content)
             yesterday = self._amount_at(read.wallet_id, token_id, shifted(clock, -_DAY))
             if line and self._fell(line.amount, yesterday, amount):
                 gone[token_id] = line.amount, amount, emptied, name
@@ -251,25 +229,21 @@ class PlainMirror:
 
     def _fell(self, before: str, yesterday: str | None, amount: str) -> bool:
         """Return whether an amount falls below half of the last one, or of the one a day ago."""
-        was, now, then = number_of(before), number_of(amount), number_of(yesterday or "")
+        was, now, then = map(exact_amount, (before, amount, yesterday or ""))
         if was and (now is None or 2 * now < was):
             return True
         is_less = (now or 0) < (was or 0)
         return bool(is_less and then and 2 * (now or 0) < then)
 
-    def _new_name(self, token: PlainToken, source: Source, content: Content | None) -> str | None:
-        """Return the name with which a record replaces another."""
-        name = fields_of(content).get("name")
-        before = token.fields().get("name")
-        is_new = name is not None and before not in {None, name}
-        return name if is_new and source.fields.get("name") != name else None
-
-    def _is_emptied(self, source: Source, content: Content | None) -> bool:
-        """Return whether a record has no metadata, unlike the last one of its source."""
-        shown = fields_of(content).keys()
-        return content is not None and bool(_METADATA & source.fields.keys()) > bool(
-            _METADATA & shown
-        )
+    def _replaced(
+        self, token: PlainToken, source: Source, content: Content | None
+    ) -> tuple[bool, str | None]:
+        """Return whether a record has no metadata, unlike the last of its source; a new name."""
+        fields = fields_of(content)
+        had, has = (bool(_METADATA & shown.keys()) for shown in (source.fields, fields))
+        name, before = fields.get("name"), token.fields().get("name")
+        is_new = name and before not in {None, name} and source.fields.get("name") != name
+        return content is not None and had > has, name if is_new else None
 
     def less(self, read: WalletRead, gone: Mapping[str, Gone]) -> WalletRead:
         """Return the read without its removals."""
@@ -283,26 +257,21 @@ class PlainMirror:
         self, read: WalletRead | TokenRead, gone: Mapping[str, Gone], *, hold: bool
     ) -> None:
         """Hold the removals of a read, in place of earlier ones of its subject."""
-        if read.outcome == "failed":
-            return
         if isinstance(read, TokenRead):
-            known = self.tokens.get(read.token_id)
-            if known is not None and read.sequence <= known.detailed.sequence:
-                return
+            known = self.tokens.get(read.token_id, PlainToken("", ""))
+            is_stale = read.sequence <= known.detailed.sequence
             of, over = None, {read.token_id}
         else:
-            wallet = self.wallets.get(read.wallet_id)
-            if wallet is not None and read.sequence <= wallet.sequence:
-                return
+            is_stale = read.sequence <= self.wallets.get(read.wallet_id, PlainWallet("")).sequence
             of = read.wallet_id
             over = {token_id for wallet_id, token_id in self.held if wallet_id == of}
             over = over if read.outcome != "incomplete" else over & gone.keys()
+        if is_stale or read.outcome == "failed":
+            return
         for token_id in over:
             self.held.pop((of, token_id), None)
         if hold:
             self.held |= {(of, token_id): each[:2] for token_id, each in gone.items()}
-
-    # Queries -----------------------------------------------------------------------------------
 
     def balances(self) -> dict[tuple[str, str], Listed]:
         return {
@@ -314,16 +283,12 @@ class PlainMirror:
     def would_change(self, wallet_id: str, entries: Sequence[Entry]) -> str | None:
         """Return what applying this answer again would change; it can be skipped if None."""
         lines = self.wallets[wallet_id].lines
-        if {token_id: line.amount for token_id, line in lines.items()} != {
-            token_id: amount for token_id, amount, _ in entries
-        }:
+        amounts = {token_id: line.amount for token_id, line in lines.items()}
+        if amounts != {token_id: amount for token_id, amount, _ in entries}:
             return "the balances"
-        latest = 1 << 62
         for token_id, _, content in entries:
-            token = self.tokens[token_id]
-            if content is not None and token.fields() != token.fields(
-                Source(latest, fields_of(content))
-            ):
+            token, latest = self.tokens[token_id], Source(1 << 62, fields_of(content))
+            if content is not None and token.fields() != token.fields(latest):
                 return f"the content of token {token_id}"
         return None
 

@@ -6,9 +6,9 @@ import hashlib
 import random
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import httpx
 import msgspec
@@ -19,8 +19,6 @@ from tests.model import simulated
 
 WALLETS = [wallet(number) for number in range(5)]
 TOKENS = [token(number) for number in range(6)]
-#: `slow` answers come late, some too late; `down` none come; `refusing` are 500, 429 or 403.
-Mood: TypeAlias = Literal["well", "slow", "down", "refusing", "odd"]
 _BACK_OFF = (5.0, 300.0, 1_800.0, 7_200.0)
 
 
@@ -36,40 +34,35 @@ class Sent:
     """A webhook before its delivery."""
 
     webhook_id: str
-    resource: tuple[str, str]
     body: bytes
     due: float
     attempts: int = 0
 
 
-@dataclass
 class World:
     """The provider.
 
     Attributes:
+        mood: `slow` answers come late, some too late; `down` none come; `refusing` are 500, 429 or
+            403; `odd` are incomplete or damaged.
         answers: by wallet and the number of the read.
         sent: webhooks on their way.
         acknowledged: how often each was answered with a 200.
         last_webhook: of each object, the webhook of its last change.
     """
 
-    rng: random.Random
-    held: dict[str, dict[str, str]] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TOKENS, "n0"))
-    changes: int = 0
-    mood: Mood = "well"
-    answers: dict[tuple[str, int], Answer] = field(default_factory=dict)
-    sent: list[Sent] = field(default_factory=list)
-    acknowledged: Counter[str] = field(default_factory=Counter)
-    last_webhook: dict[tuple[str, str], str] = field(default_factory=dict)
-    losing: float = 0.15
-    newest_answered: tuple[float, int] = (0.0, 0)
-
-    def __post_init__(self) -> None:
-        for wallet_id in WALLETS:
-            self.held[wallet_id] = {self.rng.choice(TOKENS): "1"}
-
-    # What happens --------------------------------------------------------------------------------
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.held = {each: {rng.choice(TOKENS): "1"} for each in WALLETS}
+        self.names = dict.fromkeys(TOKENS, "n0")
+        self.changes = 0
+        self.mood = "well"
+        self.losing = 0.15
+        self.answers: dict[tuple[str, int], Answer] = {}
+        self.newest_answered = (0.0, 0)
+        self.sent: list[Sent] = []
+        self.acknowledged: Counter[str] = Counter()
+        self.last_webhook: dict[tuple[str, str], str] = {}
 
     def change(self) -> None:
         """Transfer or rename a token; send webhooks, unless they are lost."""
@@ -92,9 +85,7 @@ class World:
             self._announce("Wallet", wallet_id)
 
     def _announce(self, kind: str, object_id: str) -> None:
-        number = len(self.last_webhook) + self.rng.getrandbits(40)
-        webhook_id = uuid(number, 0xE)
-        self.last_webhook[kind, object_id] = webhook_id
+        self.last_webhook[kind, object_id] = webhook_id = uuid(self.rng.getrandbits(40), 0xE)
         if self.rng.random() >= self.losing:
             self.send(webhook_id, kind, object_id)
 
@@ -107,8 +98,7 @@ class World:
         body = body_of(0, id=webhook_id, resourceId=object_id, resourceType=kind)
         for _ in range(self.rng.choice([1, 1, 1, 2])):
             late = self.rng.choice([0.0, 0.0, 1.0, 30.0, 600.0]) * self.rng.random()
-            due = simulated.MACHINE.now + late
-            self.sent.append(Sent(webhook_id, (kind, object_id), body, due))
+            self.sent.append(Sent(webhook_id, body, simulated.MACHINE.now + late))
 
     def refused(self, sent: Sent) -> None:
         """Send a refused webhook again, a few times."""
@@ -117,7 +107,8 @@ class World:
             sent.attempts += 1
             self.sent.append(sent)
 
-    # Answers -------------------------------------------------------------------------------------
+    def change_mood(self) -> None:
+        self.mood = self.rng.choice(["well", "well", "well", "slow", "down", "refusing", "odd"])
 
     def newest(self) -> int:
         """Return the greatest number of an answered read since the last boot."""

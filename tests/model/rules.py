@@ -159,8 +159,6 @@ class Rules:
         for rule in check_rules(self._database, now()):
             hold(not rule.broken, f"{rule}")
 
-    # The inbox -----------------------------------------------------------------------------------
-
     def _check_queue(self, process: Process) -> None:
         leases = {row[0] for row in self.query("SELECT lease_no FROM leases")}
         for lease in leases - self._leases:

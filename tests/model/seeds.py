@@ -18,13 +18,14 @@ from pathlib import Path
 from nftsync.store.catalog import TABLES
 from nftsync.store.mirror import Mirror
 
-_MEMORY = Path("/dev/shm")  # nothing waits for a disk there
+#: Nothing waits for a disk there.
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @cache
 def template() -> Path:
     """An empty database, made once."""
-    path = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None)) / "template.db"
+    path = Path(tempfile.mkdtemp(dir=_MEMORY)) / "template.db"
     atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
     with Mirror(path) as mirror:
         mirror.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -32,10 +33,14 @@ def template() -> Path:
 
 
 @contextmanager
-def place() -> Iterator[Path]:
-    """A folder in memory."""
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
-        yield Path(folder)
+def place(level: str, seed: int, steps: int) -> Iterator[Path]:
+    """A folder in memory for a seed; an error gets the command that repeats it."""
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
+        try:
+            yield Path(folder)
+        except Exception as error:
+            error.add_note(f"python -m tests.model.{level} --seed {seed} --of {steps}")
+            raise
 
 
 def digest(database: Path) -> str:
@@ -56,14 +61,9 @@ def main(
     steps: int,
     of: int,
 ) -> None:
-    """Run seeds, one after another or one alone.
+    """Run seeds of `of` steps, until together they have `steps` of a unit, or one alone, twice.
 
-    Args:
-        about: the first line describes the level.
-        run_seed: runs a seed with a number of steps; returns figures, and a digest of the database.
-        unit: the figure that counts steps.
-        steps: the default number of all steps.
-        of: the default number of steps of a seed.
+    `run_seed` returns figures, with the unit, and a digest of the database.
     """
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=steps)
@@ -77,10 +77,9 @@ def main(
         if digest != again:
             raise SystemExit(f"it left {digest}, and then {again}")
         return
-    began, total, seed = time.monotonic(), Counter[str](), asked.first
+    total, seed = Counter[str](), asked.first
     while total[unit] < asked.steps:
         total += run_seed(seed, asked.of)[0]
         seed += 1
-    seconds = time.monotonic() - began
     told = ", ".join(f"{count:,} {name}" for name, count in total.items())
-    print(f"seeds {asked.first} to {seed - 1}: {told}; {seconds:.0f} s")
+    print(f"seeds {asked.first} to {seed - 1}: {told}; {time.process_time():.0f} s")

@@ -75,8 +75,6 @@ class Machine:
         self.broken: Exception | None = None
         self.guards: list[Any] = []
 
-    # Processes -----------------------------------------------------------------------------------
-
     def start(self, name: str, run: Callable[[Process], Any]) -> Process:
         """Start a process that makes one call."""
         process = Process(name)
@@ -125,8 +123,6 @@ class Machine:
 
     def running(self, name: str) -> list[Process]:
         return [x for x in self.processes if x.name == name and x.actors and not x.is_dead]
-
-    # Steps ---------------------------------------------------------------------------------------
 
     def pause(self, ready: Callable[[], bool] | None = None, seconds: float | None = 0.0) -> None:
         """Yield until `ready` returns True or the time is over (None: never)."""
@@ -182,8 +178,6 @@ class Machine:
             if process.is_dead:
                 self.kill(process)
         self.processes = [x for x in self.processes if not x.is_dead]
-
-    # Clocks --------------------------------------------------------------------------------------
 
     def monotonic(self) -> float:
         self.now += 1e-6

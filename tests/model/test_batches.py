@@ -6,17 +6,16 @@ from collections import Counter
 
 import pytest
 
-from tests.model.batch_world import WALLETS
-from tests.model.batches import run_seed
+from tests.model.batches import WALLETS, run_seed
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_mirror_follows_its_rules_after_each_batch(seed: int) -> None:
+def test_the_mirror_follows_its_rules_after_each_batch(seed):
     figures = run_seed(seed)
     assert figures["reads"] >= 250
 
 
-def test_the_seeds_reach_all_results() -> None:
+def test_the_seeds_reach_all_results():
     """Otherwise, a model that compares nothing would pass."""
     figures = sum((run_seed(seed, 120) for seed in range(4)), Counter())
     for what in ("ok", "unchanged", "incomplete", "failed", "stale", "staged", "skips offered"):
@@ -24,5 +23,5 @@ def test_the_seeds_reach_all_results() -> None:
     assert figures["held"] > 0
 
 
-def test_a_seed_repeats_itself() -> None:
+def test_a_seed_repeats_itself():
     assert run_seed(3, 60) == run_seed(3, 60)

@@ -10,7 +10,7 @@ from tests.model.engine import run_seed
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-def test_the_rules_hold_after_each_commit_and_the_mirror_ends_equal_to_the_provider() -> None:
+def test_the_rules_hold_after_each_commit_and_the_mirror_ends_equal_to_the_provider():
     figures = run_seed(4)[0] + run_seed(5)[0]
     assert figures["steps"] >= 5_000
     # A simulation in which nothing happens would pass too.
@@ -26,5 +26,5 @@ def test_the_rules_hold_after_each_commit_and_the_mirror_ends_equal_to_the_provi
         assert figures[what] > 0, what
 
 
-def test_a_seed_repeats_itself_to_the_byte() -> None:
+def test_a_seed_repeats_itself_to_the_byte():
     assert run_seed(3, 800) == run_seed(3, 800)

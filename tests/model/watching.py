@@ -36,52 +36,38 @@ RULES = [
     WatchRule(name="metadata", on=["metadata"], to=["steady"]),
 ]
 FORWARDS = [Forward(name="all", to=["failing"])]
-_RENAMED = "SELECT change_id FROM token_changes"
-UNSENT = "SELECT 1 FROM messages WHERE state NOT IN ('done', 'dead') LIMIT 1"
-
-
-class Destinations:
-    """Messages that destinations received, in order, and their faults.
-
-    Attributes:
-        trouble: the chance that an attempt fails.
-    """
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.received: dict[str, list[tuple[str, bytes]]] = {"steady": [], "failing": []}
-        self.trouble = {"steady": 0.02, "failing": 0.3}
-
-    def attempt(self, name: str, outgoing: Outgoing) -> SendResult:
-        luck = self.rng.random() / (self.trouble[name] or 1e-9)
-        if luck < 0.4:
-            return SendResult("down", "no connection", self.rng.choice([None, 2.0]))
-        if luck < 0.6:
-            return SendResult("refused", "HTTP 500")
-        if luck < 0.605:
-            return SendResult("gone", "HTTP 410")
-        self.received[name].append((outgoing.message_id, outgoing.body))
-        # The response is lost.
-        return SendResult("down", "no answer") if luck < 1.0 else SendResult("sent")
 
 
 class Delivery:
     """Replacement of the connection to a destination."""
 
-    destinations: Destinations
+    watching: Watching
 
     def __init__(self, destination: Destination, _: ClientConfig) -> None:
         self._name = destination.name
         self._stopped = Event()
 
     def send(self, outgoing: Outgoing) -> SendResult:
-        rng = self.destinations.rng
+        rng = self.watching.rng
         if self._stopped.wait(rng.choice([0.01, 0.1, 15.0]) * rng.random()):
             return SendResult("down", "stopped")
-        outcome = self.destinations.attempt(self._name, outgoing)
+        outcome = self._attempt(outgoing)
         if self._stopped.wait(0.05 * rng.random()):
             return SendResult("down", "stopped")
         return outcome
+
+    def _attempt(self, outgoing: Outgoing) -> SendResult:
+        rng = self.watching.rng
+        luck = rng.random() / (self.watching.trouble[self._name] or 1e-9)
+        if luck < 0.4:
+            return SendResult("down", "no connection", rng.choice([None, 2.0]))
+        if luck < 0.6:
+            return SendResult("refused", "HTTP 500")
+        if luck < 0.605:
+            return SendResult("gone", "HTTP 410")
+        self.watching.received[self._name].append((outgoing.message_id, outgoing.body))
+        # The response is lost.
+        return SendResult("down", "no answer") if luck < 1.0 else SendResult("sent")
 
     def abort(self) -> None:
         self._stopped.set()
@@ -112,16 +98,22 @@ STAND_INS: list[tuple[Any, str, Any]] = [
 
 
 class Watching:
-    """The alerts of one seed."""
+    """The alerts of one seed.
+
+    Attributes:
+        received: messages that destinations received, in order.
+        trouble: the chance that an attempt fails.
+    """
 
     def __init__(self, database: Path, rng: random.Random) -> None:
-        self.database = database
-        self.destinations = Delivery.destinations = Destinations(rng)
-        names = self.destinations.received
+        self.database, self.rng = database, rng
+        self.received: dict[str, list[tuple[str, bytes]]] = {"steady": [], "failing": []}
+        self.trouble = {"steady": 0.02, "failing": 0.3}
+        Delivery.watching = self
         self.config = WatchConfig(
             rules={rule.name: rule for rule in RULES},
             forwards={forward.name: forward for forward in FORWARDS},
-            destinations={name: Destination(name=name, kind="webhook") for name in names},
+            destinations={name: Destination(name=name, kind="webhook") for name in self.received},
             network=ClientConfig(base_url="http://destinations.example", proxy=""),
         )
         with Mirror(database) as mirror:  # rules begin with the first change
@@ -129,23 +121,20 @@ class Watching:
 
     def start(self, stopped: Any) -> list[Thread]:
         """Start the threads of a `serve`."""
-        threads = [Thread(service.plan_continuously, (self.database, self.config, stopped))]
-        for name in self.config.destinations:
-            arguments = (self.database, self.config, name, stopped)
-            threads.append(Thread(service.send_continuously, arguments))
+        given = (self.database, self.config)
+        threads = [
+            Thread(service.plan_continuously, (*given, stopped)),
+            *(Thread(service.send_continuously, (*given, name, stopped)) for name in self.received),
+        ]
         for thread in threads:
             thread.start()
         return threads
 
-    def once(self, stopped: Any) -> None:
-        """Do what `nftsync watch` does."""
-        service.watch_once(self.database, self.config, stopped)
-
     def calm(self) -> None:
         """Repair all destinations, and end the waits."""
-        self.destinations.trouble = dict.fromkeys(self.destinations.received, 0.0)
+        self.trouble = dict.fromkeys(self.received, 0.0)
         with Mirror(self.database) as mirror, mirror.transaction() as transaction:
-            for name in self.destinations.received:
+            for name in self.received:
                 restart_destination(transaction.connection, name)
             transaction.connection.execute(
                 "UPDATE messages SET next_attempt_at = '2000-01-01T00:00:00.000000Z'"
@@ -153,19 +142,21 @@ class Watching:
             )
 
     def is_drained(self) -> bool:
-        return not query(self.database, UNSENT)
+        states = "SELECT 1 FROM messages WHERE state NOT IN ('done', 'dead') LIMIT 1"
+        return not query(self.database, states)
 
     def check_end(self) -> Counter[str]:
         """Check that each change was reported once to each destination, in order, with one id."""
         messages = messages_of(self.database)
         figures = Counter({"messages": len(messages)})
-        for name, arrived in self.destinations.received.items():
+        for name, arrived in self.received.items():
             ours = [one for one in messages if one.destination == name and one.state != "dead"]
             check_received(ours, [one for one in arrived if one[0] in {x.message_id for x in ours}])
             figures["messages received again"] += len(arrived) - len(ours)
         changes = changes_of(self.database)
         amounts = [one.change_id for one in changes if one.old and one.new]
-        renamed = [number for (number,) in query(self.database, _RENAMED)]
+        rows = query(self.database, "SELECT change_id FROM token_changes")
+        renamed = [change_id for (change_id,) in rows]
         for rule, name in ((x.name, to) for x in RULES for to in x.to):
             events, _ = events_of(one for one in messages if one[2:4] == (rule, name))
             if rule == "moves":

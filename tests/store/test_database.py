@@ -4,71 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
-import sqlite_utils
-from sqlite_utils.migrations import Migrations
 
-from nftsync import __version__, frames
-from nftsync.errors import NewerDatabase, StoreError
+from nftsync import frames
+from nftsync.errors import NftsyncWarning, StoreError
+from nftsync.records import WalletRead
 from nftsync.store.checkpoints import LONG_LOG, Checkpoints, log_bytes
 from nftsync.store.database import connect_reader, connect_writer, damage, log_of
+from nftsync.store.history import begin_span, end_span
 from nftsync.store.mirror import Mirror
+from nftsync.store.runs import start_run
 from nftsync.store.schema import open_store
+from nftsync.times import now
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import Outcome
-from tests.versions.make_databases import unpacked
 
-APPLIED = [
-    "watch",
-    "outbox_order",
-    "partial_spans",
-    "hex_addresses",
-    "token_faults",
-    "later_changes",
-]
+MEGABYTE = 1024 * 1024
 
 
-def shape(connection: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, list[object]]]:
-    """Return the SQL, without comments, and the columns of all objects."""
-    rows = connection.execute(
-        "SELECT type, name, sql FROM sqlite_schema"
-        " WHERE sql IS NOT NULL AND name NOT LIKE 'tokens!_fts!_%' ESCAPE '!'"
-    ).fetchall()
-    columns = "SELECT * FROM pragma_table_xinfo(?)"
-    return {
-        (kind, name): (
-            "".join(re.sub(r"--.*", "", sql).replace('"', "").split()),
-            connection.execute(columns, (name,)).fetchall(),
-        )
-        for kind, name, sql in rows
-    }
-
-
-def applied(connection: sqlite3.Connection) -> list[str]:
-    return [each.name for each in Migrations("nftsync").applied(sqlite_utils.Database(connection))]
-
-
-def test_an_earlier_database_becomes_like_a_new_one_and_leaves_a_copy(tmp_path: Path) -> None:
-    earlier, new = unpacked("0.5.0", tmp_path / "earlier.db"), tmp_path / "new.db"
-    with closing(sqlite3.connect(earlier)) as connection:
-        before = applied(connection)
-    with closing(open_store(earlier)) as one, closing(open_store(new)) as other:
-        assert shape(one) == shape(other)
-        assert applied(other) == APPLIED
-        assert applied(one) == [*before, *APPLIED[1:]]
-        assert one.execute("SELECT 1 FROM tokens_fts WHERE tokens_fts MATCH 'renamed'").fetchall()
-    with closing(sqlite3.connect(tmp_path / f"earlier.db.before-{__version__}")) as copy:
-        assert applied(copy) == before
-
-
-def test_of_processes_that_start_at_once_one_makes_the_tables(tmp_path: Path) -> None:
+def test_of_processes_that_start_at_once_one_makes_the_tables(tmp_path):
     """A later process finds them, and imports no slow module."""
     path = tmp_path / "nftsync.db"
     code = (
@@ -79,12 +36,10 @@ def test_of_processes_that_start_at_once_one_makes_the_tables(tmp_path: Path) ->
     assert [process.wait() for process in started] == [0, 0]
     code += "; assert not {'sqlite_utils', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
-    with closing(sqlite3.connect(path)) as connection:
-        assert applied(connection) == APPLIED
     assert [file.name for file in tmp_path.iterdir()] == ["nftsync.db"]
 
 
-def test_a_check_finds_a_lost_page(tmp_path: Path) -> None:
+def test_a_check_finds_a_lost_page(tmp_path):
     """SQLite's integrity_check looks for them only if the newest table or view is a table."""
     path = tmp_path / "nftsync.db"
     with closing(open_store(path)) as connection:
@@ -98,26 +53,7 @@ def test_a_check_finds_a_lost_page(tmp_path: Path) -> None:
     assert "never used" in str(damage(path))
 
 
-def test_a_newer_database_is_refused_and_not_changed(tmp_path: Path) -> None:
-    path = tmp_path / "nftsync.db"
-    with closing(open_store(path)) as connection:
-        connection.execute(
-            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
-            " VALUES ('nftsync', 'of_2030', '2030')"
-        )
-    for use in (open_store, frames.holdings):
-        with pytest.raises(NewerDatabase, match="update nftsync"):
-            use(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["nftsync.db"]
-
-
-# Other processes ---------------------------------------------------------------------------------
-
-
-MEGABYTE = 1024 * 1024
-
-
-def test_a_second_connection_keeps_the_locks_of_this_process(tmp_path: Path) -> None:
+def test_a_second_connection_keeps_the_locks_of_this_process(tmp_path):
     """Closing any file descriptor of a database drops all locks that its process holds on it.
 
     The last connection of another process would then remove the write-ahead log in use
@@ -140,35 +76,74 @@ def test_a_second_connection_keeps_the_locks_of_this_process(tmp_path: Path) -> 
             )
 
 
-@pytest.mark.parametrize("existing", [True, False])
-def test_a_new_file_is_its_owners_alone_and_an_old_one_keeps_its_mode(
-    tmp_path: Path, existing: bool
-) -> None:
+@pytest.mark.parametrize("mode", [None, 0o640])
+def test_a_new_file_is_its_owners_alone_and_an_old_one_keeps_its_mode(tmp_path, mode):
     path = tmp_path / "deep" / "nftsync.db"
-    if existing:
+    if mode:
         path.parent.mkdir()
         path.touch()
-        path.chmod(0o640)
+        path.chmod(mode)
     with Mirror(path):
-        assert path.stat().st_mode & 0o777 == (0o640 if existing else 0o600)
+        assert path.stat().st_mode & 0o777 == (mode or 0o600)
     assert [x.name for x in path.parent.iterdir()] == ["nftsync.db"]
 
 
-# The log ----------------------------------------------------------------------------------------
+def test_sequence_numbers_grow_in_all_processes_also_after_a_restart(tmp_path):
+    """Also if the monotonic clock restarted, or the file was moved to another machine."""
+    database = tmp_path / "nftsync.db"
+    with Mirror(database) as mirror:
+        before = mirror.numbers.take()
+        mirror.connection.execute(
+            "UPDATE mirror_state SET greatest_sequence = ?, sequence_offset = sequence_offset - ?",
+            (before, 10**15),
+        )
+    with Mirror(database) as one, Mirror(database) as other:
+        taken = [each.numbers.take() for _ in range(20) for each in (one, other)]
+    assert taken == sorted({before, *taken})[1:]
 
 
-def log_salts(database: Path) -> bytes:
-    """Return the part of the log's header that changes with each restart of the log."""
-    real = database.resolve()  # SQLite puts it beside the file, not beside a link
-    return real.with_name(f"{real.name}-wal").read_bytes()[16:24]
+def test_held_removals_hide_no_whole_state_after_the_clock_was_set_back(tmp_path):
+    """A change while they are held gets no time before their span."""
+    last = "2090-01-01T00:00:00.000000Z"
+
+    def apply(mirror: Mirror, wallet: str, at: str | None) -> str:
+        asked = {"sequence": mirror.numbers.take(), "started_at": now(), "outcome": "ok"}
+        read = WalletRead(wallet_id=wallet, entries=[("t", "1", None)], **asked)
+        with mirror.transaction(at) as transaction:
+            transaction.apply([read])
+            return transaction.observed_at
+
+    def holders(at: str) -> list[str]:
+        return sorted(frames.holdings(mirror.path, as_of=at)["wallet_id"])
+
+    with Mirror(tmp_path / "nftsync.db", write_gap=0) as mirror:
+        apply(mirror, "a", last)
+        with mirror.transaction() as transaction:
+            run = start_run(transaction.connection, "replay", mirror.numbers.take(), now()).run_id
+            begin_span(transaction.connection, run, transaction.observed_at, changed=False)
+        assert holders(last) == ["a"]
+        within = apply(mirror, "b", None)
+        assert within > last
+        assert holders(last) == ["a"]
+        with pytest.warns(NftsyncWarning, match="last whole state"):
+            assert holders(within) == ["a"]
+        with mirror.transaction() as transaction:
+            end_span(transaction.connection, run)
+        assert holders(within) == ["a", "b"]
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_long_log_is_checkpointed_and_restarts(tmp_path: Path, linked: bool) -> None:
+def test_a_long_log_is_checkpointed_and_restarts(tmp_path, linked):
     database = tmp_path / "nftsync.db"
     if linked:
         (tmp_path / "disk").mkdir()
         database.symlink_to(tmp_path / "disk" / "real.db")
+
+    def salts() -> bytes:
+        """Return the part of the log's header that changes with each restart of the log."""
+        real = database.resolve()  # SQLite puts it beside the file, not beside a link
+        return real.with_name(f"{real.name}-wal").read_bytes()[16:24]
+
     with closing(connect_writer(database)) as writer:
         writer.execute("CREATE TABLE padding (content BLOB)")
         checkpoints = Checkpoints(database, writer, rows=8)
@@ -176,12 +151,11 @@ def test_a_long_log_is_checkpointed_and_restarts(tmp_path: Path, linked: bool) -
             for _ in range(8):
                 writer.execute("INSERT INTO padding VALUES (zeroblob(?))", (MEGABYTE,))
                 checkpoints.after_commit()
-            salts = log_salts(database)
 
-            def restarted(salts: bytes = salts) -> bool:
+            def restarted(before: bytes = salts()) -> bool:
                 checkpoints.after_commit()
                 writer.execute("PRAGMA user_version = 1")
-                return log_salts(database) != salts
+                return salts() != before
 
             wait_until(restarted)
             assert database.stat().st_size > times * 8 * MEGABYTE
@@ -189,7 +163,7 @@ def test_a_long_log_is_checkpointed_and_restarts(tmp_path: Path, linked: bool) -
         assert writer.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_on_a_small_disk_the_log_leaves_the_database_its_room(small_disk: Path) -> None:
+def test_on_a_small_disk_the_log_leaves_the_database_its_room(small_disk):
     """If another file fills the disk, the log does not take the space that becomes free."""
     path, ballast = small_disk / "nftsync.db", small_disk / "ballast"
     with Mirror(path) as mirror, Mirror(path) as other:
@@ -214,9 +188,7 @@ def test_on_a_small_disk_the_log_leaves_the_database_its_room(small_disk: Path) 
         assert other.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_reader_that_keeps_the_log_growing_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_reader_that_keeps_the_log_growing_is_logged(tmp_path, caplog):
     database = tmp_path / "nftsync.db"
     with closing(connect_writer(database)) as writer, closing(connect_reader(database)) as reader:
         writer.execute("CREATE TABLE padding (content BLOB)")
@@ -235,7 +207,7 @@ def test_a_reader_that_keeps_the_log_growing_is_logged(
         checkpoints.close()
 
 
-def test_status_names_a_log_that_grew_long(tmp_path: Path, command: Callable[..., Outcome]) -> None:
+def test_status_names_a_log_that_grew_long(tmp_path, command):
     with Mirror(tmp_path / "nftsync.db") as mirror:
         with mirror.transaction() as transaction:
             transaction.connection.execute("CREATE TABLE padding (content BLOB)")
