@@ -22,7 +22,7 @@ from tests.kit.database import Builder, small
 from tests.kit.mirrored_site import Site
 from tests.kit.processes import end_processes
 from tests.kit.provider import Provider
-from tests.kit.worlds import Command, made_once, run_command
+from tests.kit.worlds import Command, Outcome, made_once
 
 # How long an example takes, on a busy machine even to generate, says nothing about whether it is
 # right. Fixtures for each test, such as its folder, may serve all of its examples.
@@ -143,9 +143,18 @@ def demo(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def command() -> Command:
-    """Run a command in this process."""
-    return run_command
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command in this process, on the streams of the test."""
+    from nftsync.cli import main
+
+    def run(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        assert isinstance(ended.value.code, int)
+        return Outcome(ended.value.code, *capsys.readouterr())
+
+    return run
 
 
 class Certificates(NamedTuple):
