@@ -131,6 +131,7 @@ class Serve:
     Attributes:
         url: of its webhooks.
         base: the base URL.
+        port: its port.
         lines: its log, a JSON object each.
     """
 
@@ -146,6 +147,7 @@ class Serve:
             raise AssertionError("".join(self.raw))
         self.url = str(self.logged("serving")[0]["url"])
         self.base = self.url.removesuffix("/webhooks")
+        self.port = int(self.base.rpartition(":")[2])
 
     def _read(self) -> None:
         assert self.process.stderr is not None

@@ -1,7 +1,9 @@
-"""A small provider that can be scripted, and its first sync."""
+"""A small provider that can be scripted, its first sync, and `serve` on that database."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ import nftsync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.database import begun
+from tests.kit.serve_process import Serve, assert_settled, serving
 
 
 @pytest.fixture
@@ -18,10 +21,29 @@ def provider() -> Iterator[SandboxServer]:
 
 
 @pytest.fixture
-def synced(provider: SandboxServer, tmp_path: Path) -> Path:
+def database(tmp_path: Path) -> Path:
+    """The path of the database of `serve`."""
+    return tmp_path / "nftsync.db"
+
+
+@pytest.fixture
+def synced(provider: SandboxServer, database: Path) -> Path:
     """A database into which all of the provider's wallets have been read."""
-    database = begun(tmp_path / "nftsync.db")
     wallets = provider.world.wallets()
-    done = nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
-    assert done.status == "ok"
+    nftsync.sync(wallets, base_url=provider.url, database=begun(database), progress=False)
     return database
+
+
+@pytest.fixture
+def serve(database: Path) -> Callable[..., AbstractContextManager[Serve]]:
+    """Run `serve`; stop it at the end of the block, and check that it has left no work running."""
+
+    @contextmanager
+    def run(url: str | None, *arguments: object, **options: Any) -> Iterator[Serve]:
+        with serving(database.parent, url, *arguments, **options) as server:
+            yield server
+            if server.process.poll() is None:
+                assert server.stop() == 0
+                assert_settled(database)
+
+    return run
