@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nftsync.alerts import Destination, Quiet, WatchRule
+from nftsync.alerts import Destination, WatchRule
 from nftsync.provider.config import ClientConfig
 from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.mirror import Mirror
@@ -21,6 +21,7 @@ from nftsync.times import now, shifted
 from nftsync.watch.delivery import Channel, Outgoing, SendResult, open_delivery
 from nftsync.watch.planner import Planner
 from tests.kit.database import begun, token_id, wallet_id
+from tests.kit.serve_process import query
 from tests.kit.worlds import PATIENCE, Command
 
 #: Accepts every message.
@@ -33,7 +34,9 @@ class Watched:
     def __init__(self, database: Path, command: Command) -> None:
         self.database = database
         self.content: dict[int, dict[str, Any]] = {}
+        self.run = partial(query, database)
         self._command = command
+        self._mirror: Mirror | None = None  # of a planner
         database.parent.mkdir(exist_ok=True)
         begun(database)
 
@@ -41,20 +44,10 @@ class Watched:
         self, *reads: Mapping[int, Mapping[int, str]], outcome: Any = "ok", **more: Any
     ) -> None:
         """Apply reads of wallets' balances, each mapping in one transaction."""
-        with Mirror(self.database, write_gap=0.0) as mirror:
+        with ExitStack() as stack:
+            mirror = self._mirror or stack.enter_context(Mirror(self.database, write_gap=0.0))
             for read in reads:
-                self.apply(mirror, read, outcome, **more)
-
-    def apply(
-        self,
-        mirror: Mirror,
-        read: Mapping[int, Mapping[int, str]],
-        outcome: Any = "ok",
-        **more: Any,
-    ) -> None:
-        with mirror.transaction() as transaction:
-            transaction.apply(
-                [
+                wallets = [
                     WalletRead(
                         wallet_id=wallet_id(wallet),
                         sequence=mirror.numbers.take(),
@@ -69,25 +62,24 @@ class Watched:
                     )
                     for wallet, amounts in read.items()
                 ]
-            )
+                with mirror.transaction() as transaction:
+                    transaction.apply(wallets)
 
     def _content(self, token: int) -> tuple[Any, ...]:
         values = {"name": f"Token {token}", **self.content.get(token, {})}
         return tuple(map(values.get, CONTENT_COLUMNS))
 
     @contextmanager
-    def planning(self, *rules: Mapping[str, Any], most: int = 200_000) -> Iterator[Planning]:
+    def planning(self, *rules: Mapping[str, Any], most: int = 200_000) -> Iterator[Planner]:
         """Plan messages of rules for `ops`, as `serve` does."""
-        with Mirror(self.database, write_gap=0.0) as mirror:
-            yield Planning(self, mirror, *rules, most=most)
+        made = [WatchRule(**{"name": "moves", "to": ["ops"], **rule}) for rule in rules]
+        with Mirror(self.database, write_gap=0.0) as self._mirror:
+            yield Planner(self._mirror, made, [], most=most)
+        self._mirror = None
 
-    def run(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.database, timeout=30)) as connection, connection:
-            return connection.execute(statement, parameters).fetchall()
-
-    def configure(self, text: str) -> None:
+    def configure(self, *tables: str) -> None:
         """Write the settings file: these tables, and the destination `ops`."""
-        Path("nftsync.toml").write_text(OPS + text)
+        Path("nftsync.toml").write_text("".join([OPS, *tables]))
 
     def rule(self, name: str, **keys: object) -> str:
         """Return the table of a rule for `ops`."""
@@ -106,37 +98,16 @@ class Watched:
 
     def messages(self, after: int = 0) -> list[dict[str, Any]]:
         """Return the bodies of messages, each with the rule's name."""
-        query = "SELECT rule, body FROM messages WHERE message_no > ? ORDER BY message_no"
-        return [{"rule": rule, **json.loads(body)} for rule, body in self.run(query, after)]
+        rows = "SELECT rule, body FROM messages WHERE message_no > ? ORDER BY message_no"
+        return [{"rule": rule, **json.loads(body)} for rule, body in self.run(rows, after)]
 
     def states(self, column: str = "state") -> list[Any]:
         return [row[0] for row in self.run(f"SELECT {column} FROM messages ORDER BY message_no")]
 
 
-class Planning:
-    """A running planner, whose mirror takes reads meanwhile."""
-
-    def __init__(
-        self, watched: Watched, mirror: Mirror, *rules: Mapping[str, Any], most: int
-    ) -> None:
-        self._mirror = mirror
-        self._watched = watched
-        made = []
-        for rule in rules:
-            quiet = Quiet(*rule["quiet"]) if "quiet" in rule else None
-            fields = {"name": "moves", "to": ["ops"], **rule, "quiet": quiet}
-            made.append(WatchRule(**fields))
-        self._planner = Planner(mirror, made, [], most=most)
-        self.newest = self._planner.newest
-
-    def read(self, *reads: Mapping[int, Mapping[int, str]]) -> None:
-        """Apply reads, each mapping in one transaction."""
-        for read in reads:
-            self._watched.apply(self._mirror, read)
-
-    def plan(self, until: Any = None, **options: Any) -> int:
-        """Store the messages up to a position, by default the newest; return their number."""
-        return self._planner.plan(until or self.newest(), **options)
+def plan(planner: Planner) -> int:
+    """Store the messages up to the newest change; return their number."""
+    return planner.plan(planner.newest())
 
 
 def ago(hours: float) -> str:
@@ -171,26 +142,21 @@ def opened() -> Iterator[Callable[..., Channel]]:
     with ExitStack() as stack:
 
         def make(kind: str = "webhook", *, timeout: float = 15.0, ca: str | None = None, **of: Any):
-            network = ClientConfig(**NETWORK, ca_file=ca)
             destination = Destination(name="ops", kind=kind, **of)
-            return stack.enter_context(
-                closing(open_delivery(destination, network, timeout=timeout))
+            channel = open_delivery(
+                destination, ClientConfig(**NETWORK, ca_file=ca), timeout=timeout
             )
+            return stack.enter_context(closing(channel))
 
         yield make
 
 
 def send_in_thread(delivery: Channel) -> Callable[[], SendResult]:
     """Send the message in a thread; return a function that waits for the result."""
-    outcomes: list[SendResult] = []
-    thread = threading.Thread(target=lambda: outcomes.append(delivery.send(MESSAGE)), daemon=True)
-    thread.start()
-
-    def outcome() -> SendResult:
-        thread.join(PATIENCE)
-        return outcomes[0]
-
-    return outcome
+    pool = ThreadPoolExecutor(1)
+    sent = pool.submit(delivery.send, MESSAGE)
+    pool.shutdown(wait=False)
+    return partial(sent.result, PATIENCE)
 
 
 def mail_to(server: str, port: int, **of: Any) -> dict[str, Any]:

@@ -30,10 +30,9 @@ class Mailbox:
 
     async def handle_RCPT(self, *given: Any) -> str:  # noqa: N802 - aiosmtpd's name
         _, _, envelope, address, _ = given
-        if address in self.refusals:
-            return self.refusals[address]
-        envelope.rcpt_tos.append(address)
-        return "250 OK"
+        if address not in self.refusals:
+            envelope.rcpt_tos.append(address)
+        return self.refusals.get(address, "250 OK")
 
     async def handle_DATA(self, *given: Any) -> str:  # noqa: N802
         envelope = given[-1]
@@ -44,32 +43,32 @@ class Mailbox:
         return self.reply
 
 
+def authenticate(_server, _session, _envelope, _mechanism, data) -> AuthResult:
+    right = (data.login, data.password) == (b"me", PASSWORD.encode())
+    return AuthResult(success=right, handled=False)
+
+
 @contextmanager
 def mail_server(mailbox: Mailbox, certificate: str | None, security: str) -> Iterator[int]:
     tls = None
     if certificate is not None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(certificate)
-
-    def authenticate(server, session, envelope, mechanism, data) -> AuthResult:
-        right = (data.login, data.password) == (b"me", PASSWORD.encode())
-        return AuthResult(success=right, handled=False)
-
-    port = free_port()
+    is_upgraded = security == "starttls"
     controller = Controller(
         mailbox,
         hostname="127.0.0.1",
-        port=port,
-        ssl_context=tls if security == "tls" else None,
-        tls_context=tls if security == "starttls" else None,
-        require_starttls=security == "starttls",
+        port=free_port(),
+        ssl_context=None if is_upgraded else tls,
+        tls_context=tls if is_upgraded else None,
+        require_starttls=is_upgraded,
         authenticator=authenticate,
-        auth_required=security == "starttls",
-        auth_require_tls=security == "starttls",  # it does not see the other kind
+        auth_required=is_upgraded,
+        auth_require_tls=is_upgraded,  # it does not see the other kind
     )
     controller.start()
     try:
-        yield port
+        yield controller.port
     finally:
         controller.stop()
 
@@ -82,7 +81,6 @@ def test_a_mail_is_sent_over_verified_tls_with_a_login(certificates, opened, sec
         fields = mail_to("127.0.0.1", port, security=security, recipients=two)
         delivery = opened("email", ca=certificates.ca, **fields)
         assert delivery.send(MESSAGE) == SendResult("sent")
-
         wrong = opened("email", ca=certificates.ca, **(fields | {"password": "wrong-C4n4ry"}))
         assert wrong.send(MESSAGE) == SendResult(
             "refused", f"127.0.0.1:{port}: 535 no access; check username and password"
@@ -91,16 +89,15 @@ def test_a_mail_is_sent_over_verified_tls_with_a_login(certificates, opened, sec
         assert untrusted.result == "down"
         assert "certificate verify failed" in untrusted.error
     (mail,) = box.mails
-    assert (mail["X-To"], mail["X-From"]) == (", ".join(two), "alerts@example.com")
-    assert (mail["To"], mail["From"]) == (", ".join(two), "nftsync <alerts@example.com>")
-    assert mail["Subject"] == MESSAGE.subject
-    assert mail["Message-ID"] == f"<{MESSAGE.message_id}@example.com>"
-    assert mail["X-Nftsync-Message-Id"] == MESSAGE.message_id
-    assert mail.get_content_type() == "text/plain"
+    assert mail["X-To"] == mail["To"] == ", ".join(two)
+    assert f"nftsync <{mail['X-From']}>" == mail["From"] == "nftsync <alerts@example.com>"
+    assert mail["Message-ID"] == f"<{mail['X-Nftsync-Message-Id']}@example.com>"
+    sent = (mail["X-Nftsync-Message-Id"], mail["Subject"], mail.get_content_type())
+    assert sent == (MESSAGE.message_id, MESSAGE.subject, "text/plain")
     assert mail.get_content().splitlines() == MESSAGE.text.splitlines()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plain() -> Iterator[tuple[Mailbox, int]]:
     box = Mailbox()
     with mail_server(box, None, "none") as port:
@@ -147,38 +144,33 @@ def test_a_mail_server_s_replies_decide_on_the_result(plain, opened, replies, re
     box.refusals, box.reply = replies, reply
     fields = to_plain(port, recipients=("a@x.org", "b@x.org"))
     shown = None if error is None else f"127.0.0.1:{port}: {error}"
-    try:
-        assert opened("email", **fields).send(MESSAGE)[:2] == (result, shown)
-    finally:
-        box.refusals, box.reply = {}, "250 OK"
+    assert opened("email", **fields).send(MESSAGE)[:2] == (result, shown)
 
 
-def greeting(text: str) -> Sender:
-    return raw(text.encode(), then="hold")
+class Greeting(Provider):
+    """A server that greets each client in a way of its own before it hears anything."""
+
+    answer: Sender
+
+    def _read(self, *_: object) -> Any:
+        return object()
+
+    def _answer(self, *_: object) -> Sender:
+        return self.answer
 
 
 @pytest.fixture
-def mail_liar() -> Iterator[tuple[Provider, list[Sender]]]:
-    """A server that greets each client in a way of its own before it hears anything."""
-    answers: list[Sender] = []
-
-    class Greeting(Provider):
-        def _read(self, *_: object) -> Any:
-            return object()
-
-        def _answer(self, *_: object) -> Sender:
-            return answers[0]
-
+def mail_liar() -> Iterator[Greeting]:
     with Greeting() as running:
-        yield running, answers
+        yield running
 
 
 @pytest.mark.parametrize(
     ("answer", "result", "error"),
     [
-        (greeting("554 no service\r\n"), "refused", "554 no service"),
-        (greeting("421 busy\r\n"), "down", "421 busy"),
-        (greeting("HTTP/1.1 400 Bad\r\n"), "down", "-1 /1.1 400 Bad"),
+        (raw(b"554 no service\r\n", then="hold"), "refused", "554 no service"),
+        (raw(b"421 busy\r\n", then="hold"), "down", "421 busy"),
+        (raw(b"HTTP/1.1 400 Bad\r\n", then="hold"), "down", "-1 /1.1 400 Bad"),
         (raw(b""), "down", "Connection unexpectedly closed"),
         (endless(b"220-slow\r\n", pause=0.02), "down", "not accepted within 0.4 s"),
         (endless(b"2", pause=0.02), "down", "not accepted within 0.4 s"),
@@ -186,26 +178,23 @@ def mail_liar() -> Iterator[tuple[Provider, list[Sender]]]:
     ],
 )
 def test_a_mail_server_that_misbehaves_ends_the_attempt(mail_liar, opened, answer, result, error):
-    server, answers = mail_liar
-    answers.append(answer)
-    outcome = opened("email", timeout=0.4, **to_plain(server.port)).send(MESSAGE)
-    assert outcome[:2] == (result, f"127.0.0.1:{server.port}: {error}")
+    mail_liar.answer = answer
+    outcome = opened("email", timeout=0.4, **to_plain(mail_liar.port)).send(MESSAGE)
+    assert outcome[:2] == (result, f"127.0.0.1:{mail_liar.port}: {error}")
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
 def test_mail_without_tls_is_not_sent(plain, opened, security):
     box, port = plain
-    box.mails.clear()
     delivery = opened("email", timeout=1.0, **mail_to("127.0.0.1", port, security=security))
     assert delivery.send(MESSAGE).result == "down"
     assert not box.mails
 
 
 def test_an_abort_ends_a_mail_in_flight(mail_liar, opened):
-    server, answers = mail_liar
-    answers.append(silence())
-    delivery = opened("email", **to_plain(server.port))
+    mail_liar.answer = silence()
+    delivery = opened("email", **to_plain(mail_liar.port))
     outcome = send_in_thread(delivery)
-    wait_until(lambda: server.connections == 1)
+    wait_until(lambda: mail_liar.connections == 1)
     delivery.abort()
-    assert outcome() == SendResult("down", f"127.0.0.1:{server.port}: stopped")
+    assert outcome() == SendResult("down", f"127.0.0.1:{mail_liar.port}: stopped")

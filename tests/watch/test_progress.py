@@ -3,7 +3,7 @@
 from tests.kit.database import token_id, wallet_id
 from tests.kit.serve_process import free_port, scraped, serving, webhook
 from tests.kit.waiting import wait_until
-from tests.watch.conftest import ago, types
+from tests.watch.conftest import ago, plan, types
 
 A, B, C, D = 1, 2, 3, 4
 
@@ -11,29 +11,28 @@ A, B, C, D = 1, 2, 3, 4
 def test_a_transfer_is_reported_once_however_many_changes_are_between_its_sides(watched):
     """The changes between may be initial holdings, of which the rule reports none."""
     watched.read({A: {1: "1"}, B: {}})
-    with watched.planning({"on": ["transfer"]}, most=10) as planning:
-        planning.read({B: {1: "1"}}, {C: dict.fromkeys(range(100, 300), "1")}, {A: {}})
-        assert planning.plan() == 1
-        planning.read({A: {2: "1"}})
-        assert planning.plan() == 0
+    with watched.planning({"on": ["transfer"]}, most=10) as planner:
+        watched.read({B: {1: "1"}}, {C: dict.fromkeys(range(100, 300), "1")}, {A: {}})
+        assert plan(planner) == 1
+        watched.read({A: {2: "1"}})
+        assert plan(planner) == 0
     (message,) = watched.messages()
-    assert message["data"]["from_wallet_id"] == wallet_id(A)
-    assert message["data"]["to_wallet_id"] == wallet_id(B)
+    sides = [message["data"][f"{side}_wallet_id"] for side in ("from", "to")]
+    assert sides == [wallet_id(A), wallet_id(B)]
 
 
 def plan_all(watched, on, most):
     """Plan with a small limit until nothing is planned, like the rounds of `serve`."""
-    with watched.planning({"on": on}, most=most) as planning:
-        planned = planning.plan()
-        assert planning.plan() == 0
+    with watched.planning({"on": on}, most=most) as planner:
+        planned = plan(planner)
+        assert plan(planner) == 0
         cursor = watched.run("SELECT change_id FROM watch_cursors")[0][0]
-        assert cursor == planning.newest().change_id
+        assert cursor == planner.newest().change_id
     return planned
 
 
 def test_a_move_of_many_nfts_is_one_digest_though_its_sides_are_far_apart(watched):
-    tokens = dict.fromkeys(range(1, 16), "1")
-    others = dict.fromkeys(range(21, 36), "1")
+    tokens, others = (dict.fromkeys(range(first, first + 15), "1") for first in (1, 21))
     watched.read({A: tokens, B: {}, C: others, D: {}})
     plan_all(watched, ["sent", "received"], 10)
     watched.read({A: {}}, {C: {}}, {B: tokens}, {D: others})
@@ -57,16 +56,16 @@ def test_changes_of_any_distance_are_all_reported_with_the_smallest_limit(watche
 def test_overlapping_transfers_without_end_delay_a_rule_by_minutes_only(watched):
     """Each plan ends between the sides of a transfer, as when transfers never stop."""
     watched.read({A: {1: "1"}, B: {}})
-    with watched.planning({"on": ["sent", "received"]}) as planning:
-        planning.read({A: {}})
-        until = planning.newest()
-        planning.read({B: {1: "1"}})
-        assert planning.plan(until) == 0  # the next plan has both sides
+    with watched.planning({"on": ["sent", "received"]}) as planner:
+        watched.read({A: {}})
+        until = planner.newest()
+        watched.read({B: {1: "1"}})
+        assert planner.plan(until) == 0  # the next plan has both sides
         changes, states = ["observed_at"], ["observed_at", "first_read_at", "last_read_at"]
         for table, columns in {"balance_change_rows": changes, "wallet_state_rows": states}.items():
             years_ago = ", ".join(f"{name} = '2020' || substr({name}, 5)" for name in columns)
             watched.run(f"UPDATE {table} SET {years_ago}")
-        assert [planning.plan(until), planning.plan()] == [1, 0]
+        assert [planner.plan(until), plan(planner)] == [1, 0]
     assert types(watched.messages()) == ["holding.transfer"]
 
 
@@ -80,12 +79,6 @@ UNKNOWN = {
 }
 
 
-def assert_pauses(command, rule, *says):
-    done = command("watch")
-    assert done.code == 1
-    assert all(text in done.err for text in (f"[watch.{rule}]: paused", *says)), done.err
-
-
 def test_a_rule_with_an_unknown_name_pauses_alone_until_it_is_known(watched, command):
     watched.content[1] = {"contract_address": "KT1ocean"}
     watched.read({A: {1: "1"}, B: {}, C: {}, D: {}})
@@ -95,9 +88,10 @@ def test_a_rule_with_an_unknown_name_pauses_alone_until_it_is_known(watched, com
     healthy = watched.rule("all", on=["sent"])
     for number, (line, says) in enumerate(UNKNOWN.items()):
         rule = f"gone{number}"
-        watched.configure(watched.rule(rule, on=["sent"]) + line + "\n" + healthy)
+        paused = f"[watch.{rule}]: paused"
+        watched.configure(watched.rule(rule, on=["sent"]), f"{line}\n", healthy)
         before = watched.newest()
-        assert_pauses(command, rule, *says)
+        command("watch").says(paused, *says, code=1)
         (told,) = watched.messages(before)
         assert (told["type"], told["data"]["state"]) == ("rule.paused", "began")
         assert told["data"]["rule"] == rule
@@ -107,10 +101,10 @@ def test_a_rule_with_an_unknown_name_pauses_alone_until_it_is_known(watched, com
         holder, other = (A, B) if number % 2 == 0 else (B, A)
         watched.read({holder: {}}, {other: {1: "1"}})
         before = watched.newest()
-        assert_pauses(command, rule)
+        command("watch").says(paused, code=1)
         assert [one["rule"] for one in watched.messages(before)] == ["all"]
         # The name exists again, here because the rule names all wallets.
-        watched.configure(watched.rule(rule, on=["sent"]) + healthy)
+        watched.configure(watched.rule(rule, on=["sent"]), healthy)
         resumed = watched.watch()
         assert [one["rule"] for one in resumed] == [rule, "*"]
         assert resumed[-1]["data"] == {**told["data"], "state": "ended"}
@@ -124,7 +118,7 @@ def test_serve_starts_with_a_rule_whose_group_is_gone_and_with_a_new_forward(wat
     """
     watched.read({A: {}})
     watched.configure(
-        watched.rule("gone", on=["received"], groups=["gone"]) + '[forward.all]\nto = ["ops"]\n'
+        watched.rule("gone", on=["received"], groups=["gone"]), '[forward.all]\nto = ["ops"]\n'
     )
     port = free_port()
     with serving(watched.database.parent, None, "--no-replay", "--metrics-port", port) as server:
@@ -139,17 +133,16 @@ def test_serve_starts_with_a_rule_whose_group_is_gone_and_with_a_new_forward(wat
 def test_a_rule_whose_changes_wait_for_longer_than_its_settings_explain_is_late(watched, command):
     on = ["received"]
     watched.configure(
-        watched.rule("plain", on=on)
-        + watched.rule("digest", on=on, digest="2d")
-        + watched.rule("night", on=on, quiet="00:00-23:59 UTC")
-        + '[forward.all]\nto = ["ops"]\n'
+        watched.rule("plain", on=on),
+        watched.rule("digest", on=on, digest="2d"),
+        watched.rule("night", on=on, quiet="00:00-23:59 UTC"),
+        '[forward.all]\nto = ["ops"]\n',
     )
     watched.read({A: {}})
     watched.watch()
     watched.read({A: {1: "1"}})
     watched.run("UPDATE balance_change_rows SET observed_at = ?", ago(3))
-    status = command("status")
-    assert "rules        plain: changes have waited for 3 hours" in status.out
+    status = command("status").says("rules        plain: changes have waited for 3 hours")
     assert "digest" not in status.out
     assert "watch plain: changes have waited" in command("check").out
     watched.configure(watched.rule("plain", on=on))
@@ -164,8 +157,7 @@ def test_a_digest_s_command_lists_transfers_whose_other_side_was_read_earlier(wa
     watched.watch()
     watched.read({A: {}}, {B: tokens})
     (digest,) = watched.watch()
-    words = digest["command"].removeprefix("nftsync ").split()
-    listed = command(*words, "--json").json
+    listed = command(*digest["command"].split()[1:], "--json").json
     assert {one["token_id"] for one in listed} == set(map(token_id, tokens))
 
 
@@ -174,10 +166,7 @@ def test_a_digest_shows_whole_events_if_the_clock_went_back(watched):
     watched.read({A: {}})
     watched.watch()
     watched.read({A: dict.fromkeys(range(12), "1")})
-    watched.run(
-        "UPDATE balance_change_rows SET observed_at = ? WHERE change_id ="
-        " (SELECT max(change_id) FROM balance_change_rows)",
-        ago(1),
-    )
+    last = "change_id = (SELECT max(change_id) FROM balance_change_rows)"
+    watched.run(f"UPDATE balance_change_rows SET observed_at = ? WHERE {last}", ago(1))
     (digest,) = watched.watch()
     assert all(one.get("token_id") for one in digest["data"])

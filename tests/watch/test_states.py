@@ -3,9 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from nftsync.alerts import Quiet
 from tests.kit.database import wallet_id
 from tests.kit.inbox import Inbox
-from tests.watch.conftest import Watched, ago, types
+from tests.watch.conftest import Watched, ago, plan
 
 A, B = 1, 2
 HOUR = timedelta(hours=1)
@@ -15,9 +16,12 @@ def make_stale(watched: Watched) -> None:
     watched.run("UPDATE wallets SET synced_at = ? WHERE wallet_no = 1", ago(30))
 
 
-def states_of(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return each message's type and state."""
-    return [(message["type"], message["data"]["state"]) for message in messages]
+def states_of(messages: list[dict[str, Any]], *names: str) -> list[tuple[str, ...]]:
+    """Return each message's rule or data by name, its type, and its state."""
+    return [
+        (*({**one["data"], **one}[name] for name in names), one["type"], one["data"]["state"])
+        for one in messages
+    ]
 
 
 SYNC = """
@@ -28,36 +32,18 @@ REMOVAL = """
     INSERT INTO removal_rows (wallet_no, token_no, old_amount, emptied, held, observed_at, read_at)
     VALUES (1, 1, '1', 0, 1, '2026-01-01T00:00:00.000000Z', '2026')
 """
+WEBHOOK = "UPDATE webhooks SET state = '{}'"
+CLOCK = "UPDATE wallet_state_rows SET observed_at = '{}-01-01T00:00:00.000000Z'"
+READ = "UPDATE wallets SET synced_at = '{}-01-01T00:00:00.000000Z' WHERE wallet_no = 1"
 #: Statements that begin and end a state, for each kind but `disk_low`.
 CAUSES = {
-    "sync_failed": (
-        SYNC.format("failed"),
-        SYNC.format("partial"),
-    ),
-    "removals_held": (
-        REMOVAL,
-        "DELETE FROM removal_rows",
-    ),
-    "webhook_dead": (
-        "UPDATE webhooks SET state = 'dead'",
-        "UPDATE webhooks SET state = 'done'",
-    ),
-    "webhook_quarantined": (
-        "UPDATE webhooks SET state = 'quarantined'",
-        "UPDATE webhooks SET state = 'done'",
-    ),
-    "replay_paused": (
-        "UPDATE webhooks SET state = 'pending'",
-        "UPDATE webhooks SET state = 'done'",
-    ),
-    "clock_ahead": (
-        "UPDATE wallet_state_rows SET observed_at = '2999-01-01T00:00:00.000000Z'",
-        "UPDATE wallet_state_rows SET observed_at = '2026-01-01T00:00:00.000000Z'",
-    ),
-    "wallet_stale": (
-        "UPDATE wallets SET synced_at = '2026-01-01T00:00:00.000000Z' WHERE wallet_no = 1",
-        "UPDATE wallets SET synced_at = '2999-01-01T00:00:00.000000Z' WHERE wallet_no = 1",
-    ),
+    "sync_failed": (SYNC.format("failed"), SYNC.format("partial")),
+    "removals_held": (REMOVAL, "DELETE FROM removal_rows"),
+    "webhook_dead": (WEBHOOK.format("dead"), WEBHOOK.format("done")),
+    "webhook_quarantined": (WEBHOOK.format("quarantined"), WEBHOOK.format("done")),
+    "replay_paused": (WEBHOOK.format("pending"), WEBHOOK.format("done")),
+    "clock_ahead": (CLOCK.format(2999), CLOCK.format(2026)),
+    "wallet_stale": (READ.format(2026), READ.format(2999)),
     "wallet_failed": (
         "UPDATE wallets SET status = 'failed', error = 'HTTP 500' WHERE wallet_no = 1",
         "UPDATE wallets SET tracked = 0 WHERE wallet_no = 1",
@@ -66,7 +52,7 @@ CAUSES = {
 
 
 def test_each_state_begins_once_and_ends_once(watched, command):
-    watched.configure("".join(watched.rule(kind, on=[kind]) for kind in CAUSES))
+    watched.configure(*(watched.rule(kind, on=[kind]) for kind in CAUSES))
     watched.read({A: {1: "1"}, B: {}})
     inbox = Inbox(watched.database)
     inbox.fill(1)
@@ -75,15 +61,15 @@ def test_each_state_begins_once_and_ends_once(watched, command):
     for kind, (begin, end) in CAUSES.items():
         name = kind.replace("_", ".")
         watched.run(begin)
-        (shown,) = command("watch", "test", kind, "--json").json
-        assert (shown["type"], shown["data"]["state"]) == (name, "began")
+        shown = command("watch", "test", kind, "--json").json
+        assert states_of(shown) == [(name, "began")]
         (began,) = watched.watch()
-        assert (began["rule"], *states_of([began])) == (kind, (name, "began"))
+        assert states_of([began], "rule") == [(kind, name, "began")]
         assert began["data"]["since"] <= began["timestamp"]
         assert watched.watch() == []
         watched.run(end)
         (ended,) = watched.watch()
-        assert (ended["rule"], *states_of([ended])) == (kind, (name, "ended"))
+        assert states_of([ended], "rule") == [(kind, name, "ended")]
         assert ended["data"] == {**began["data"], "state": "ended"}
         assert watched.watch() == []
         assert command("watch", "test", kind).says("No events.").out == ""
@@ -104,39 +90,37 @@ def test_states_of_wallets_are_of_the_rule_s_wallets_each_by_itself(watched):
     watched.run("UPDATE wallets SET wallet_group = 'house', label = 'Vault' WHERE wallet_no = 1")
     on = ["wallet_stale", "wallet_failed"]
     watched.configure(
-        watched.rule("house", on=on, groups=["house"]) + watched.rule("all", on=on, max_age="1h")
+        watched.rule("house", on=on, groups=["house"]), watched.rule("all", on=on, max_age="1h")
     )
     watched.run("UPDATE wallets SET synced_at = ?", ago(2))
-    names = [(one["rule"], one["data"]["wallet_id"]) for one in watched.watch()]
-    assert names == [("all", wallet_id(A)), ("all", wallet_id(B))]
+    stale, failed = "wallet.stale", "wallet.failed"
+    assert states_of(watched.watch(), "rule", "wallet_id") == [
+        ("all", wallet_id(wallet), stale, "began") for wallet in (A, B)
+    ]
     watched.read({A: {}, B: {}}, outcome="failed", error="HTTP 500\nno")
-    houses, *others = watched.watch()
-    assert (houses["rule"], houses["data"]["wallet_label"]) == ("house", "Vault")
-    assert states_of(others) == [("wallet.failed", "began")] * 2
+    assert states_of(watched.watch(), "rule", "wallet_label") == [
+        ("house", "Vault", failed, "began"),
+        ("all", "Vault", failed, "began"),
+        ("all", None, failed, "began"),
+    ]
     watched.read({A: {}})
-    assert [
-        (one["rule"], one["data"]["wallet_id"], *states_of([one])) for one in watched.watch()
-    ] == [
-        ("house", wallet_id(A), ("wallet.failed", "ended")),
-        ("all", wallet_id(A), ("wallet.stale", "ended")),
-        ("all", wallet_id(A), ("wallet.failed", "ended")),
+    assert states_of(watched.watch(), "rule", "wallet_id") == [
+        ("house", wallet_id(A), failed, "ended"),
+        ("all", wallet_id(A), stale, "ended"),
+        ("all", wallet_id(A), failed, "ended"),
     ]
 
 
 def test_a_state_that_lasts_is_repeated_on_request(watched):
     watched.read({A: {}})
-    watched.configure(
-        watched.rule("again", on=["wallet_stale"], repeat="1h")
-        + watched.rule("once", on=["wallet_stale"])
-    )
+    on = ["wallet_stale"]
+    watched.configure(watched.rule("again", on=on, repeat="1h"), watched.rule("once", on=on))
     make_stale(watched)
     assert states_of(watched.watch()) == [("wallet.stale", "began")] * 2
     assert watched.watch() == []
     for _ in range(2):
         watched.run("UPDATE watch_states SET reported_at = ?", ago(1.1))
-        assert [(one["rule"], *states_of([one])) for one in watched.watch()] == [
-            ("again", ("wallet.stale", "lasts"))
-        ]
+        assert states_of(watched.watch(), "rule") == [("again", "wallet.stale", "lasts")]
         assert watched.watch() == []
     watched.run("UPDATE watch_states SET reported_at = ?", ago(1.1))
     watched.read({A: {}})
@@ -155,15 +139,15 @@ def test_quiet_hours_delay_but_lose_nothing(watched):
     watched.read({A: {}})
     on = ["received", "wallet_stale"]
     watched.configure(watched.rule("night", on=on, quiet=quiet(-1, 1)))
-    assert watched.watch() == []
-    make_stale(watched)
-    assert watched.watch() == []
-    watched.read({A: {1: "1"}})
-    assert watched.watch() == []
+    for cause in (lambda: None, lambda: make_stale(watched), lambda: watched.read({A: {1: "1"}})):
+        cause()
+        assert watched.watch() == []
     watched.configure(watched.rule("night", on=on))
-    messages = watched.watch()
-    assert types(messages) == ["wallet.stale", "holding.received", "wallet.stale"]
-    assert [message["data"].get("state") for message in messages] == ["began", None, "ended"]
+    assert [(one["type"], one["data"].get("state")) for one in watched.watch()] == [
+        ("wallet.stale", "began"),
+        ("holding.received", None),
+        ("wallet.stale", "ended"),
+    ]
     assert watched.watch() == []
 
 
@@ -186,37 +170,36 @@ def test_a_planner_that_keeps_running_sees_states_while_it_waits(watched):
     present = datetime.now(UTC)
     hours = [(present + sign * HOUR).time().replace(microsecond=0) for sign in (-1, 1)]
     on = ["received", "wallet_stale"]
-    rules = [{"name": "night", "quiet": (*hours, "UTC")}, {"name": "digest", "digest": HOUR}]
+    rules = [{"name": "night", "quiet": Quiet(*hours, "UTC")}, {"name": "digest", "digest": HOUR}]
     watched.read({A: {}})
-    with watched.planning(*({**rule, "on": on} for rule in rules)) as planning:
+    with watched.planning(*({**rule, "on": on} for rule in rules)) as planner:
         for _ in range(2):
-            for cause in (lambda: make_stale(watched), lambda: planning.read({A: {}})):
+            for cause in (lambda: make_stale(watched), lambda: watched.read({A: {}})):
                 cause()
-                assert planning.plan() == 0
+                assert plan(planner) == 0
     # No longer quiet, and the hour is over.
-    with watched.planning(*({"name": rule["name"], "on": on} for rule in rules)) as planning:
-        assert [planning.plan(), planning.plan()] == [8, 0]
-    assert (
-        states_of(watched.messages()) == [("wallet.stale", "began"), ("wallet.stale", "ended")] * 4
-    )
+    with watched.planning(*({"name": rule["name"], "on": on} for rule in rules)) as planner:
+        assert [plan(planner), plan(planner)] == [8, 0]
+    ended = [("wallet.stale", "began"), ("wallet.stale", "ended")] * 4
+    assert states_of(watched.messages()) == ended
 
 
 def test_a_digest_waits_for_its_time_from_the_first_change_on(watched):
     watched.read({A: {}})
     rule = {"on": ["received"], "digest": HOUR}
-    with watched.planning(rule) as planning:
-        planning.read({A: {1: "1"}})
-        assert planning.plan() == 0
+    with watched.planning(rule) as planner:
+        watched.read({A: {1: "1"}})
+        assert plan(planner) == 0
         watched.run("UPDATE balance_change_rows SET observed_at = ?", ago(1))
-        planning.read({A: {1: "1", 2: "1"}})
-    with watched.planning(rule) as planning:  # after a restart
-        assert planning.plan() in {1, 2}
-        assert planning.plan() == 0
+        watched.read({A: {1: "1", 2: "1"}})
+    with watched.planning(rule) as planner:  # after a restart
+        assert plan(planner) in {1, 2}
+        assert plan(planner) == 0
 
 
 def test_a_clock_that_was_ahead_silences_no_rule(watched, monkeypatch):
     watched.read({A: {}})
-    with watched.planning({"on": ["received"], "digest": timedelta(seconds=60)}) as planning:
+    with watched.planning({"on": ["received"], "digest": timedelta(seconds=60)}) as planner:
         year = datetime.now(UTC) + timedelta(days=365)
 
         class Ahead(datetime):
@@ -226,12 +209,12 @@ def test_a_clock_that_was_ahead_silences_no_rule(watched, monkeypatch):
 
         with monkeypatch.context() as patched:
             patched.setattr("nftsync.watch.planner.datetime", Ahead)
-            planning.read({A: {1: "1"}})
+            watched.read({A: {1: "1"}})
             ahead = year.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
             watched.run("UPDATE balance_change_rows SET observed_at = ?", ahead)
-            assert planning.plan() == 0
+            assert plan(planner) == 0
         monkeypatch.setattr("time.monotonic", lambda: float("inf"))
-        assert planning.plan() == 1
+        assert plan(planner) == 1
 
 
 def test_all_stopped_destinations_are_in_the_status(watched, command):

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.kit.inbox import ORGANIZATION, Inbox, body_of
 from tests.kit.serve_process import SECRET, signed
-from tests.watch.conftest import types
+from tests.watch.conftest import Watched, types
 
 A, B = 1, 2
 KEYS = [f"whsec_{base64.b64encode(bytes([number]) * 32).decode()}" for number in (1, 2)]
@@ -36,26 +36,29 @@ def destination(server: SandboxServer, name: str) -> str:
     )
 
 
-def moves(watched: Any, *, failing: str | None = None) -> None:
-    """Settings with a rule, and a change that it reports."""
-    watched.read({A: {}})
-    watched.configure(watched.rule("moves", on=["received"]))
-    if failing is not None:
+@pytest.fixture
+def moved(watched: Watched) -> Callable[..., None]:
+    """Configure a rule for a destination with a command; then make a change that it reports."""
+
+    def make(program: str = '["true"]', *more: str) -> None:
+        watched.read({A: {}})
+        watched.configure(watched.rule("moves", on=["received"]), *more)
         file = Path("nftsync.toml")
-        file.write_text(file.read_text().replace('["true"]', failing))
-    watched.watch()
-    watched.read({A: {1: "1"}})
+        file.write_text(file.read_text().replace('["true"]', program))
+        watched.watch()
+        watched.read({A: {1: "1"}})
+
+    return make
 
 
-def test_the_command_prints_its_counts(watched, command):
-    moves(watched)
-    done = command("watch").says("1 new message; 1 sent, 0 refused, 0 dead.\n")
-    assert done.err == ""
+def test_the_command_prints_its_counts(moved, command):
+    moved()
+    assert command("watch") == (0, "1 new message; 1 sent, 0 refused, 0 dead.\n", "")
     assert command("watch").out == "0 new messages; 0 sent, 0 refused, 0 dead.\n"
 
 
-def test_refused_messages_are_retried_and_dead_ones_end_with_1(watched, command):
-    moves(watched, failing='["false"]')
+def test_refused_messages_are_retried_and_dead_ones_end_with_1(watched, moved, command):
+    moved('["false"]')
     command("watch").says("1 new message; 0 sent, 1 refused, 0 dead.\n", "outbox --state failed")
     assert (watched.states(), watched.states("attempts")) == (["failed"], [1])
     command("watch").says("0 new messages; 0 sent, 0 refused")  # not due yet
@@ -64,26 +67,27 @@ def test_refused_messages_are_retried_and_dead_ones_end_with_1(watched, command)
     assert watched.states() == ["dead"]
 
 
-def test_messages_to_a_destination_that_is_down_stay_pending(watched, command):
-    moves(watched, failing='["/nowhere/notify"]')
+def test_messages_to_a_destination_that_is_down_stay_pending(watched, moved, command):
+    moved('["/nowhere/notify"]')
     command("watch").says("0 sent, 0 refused, 0 dead", "messages to ops stay pending")
     assert (watched.states(), watched.states("attempts")) == (["pending"], [0])
 
 
-def test_a_message_reaches_a_command_and_a_consumer_as_it_is_stored(watched, consumers, tmp_path):
-    moves(watched)
-    file = Path("nftsync.toml")
-    text = file.read_text().replace('["true"]', f'["sh", "-c", "cat > {tmp_path}/got"]')
-    file.write_text(text.replace('["ops"]', '["ops", "more"]') + destination(consumers, "more"))
+def verified(record: Any, key: str = KEYS[0]) -> Any:
+    return standardwebhooks.Webhook(key).verify(record["body"], record["headers"])
+
+
+def test_a_message_reaches_a_command_and_a_consumer_as_it_is_stored(
+    watched, moved, consumers, tmp_path
+):
+    more = watched.rule("others", on=["received"], to=["more"]) + destination(consumers, "more")
+    moved(f'["sh", "-c", "cat > {tmp_path}/got"]', more)
     watched.watch()
-    bodies = watched.states("body")
-    assert len(bodies) == 2
-    assert (tmp_path / "got").read_bytes() == bodies[0]
+    ours, theirs = watched.states("body")
+    assert (tmp_path / "got").read_bytes() == ours
     (record,) = consumers.consumers.records("more")
-    assert record["body"].encode() == bodies[1]
-    for key in KEYS:
-        message = standardwebhooks.Webhook(key).verify(record["body"], record["headers"])
-        assert message == json.loads(bodies[1])
+    assert record["body"].encode() == theirs
+    assert [verified(record, key) for key in KEYS] == [json.loads(theirs)] * 2
     assert record["headers"]["webhook-id"] == watched.states("message_id")[1]
 
 
@@ -91,10 +95,9 @@ def test_webhooks_are_forwarded_as_they_were_stored(watched, consumers, monkeypa
     """Whatever else their JSON has, and with the provider's signature only on request."""
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
     watched.configure(
-        destination(consumers, "all")
-        + destination(consumers, "pay")
-        + '[forward.everything]\nto = ["all"]\n'
-        + '[forward.pay]\nto = ["pay"]\ntypes = ["PAYMENT"]\noriginal_signature = true\n'
+        *(destination(consumers, name) for name in ("all", "pay")),
+        '[forward.everything]\nto = ["all"]\n'
+        '[forward.pay]\nto = ["pay"]\ntypes = ["PAYMENT"]\noriginal_signature = true\n',
     )
     inbox = Inbox(watched.database)
     inbox.receive(body_of(0))
@@ -118,8 +121,7 @@ def test_webhooks_are_forwarded_as_they_were_stored(watched, consumers, monkeypa
     (paid,) = consumers.consumers.records("pay")
     assert paid["body"].encode() == bodies[-1]
     assert paid["headers"][header.lower()] == signature
-    for record in (*records, paid):
-        standardwebhooks.Webhook(KEYS[0]).verify(record["body"], record["headers"])
+    assert all(map(verified, (*records, paid)))
     assert watched.watch() == []
 
 
@@ -146,7 +148,7 @@ def test_a_test_message_is_accepted_or_refused(watched, consumers, command):
     for name in ("ops", "more"):
         command("watch", "send", name).says(f"Sent to {name}.\n")
     (record,) = consumers.consumers.records("more")
-    message = standardwebhooks.Webhook(KEYS[0]).verify(record["body"], record["headers"])
+    message = verified(record)
     assert (message["type"], message["data"]) == ("test", {"destination": "more"})
     consumers.consumers.script({"more": 500})
     command("watch", "send", "more").tells("did not accept the test message: HTTP 500", code=1)
@@ -156,9 +158,9 @@ def test_a_test_message_is_accepted_or_refused(watched, consumers, command):
 def test_a_gone_destination_gets_nothing_until_a_test_message_succeeds(watched, consumers, command):
     watched.read({A: {}})
     watched.configure(
-        destination(consumers, "more")
-        + watched.rule("moves", on=["received"], to=["more"])
-        + watched.rule("others", on=["received"])
+        destination(consumers, "more"),
+        watched.rule("moves", on=["received"], to=["more"]),
+        watched.rule("others", on=["received"]),
     )
     watched.watch()
     consumers.consumers.script({"more": [410, 410]})
@@ -176,10 +178,8 @@ def test_a_gone_destination_gets_nothing_until_a_test_message_succeeds(watched, 
     command("watch", "send", "more").says("Sent to more.\n")
     watched.watch()
     assert watched.run(of_more) == [("done", 1)] * 2
-    tokens = [
-        json.loads(record["body"])["data"].get("name")
-        for record in consumers.consumers.records("more")
-    ]
+    bodies = [json.loads(record["body"]) for record in consumers.consumers.records("more")]
+    tokens = [body["data"].get("name") for body in bodies]
     assert tokens == ["Token 1", None, None, "Token 1", "Token 2"]
 
 
@@ -193,17 +193,14 @@ def test_a_preview_shows_hostile_names_on_one_line_each_and_sends_nothing(watche
     watched.content[2] = {"name": HOSTILE[::-1]}
     watched.read({A: {2: "4"}})
     watched.read({B: {}}, outcome="failed", error=HOSTILE)
-    done = command("watch", "test", "moves")
-    assert done.code == 0
+    done = command("watch", "test", "moves").says()
     lines = done.out.splitlines()
     assert len(lines) == done.out.count("\n") == 8 + 2  # and the heading
     assert not set(done.said) & set("\x1b\x07\u202e\u2028\r")
     assert max(map(len, lines)) < 250
     short = command("watch", "test", "moves", "--limit", 2)
-    assert (short.out.splitlines(), short.err) == (
-        lines[: 2 + 2],
-        "2 of 8 events. Show all: --limit 0, or --json.\n",
-    )
+    assert short.out.splitlines() == lines[: 2 + 2]
+    assert short.err == "2 of 8 events. Show all: --limit 0, or --json.\n"
     whole = command("watch", "test", "moves", "--limit", 0).out.splitlines()
     assert whole[:-1] == lines[:-1]  # the last is a state, as of now
     later = command("watch", "test", "moves", "--since", "0s")
