@@ -1,8 +1,6 @@
 """The commands `hide`, `unhide` and `hidden`, the hidden file, and `--hidden` of other commands."""
 
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +45,9 @@ def spammed(build: Builder, monkeypatch: pytest.MonkeyPatch) -> Path:
     return build.close()
 
 
-def contents(database: Path) -> list[str]:
-    with closing(sqlite3.connect(database)) as connection:
-        return list(connection.iterdump())
+def rows_of(command: Any) -> dict[str, dict[str, Any]]:
+    """Return the entries by contract or token."""
+    return {row["contract"] or row["token_id"]: row for row in command("hidden", "--json").json}
 
 
 def entries(command: Any) -> list[tuple[Any, ...]]:
@@ -64,28 +62,19 @@ def test_contracts_and_tokens_are_hidden_by_address_name_and_id_with_a_reason(sp
     done = command("hide", shouted, f" {token_id(1).upper()} ", "--reason", " airdropped spam ")
     done.says(AIRDROP, "airdropped spam", "nftsync unhide")
     command("hide", HARBOURS.lower(), HARBOURS, "--json").says(OWN)
-    expected = {
+    assert {*entries(command)} == {
         (AIRDROP, None, "airdropped spam", "given"),
         (None, token_id(1), "airdropped spam", "given"),
         (OWN, None, None, "given"),
     }
-    assert {*entries(command)} == expected
-    rows = {row["contract"] or row["token_id"]: row for row in command("hidden", "--json").json}
+    rows = rows_of(command)
     counts = {key: (row["name"], row["tokens"], row["holdings"]) for key, row in rows.items()}
-    assert counts == {
-        AIRDROP: (None, 1, 5),
-        token_id(1): (HOSTILE, 1, 1),
-        OWN: (HARBOURS, 3, 8),
-    }
-    listed = command("hidden")
-    assert (listed.code, listed.err) == (0, "")
-    shown = (AIRDROP, token_id(1), HARBOURS, "airdropped spam", "given")
-    assert [text for text in shown if text not in listed.out] == []
+    assert counts == {AIRDROP: (None, 1, 5), token_id(1): (HOSTILE, 1, 1), OWN: (HARBOURS, 3, 8)}
+    assert command("hidden").says(AIRDROP, token_id(1), HARBOURS, "airdropped spam").err == ""
     # Hidden again: the reason stays, or is replaced; the time stays.
     command("hide", AIRDROP).says("airdropped spam")
     command("hide", AIRDROP, "--reason", "worse").says("worse")
-    again = {row["contract"] or row["token_id"]: row for row in command("hidden", "--json").json}
-    assert again == rows | {AIRDROP: rows[AIRDROP] | {"reason": "worse"}}
+    assert rows_of(command) == rows | {AIRDROP: rows[AIRDROP] | {"reason": "worse"}}
 
 
 def test_unknown_names_are_errors_that_say_what_to_do_and_change_nothing(spammed, command):
@@ -113,25 +102,24 @@ def test_unknown_names_are_errors_that_say_what_to_do_and_change_nothing(spammed
 
 def test_commands_leave_hidden_nfts_out_and_say_how_many(spammed, command):
     period = ("statement", "--from", at(1), "--to", at(99_999), "--by", "collection")
-    kinds = {"holdings": "holding", "transfers": "transfer", "collections": "token"}
-    whole = {name: command(name, "--json").json for name in kinds}
-    statement = command(*period, "--json")
-    command("hide", AIRDROP, token_id(1))
     left_out = {"holdings": "6 hidden holdings", "transfers": "5 hidden transfers"}
     left_out |= {"collections": "2 hidden tokens"}
+    whole = {name: command(name, "--json").json for name in left_out}
+    statement = command(*period, "--json")
+    command("hide", AIRDROP, token_id(1))
     hidden_tokens = {token_id(1), token_id(2)}
     for name, counted in left_out.items():
         note = f"{counted} left out. Include: --hidden"
-        done = command(name, "--json")
-        assert (done.code, done.err) == (0, f"{note}\n")
+        done = command(name, "--json").says()
+        assert done.err == f"{note}\n"
         command(name).says(note)
         if name != "collections":
             assert done.json == [x for x in whole[name] if x["token_id"] not in hidden_tokens]
         else:
             assert {row["contract"] for row in done.json if row["tokens"]} == {OWN}
-        for form in ((), ("--json",)):
-            assert "left out" not in command(name, "--hidden", *form).says().said
-        assert command(name, "--hidden", "--json").json == whole[name]
+        assert "left out" not in command(name, "--hidden").says().said
+        again = command(name, "--hidden", "--json")
+        assert (again.json, again.err) == (whole[name], "")
     command("holdings", "--contract", AIRDROP).says("No holdings.", "5 hidden holdings left out")
     command("transfers").says("No transfers.", "5 hidden transfers left out")
     assert command(*period, "--hidden", "--json") == statement
@@ -164,61 +152,61 @@ def test_unhidden_nfts_show_again(spammed, command):
     assert entries(command) == []
 
 
-def test_a_sync_reads_the_hidden_file(site, command, tmp_path, monkeypatch):
-    file = tmp_path / "spam.csv"
-    config = tmp_path / "nftsync.toml"
+UNUSABLE = (
+    (f"token_id\n{CLAIM}\n", "line 2", "is not a token id"),
+    ("contract_address,reason\n0xabc,a link\n,no address\n", "line 3", "neither"),
+    ("contract_address\n0xabc,a link\n", "line 2", "no heading"),
+    ('contract_address\n"0xabc\n', "not CSV"),
+    ("reason\nspam\n", "contract_address or token_id is missing"),
+    ("contract_address,why\n0xabc,x\n", "'why'", "Allowed are"),
+    (f"{CLAIM}\n", "must be headings: contract_address,token_id,reason"),
+    ("", "must be headings"),
+)
+
+
+def test_a_sync_reads_the_hidden_file(site, command):
+    file, config = Path("spam.csv"), Path("nftsync.toml")
     config.write_text('hidden_file = "spam.csv"\n')
     holdings = frames.holdings(site.database)
     held = Counter(holdings["contract"])
     first, second, *_ = sorted(held)
     token = holdings.drop_duplicates("token_id", keep=False)
     token = token[~token["contract"].isin([first, second])]["token_id"].iloc[0]
-    file.write_text(f"Address;Token ID;Reason\n{first.upper()};;a link\n\n;{token.upper()};\n")
-    site.sync(config=config)
-    rows = [(first, None, "a link", "file"), (None, token, None, "file")]
-    assert sorted(entries(command), key=str) == sorted(rows, key=str)
+
+    def sync(text: str) -> set[tuple[Any, ...]]:
+        file.write_text(text)
+        site.sync(config=config)
+        return {*entries(command)}
+
+    rows = {(first, None, "a link", "file"), (None, token, None, "file")}
+    assert sync(f"Address;Token ID;Reason\n{first.upper()};;a link\n\n;{token.upper()};\n") == rows
     command("holdings").says(f"{held[first] + 1} hidden holdings left out")
     # Its entries stay until the file is edited, whoever else hides them.
     command("hide", first, second, "--reason", "mine").says("mine")
     for named in (first, token):
         done = command("unhide", second, named).tells(
-            str(file), "remove its line", "`nftsync sync`"
+            "spam.csv", "remove its line", "`nftsync sync`"
         )
         assert done.err.count("\n") == 1
-    assert len(entries(command)) == 4
+    before = {*entries(command)}
+    assert len(before) == 4
     # A bad row, file or heading is an error that loses nothing.
-    before = entries(command)
-    for text, *problems in (
-        (f"token_id\n{first}\n", "line 2", "is not a token id"),
-        ("contract_address,reason\n0xabc,a link\n,no address\n", "line 3", "neither"),
-        ("contract_address\n0xabc,a link\n", "line 2", "no heading"),
-        ('contract_address\n"0xabc\n', "not CSV"),
-        ("reason\nspam\n", "contract_address or token_id is missing"),
-        ("contract_address,why\n0xabc,x\n", "'why'", "Allowed are"),
-        (f"{first}\n", "must be headings: contract_address,token_id,reason"),
-        ("", "must be headings"),
-    ):
-        file.write_text(text)
-        done = command("sync", *site.ids, "--base-url", site.server.url)
-        done.tells(str(file), *problems)
+    words = ("sync", *site.ids, "--base-url", site.server.url)
+    for text, *problems in UNUSABLE:
+        with pytest.raises(InputError, match=r"hidden file|spam.csv, line"):
+            sync(text)
+        done = command(*words).tells("spam.csv", *problems)
         assert done.err.count("\n") == 1, done.err
-        with pytest.raises(InputError, match="hidden file|spam.csv, line"):
-            site.sync(config=config)
-        assert entries(command) == before
     file.unlink()
-    command("sync", *site.ids, "--base-url", site.server.url).tells("cannot read the hidden file")
-    assert entries(command) == before
+    command(*words).tells("cannot read the hidden file")
+    assert {*entries(command)} == before
     # Removed lines and changed reasons; manual entries stay.
-    file.write_text(f"contract,reason\n{first},worse\n")
-    site.sync(config=config)
     mine = {(address, None, "mine", "given") for address in (first, second)}
-    assert {*entries(command)} == {*mine, (first, None, "worse", "file")}
-    file.write_text("contract_address\n")
-    site.sync(config=config)
-    assert {*entries(command)} == mine
+    worse = (first, None, "worse", "file")
+    assert sync(f"contract,reason\n{first},worse\n") == {*mine, worse}
+    assert sync("contract_address\n") == mine
     # A sync without the setting leaves the file's entries; then they can be unhidden.
-    file.write_text(f"token_id\n{token}\n")
-    site.sync(config=config)
+    sync(f"token_id\n{token}\n")
     config.unlink()
     site.sync()
     assert (None, token, None, "file") in entries(command)
@@ -226,9 +214,9 @@ def test_a_sync_reads_the_hidden_file(site, command, tmp_path, monkeypatch):
     assert entries(command) == []
 
 
-def test_a_sync_and_check_note_entries_of_the_file_that_name_nothing_yet(site, command, tmp_path):
-    file = tmp_path / "spam.csv"
-    (tmp_path / "nftsync.toml").write_text('hidden_file = "spam.csv"\n')
+def test_a_sync_and_check_note_entries_of_the_file_that_name_nothing_yet(site, command):
+    file = Path("spam.csv").resolve()
+    Path("nftsync.toml").write_text('hidden_file = "spam.csv"\n')
     known = frames.holdings(site.database).iloc[0]
     lines = [f"{known['contract'].upper().replace('X', 'x')},", f",{known['token_id']}"]
     sync = ("sync", *site.ids, "--base-url", site.server.url)
@@ -245,7 +233,7 @@ def test_a_sync_and_check_note_entries_of_the_file_that_name_nothing_yet(site, c
 
 
 def test_candidates_are_listed_with_reasons_and_nothing_is_hidden(spammed, command):
-    before = contents(spammed)
+    before = command("hidden", "--json")
     rows = command("hide", "--suggest", "--json").json
     found = {row["contract"] or row["token_id"]: row for row in rows}
     assert next(iter(found)) == AIRDROP  # the most held one
@@ -257,7 +245,7 @@ def test_candidates_are_listed_with_reasons_and_nothing_is_hidden(spammed, comma
     assert sorted(counts) == [(1, 1, 1), (1, 1, 1), (1, 5, 5)]
     done = command("hide", "--suggest").says(AIRDROP, CLAIM, "arrived in 5 wallets", "link and")
     assert "`nftsync hide`" in done.err
-    assert contents(spammed) == before
+    assert command("hidden", "--json") == before
     command("hide", *found)
     assert command("hide", "--suggest") == (0, "", "No candidates.\n")
     assert command("hide", "--suggest", "--json").json == []
@@ -291,20 +279,14 @@ def test_slow_or_few_arrivals_are_no_candidates(build, command):
 
 def test_names_and_reasons_cannot_act_on_a_terminal(spammed, command):
     reason = "see\x1b]0;x\x07\u202e\nmore"
+    hide = ("hide", token_id(1), "--reason", reason)
     for words in (
-        ("hide", "--suggest"),
-        ("hide", token_id(1), "--reason", reason),
-        ("hidden",),
-        ("hidden", "--wide"),
-        ("hide", "--suggest", "--json"),
-        ("hidden", "--json"),
-        ("unhide", token_id(1)),
+        *(("hide", "--suggest"), hide, ("hidden",), ("hidden", "--wide"), ("hidden", "--json")),
+        *(("hide", "--suggest", "--json"), ("unhide", token_id(1))),
         ("unhide", f"{CLAIM}\x1b[2J\n"),
     ):
         done = command(*words)
         assert not {*done.said} & {"\x1b", "\x07", "\u202e"}, words
         assert "Traceback" not in done.said
-    command("hide", token_id(1), "--reason", reason).says(
-        "Claim\\x1b[2J\\x202eat\\x0aevil.xyz", "see\\x1b]0;x\\x07\\x202e\\x0amore"
-    )
+    command(*hide).says("Claim\\x1b[2J\\x202eat\\x0aevil.xyz", "see\\x1b]0;x\\x07\\x202e\\x0amore")
     assert command("hidden", "--json").json[0]["reason"] == reason

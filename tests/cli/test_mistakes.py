@@ -2,12 +2,10 @@
 
 import fcntl
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +14,9 @@ import pytest
 import nftsync
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
+from tests.kit.inbox import body_of
+from tests.kit.provider import balances, reply, wallet
+from tests.kit.serve_process import query
 from tests.kit.worlds import Outcome
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
@@ -38,21 +39,23 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     world = lambda url: generate(wallets=3, nfts=3, seed=4, image_base=url)  # noqa: E731
     with SandboxServer(world, port=0) as server:
         ids = server.world.wallets()
-        lines = ["wallet_id,label", f"{ids[0]},Treasury", f"{ids[1]},Twins", f"{ids[2]},Twins"]
+        labels = zip(ids, ("Treasury", "Twins", "Twins"), strict=True)
+        for name, text in {
+            "wallets.csv": "\n".join(["wallet_id,label", *map(",".join, labels)]),
+            "names.csv": "name;place\nTreasury;here\n",
+            "like.csv": f"wallet_id\n{LIKE}\n".replace("\u2010", "\u2212"),
+            "text.db": "wallet_id\n" * 100,
+            "unknown.toml": 'base-ur = "https://api.example.com"\n',
+            "broken.toml": "base_url = https://api.example.com\n",
+            "blank.db": "",
+        }.items():
+            (folder / name).write_text(text)
         file, database = folder / "wallets.csv", folder / "nfts.db"
-        file.write_text("\n".join(lines))
         nftsync.sync(wallets_file=file, base_url=server.url, database=database, progress=False)
-        (folder / "names.csv").write_text("name;place\nTreasury;here\n")
-        (folder / "like.csv").write_text(f"wallet_id\n{LIKE}\n".replace("\u2010", "\u2212"))
-        (folder / "text.db").write_text("wallet_id\n" * 100)
-        (folder / "unknown.toml").write_text('base-ur = "https://api.example.com"\n')
-        (folder / "broken.toml").write_text("base_url = https://api.example.com\n")
-        (folder / "blank.db").touch()
         os.mkfifo(folder / "pipe.db")
         (folder / "loop.db").symlink_to("loop.db")
         (folder / "cut.db").write_bytes(database.read_bytes()[:9_000])
-        with closing(sqlite3.connect(folder / "other.db")) as other:
-            other.execute("CREATE TABLE songs (title)")
+        query(folder / "other.db", "CREATE TABLE songs (title)")
         yield Place(folder, ids, server.url)
 
 
@@ -89,10 +92,7 @@ TYPED = [
     *(
         (f"{words} {LIKE}", 2, "' (character 9 is U+2010, HYPHEN)")
         for words in (
-            "sync --base-url URL",
-            "wallets add",
-            "holdings --wallet",
-            "evidence --at today",
+            *("sync --base-url URL", "wallets add", "holdings --wallet", "evidence --at today"),
             "hide",
         )
     ),
@@ -108,11 +108,7 @@ TYPED = [
     ("holdings -d other.db", 1, "other.db"),
     ("holdings -d cut.db", 1, "damaged"),
     (f"sync --base-url URL -d /proc/nfts.db {STRANGER}", 1, "choose a --database"),
-    (
-        f"evidence {NEVER_NAMED} --at today",
-        2,
-        f"`nftsync sync {NEVER_NAMED}` starts reading this one",
-    ),
+    (f"evidence {NEVER_NAMED} --at today", 2, f"`nftsync sync {NEVER_NAMED}` starts reading this"),
     ("holdings -d pipe.db", 1, "is a pipe or a device, not a database; name a file"),
     (f"sync --base-url URL -d loop.db {STRANGER}", 1, "Too many levels of symbolic links"),
     (f"sync --base-url URL -d / {STRANGER}", 1, "/ is a folder, not a database; name a file"),
@@ -126,7 +122,6 @@ TYPED = [
     ("changes --follow --until today", 2, "--follow waits for new changes"),
     ("NFTSYNC_BASE_UR=http://x status", 0, "did you mean NFTSYNC_BASE_URL?"),
     ("NFTSYNC_RETRIES=lots status", 2, "retries (NFTSYNC_RETRIES)"),
-    ("NFTSYNC_WEBHOOK_SECRET= serve --base-url URL", 2, "webhook_secret"),
     ("NFTSYNC_TOKEN_COMMAND=false sync --base-url URL Treasury", 2, "to see why"),
     ("NFTSYNC_PROXY=http://127.0.0.1:1 sync --base-url URL Treasury", 1, "to the proxy"),
     ("NFTSYNC_CA_FILE=none.pem sync --base-url https://x.example Treasury", 2, "ca_file"),
@@ -183,3 +178,43 @@ def test_an_output_that_is_full_or_closed_ends_in_a_line(end, typed, code, says,
     call = ["bash", "-c", f"set -o pipefail; {sys.executable} -m nftsync {typed} {end}"]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     answered(Outcome(done.returncode, done.stdout, done.stderr), code, says)
+
+
+MISSING = "no access; no token is set: set NFTSYNC_API_TOKEN, NFTSYNC_API_TOKEN_FILE or headers"
+WRONG = "no access; check api_token, token_command or headers"
+VALID = "no access; the credentials are valid but"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (None, None),
+        ("NFTSYNC_API_TOKEN", "a-token"),
+        ("NFTSYNC_API_TOKEN_FILE", "token.txt"),
+        ("NFTSYNC_TOKEN_COMMAND", "echo a-token"),
+        ("NFTSYNC_HEADERS", '{"X-Api-Key": "a-token"}'),
+    ],
+)
+def test_a_refusal_advises_to_set_a_token_or_to_check_it(
+    lying, inbox, command, tmp_path, monkeypatch, name, value
+):
+    monkeypatch.setenv("NFTSYNC_BASE_URL", lying.url)
+    lying.always(reply(balances()))
+    command("sync", wallet(1)).says("ok")
+    (tmp_path / "token.txt").write_text("a-token\n")
+    if name is not None:
+        monkeypatch.setenv(name, value)
+    for status, advice in ((401, WRONG), (403, VALID)):
+        lying.always(reply(b"no", status))
+        inbox.receive(body_of(status))
+        for words in ("replay", "sync", "check", "verify", "webhook-config --enable"):
+            done = command(*words.split())
+            said = " ".join(done.said.split())
+            assert (done.code, "a-token" in said) == (1, False), words
+            assert f"{status}: {advice if name else MISSING}" in said
+
+
+def test_a_sync_that_gives_up_advises_the_same(lying, command):
+    lying.always(reply(status=401))
+    done = command("sync", "--base-url", lying.url, *map(wallet, range(30)))
+    done.says("first 20 responses were all 401 or 403", MISSING, code=1)

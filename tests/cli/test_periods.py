@@ -47,7 +47,7 @@ def march(build: Builder, command: Any) -> Any:
         ("--since", at(0), "--to", at(LAST)),
     ],
 )
-def test_all_forms_of_a_month_have_the_same_result(march: Any, period: tuple[str, ...]) -> None:
+def test_all_forms_of_a_month_have_the_same_result(march, period):
     assert [row["observed_at"] for row in march("transfers", *period, "--json").json] == [
         at(0),
         at(LAST),
@@ -66,7 +66,7 @@ def test_all_forms_of_a_month_have_the_same_result(march: Any, period: tuple[str
     assert "23:59:59" not in shown.said
 
 
-def test_a_running_month_ends_now(one_day: None, march: Any) -> None:
+def test_a_running_month_ends_now(one_day, march):
     today = datetime.now(UTC)
     done = march("statement", "--month", today.strftime("%Y-%m"), "--json")
     (end,) = {row["end"] for row in done.json}
@@ -88,13 +88,11 @@ def test_a_running_month_ends_now(one_day: None, march: Any) -> None:
         ("--month 2999-01", "2999-01-01 is in the future"),
     ],
 )
-def test_contradicting_periods_are_usage_errors(
-    march: Any, name: str, words: str, text: str
-) -> None:
+def test_contradicting_periods_are_usage_errors(march, name, words, text):
     march(name, *words.split()).tells(text, code=2)
 
 
-def test_results_say_what_they_count(march: Any) -> None:
+def test_results_say_what_they_count(march):
     march("transfers").says(
         "3 movements: 3 between two wallets, 0 received, 0 sent. Each is one change, or two that"
     )
@@ -103,7 +101,7 @@ def test_results_say_what_they_count(march: Any) -> None:
     )
 
 
-def test_a_database_without_groups_says_how_to_get_rows(march: Any) -> None:
+def test_a_database_without_groups_says_how_to_get_rows(march):
     period = ("statement", "--month", "2026-03")
     done = march(*period, "--wallet", "W3").says("no group", "set groups in the wallets file")
     assert "–" not in done.out
@@ -112,7 +110,7 @@ def test_a_database_without_groups_says_how_to_get_rows(march: Any) -> None:
     assert march("statement").tells("--month", code=2)
 
 
-def test_a_start_before_the_history_is_told_by_each_command(march: Any) -> None:
+def test_a_start_before_the_history_is_told_by_each_command(march):
     note = "The history begins at 2026-02-28 23:58:21 UTC; earlier holdings and movements"
     for words in ("transfers --since 2026-01-01", "changes --since 2026-01-01"):
         march(*words.split()).says(note)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 import termios
 import unicodedata
@@ -20,6 +19,8 @@ from nftsync.cli.tables import TableColumn, table_lines
 from nftsync.text import visible
 from tests.kit.database import at
 from tests.kit.mirrored_site import run
+from tests.kit.processes import start_process
+from tests.kit.serve_process import command as command_line
 from tests.kit.terminals import open_terminal
 
 UUIDS = st.uuids().map(str)
@@ -222,21 +223,18 @@ def in_terminal(width, *words, messages=False, **environ):
     """Run a command in a terminal, and return its output, also its messages if asked."""
     ours, theirs = open_terminal()
     termios.tcsetwinsize(theirs, (40, width))
-    kept = {
-        name: value for name, value in os.environ.items() if name not in {"COLUMNS", "NO_COLOR"}
-    }
-    started = [sys.executable, "-m", "nftsync", *map(str, words)]
+    kept = {name: x for name, x in os.environ.items() if name not in {"COLUMNS", "NO_COLOR"}}
     environ = {**kept, "TERM": "xterm-256color", **environ}
     stderr = theirs if messages else None
-    with subprocess.Popen(
-        started, stdout=theirs, stdin=theirs, stderr=stderr, env=environ
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        with suppress(OSError):  # the end of a terminal
-            while part := os.read(ours, 65_536):
-                shown += part
-        assert process.wait() == 0
+    process = start_process(
+        command_line(*words), stdin=theirs, stdout=theirs, stderr=stderr, env=environ
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 65_536):
+            shown += part
+    assert process.wait() == 0
     os.close(ours)
     return shown.decode().replace("\r\n", "\n")
 

@@ -8,15 +8,7 @@ from contextlib import closing
 import pytest
 
 from nftsync.sandbox.server import SandboxServer
-from tests.kit.serve_process import (
-    SECRET,
-    Serve,
-    id_of,
-    query,
-    states,
-    wait_until_done,
-    webhook,
-)
+from tests.kit.serve_process import SECRET, Serve, id_of, query, states, wait_until_done, webhook
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import listed, mirrored, replayed
 

@@ -100,10 +100,7 @@ def front(
         pytest.skip(f"{name} or openssl is not installed")
     made = ["openssl", *CERTIFICATE.split(), f"/CN={HOST}"]
     subprocess.run(made, cwd=folder, check=True, capture_output=True)
-    with (
-        serving(folder, None, "--no-replay") as behind,
-        (folder / "front.log").open("w+") as log,
-    ):
+    with serving(folder, None, "--no-replay") as behind, (folder / "front.log").open("w+") as log:
         front = Front(free_port(), behind, folder / "nftsync.db")
         command = request.param(folder, front.port, behind.base)
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)

@@ -40,9 +40,9 @@ def destination(server: SandboxServer, name: str) -> str:
 def moved(watched: Watched) -> Callable[..., None]:
     """Configure a rule for a destination with a command; then make a change that it reports."""
 
-    def make(program: str = '["true"]', *more: str) -> None:
+    def make(program: str = '["true"]') -> None:
         watched.read({A: {}})
-        watched.configure(watched.rule("moves", on=["received"]), *more)
+        watched.configure(watched.rule("moves", on=["received"]))
         file = Path("nftsync.toml")
         file.write_text(file.read_text().replace('["true"]', program))
         watched.watch()
@@ -73,22 +73,13 @@ def test_messages_to_a_destination_that_is_down_stay_pending(watched, moved, com
     assert (watched.states(), watched.states("attempts")) == (["pending"], [0])
 
 
-def verified(record: Any, key: str = KEYS[0]) -> Any:
-    return standardwebhooks.Webhook(key).verify(record["body"], record["headers"])
-
-
-def test_a_message_reaches_a_command_and_a_consumer_as_it_is_stored(
-    watched, moved, consumers, tmp_path
-):
-    more = watched.rule("others", on=["received"], to=["more"]) + destination(consumers, "more")
-    moved(f'["sh", "-c", "cat > {tmp_path}/got"]', more)
-    watched.watch()
-    ours, theirs = watched.states("body")
-    assert (tmp_path / "got").read_bytes() == ours
-    (record,) = consumers.consumers.records("more")
-    assert record["body"].encode() == theirs
-    assert [verified(record, key) for key in KEYS] == [json.loads(theirs)] * 2
-    assert record["headers"]["webhook-id"] == watched.states("message_id")[1]
+def verified(record: Any) -> Any:
+    """Return the message, which both secrets have signed."""
+    first, second = (
+        standardwebhooks.Webhook(key).verify(record["body"], record["headers"]) for key in KEYS
+    )
+    assert first == second
+    return first
 
 
 def test_webhooks_are_forwarded_as_they_were_stored(watched, consumers, monkeypatch):

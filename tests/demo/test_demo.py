@@ -1,4 +1,4 @@
-"""`demo` shows the whole, again and again, and only in a database of its own."""
+"""`demo` shows the whole, again and again, and only in a database of its own, which others name."""
 
 import os
 import re
@@ -12,10 +12,10 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from nftsync import frames
+from tests.kit.provider import wallet
 from tests.kit.serve_process import assert_settled, environment, query
 from tests.kit.worlds import mirrored, replayed
 
@@ -52,10 +52,8 @@ def assert_followed_by_webhooks(database: Path) -> int:
     caused = live[~live["baseline"]]
     assert caused["webhook_id"].notna().all()
     assert set(caused["webhook_id"]) <= set(webhooks["webhook_id"])
-    assert {"left", "came"} <= {
-        "came" if pd.isna(row.old_amount) else "left" if pd.isna(row.new_amount) else "changed"
-        for row in caused.itertuples()
-    }
+    assert caused["old_amount"].isna().any(), "an NFT came"
+    assert caused["new_amount"].isna().any(), "an NFT left"
     assert frames.token_changes(database)["webhook_id"].notna().sum() == 1
     assert mirrored(database) == replayed(database)
     assert_settled(database)
@@ -74,8 +72,7 @@ def test_it_follows_the_provider_by_webhooks_and_what_it_says_to_do_next_works(d
     wrong = environment(NFTSYNC_BASE_URL="nonsense", NFTSYNC_CONCURRENCY="x")
     database = folder / "data" / "demo.db"
     before = assert_followed_by_webhooks(database)
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE webhooks SET state = 'running', lease_no = 99")
+    query(database, "UPDATE webhooks SET state = 'running', lease_no = 99")
     (database.parent / "demo.db-wal").write_bytes(b"what a killed one leaves")
     shell = partial(subprocess.run, shell=True, cwd=folder, capture_output=True, text=True)
     typed = shlex.quote(os.path.relpath(PROGRAM, folder))
@@ -105,8 +102,59 @@ def test_it_leaves_alone_what_no_demo_has_made(request, tmp_path, command, kind)
         path.write_text("some text\n" * 100 if kind == "text" else "")
     before = None if kind == "folder" else path.read_bytes()
     done = command("demo", "-d", path)
-    assert done.code in {1, 2}
+    assert (done.code in {1, 2}, done.err.count("\n")) == (True, 1)
     assert done.err.startswith("nftsync: ")
-    assert done.err.count("\n") == 1
     assert str(path) in done.err
     assert before is None or path.read_bytes() == before
+
+
+ID = wallet(1)
+#: Commands that need a database.
+READING = (
+    *("holdings", "holdings --json", "changes", "changes --follow", "transfers", "status"),
+    *("statement --from 30d", "evidence Treasury", f"evidence {ID} --at 2026-01-01", "inbox"),
+    *("wallets", f"wallets untrack {ID}", f"wallets label {ID} Ann", "outbox", "removals"),
+    *("collections", "find kite", "hidden", "routes suggest", "inbox requeue --state dead"),
+    *(f"inbox show {ID}", f"inbox requeue {ID}", "inbox prune --older-than 1d", "hide --suggest"),
+    *("verify --sample 0", "snapshot copy.db", "export files", "backup copies", "migrate"),
+)
+
+
+@pytest.fixture
+def beside(demo, tmp_path):
+    """The working directory, with a demo's database in `data`."""
+    (tmp_path / "data").mkdir()
+    shutil.copy(demo, tmp_path / "data" / "demo.db")
+    return tmp_path
+
+
+def test_a_command_without_a_database_names_the_demo_and_makes_nothing(beside, command):
+    advice = f". The demo's: --database {Path('data', 'demo.db')}\n"
+    for words in map(shlex.split, READING):
+        done = command(*words).tells("there is no database at", code=1)
+        assert done.err.startswith("nftsync: ")
+        assert done.err.endswith(advice), words
+    found = [str(file.relative_to(beside)) for file in beside.rglob("*")]
+    assert sorted(found) == ["data", "data/demo.db"]
+    command("holdings", *advice.partition(": ")[2].split()).says()
+
+
+def test_it_is_named_below_its_folder(beside, command, monkeypatch):
+    folder = beside / "a" / "folder"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    command("holdings").tells(". The demo's: --database ../../data/demo.db\n", code=1)
+
+
+def test_only_its_own_database_is_named(beside, command, monkeypatch):
+    assert "demo" not in command("holdings", "-d", "other.db").tells("other.db", code=1).err
+    monkeypatch.setenv("NFTSYNC_DATABASE", "other.db")
+    assert "demo" not in command("holdings").tells("other.db", code=1).err
+    monkeypatch.delenv("NFTSYNC_DATABASE")
+    for content in (b"", b"text", None):
+        file = beside / "data" / "demo.db"
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
+        assert "demo" not in command("holdings").tells("no database", code=1).err
+        file.touch()
