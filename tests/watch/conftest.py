@@ -93,6 +93,12 @@ class Watched:
         self._command("watch", *words).says("new message")
         return self.messages(before)
 
+    def start(self, *tables: str, read: Mapping[int, Mapping[int, str]] | None = None) -> None:
+        """Configure rules, read holdings, by default none of the first wallet, and start them."""
+        self.configure(*tables)
+        self.read(read or {1: {}})
+        assert self.watch() == []
+
     def newest(self) -> int:
         return int(self.run("SELECT coalesce(max(message_no), 0) FROM messages")[0][0])
 
@@ -123,8 +129,6 @@ def watched(tmp_path: Path, command: Command) -> Watched:
     """The default database of commands, without wallets."""
     return Watched(tmp_path / "data" / "nftsync.db", command)
 
-
-# Channels ---------------------------------------------------------------------------------------
 
 PASSWORD = "hush-C4n4ry-4711"
 BODY = b'{"type":"holding.sent","data":{}}'

@@ -25,9 +25,6 @@ SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
 CANARY = "T0C4n4ry/B0C4n4ry/xoxbC4n4ry4711secret"
 
 
-# Webhooks ---------------------------------------------------------------------------------------
-
-
 def test_a_webhook_is_signed_and_carries_no_credentials_of_nftsync(lying, opened):
     lying.always(reply(b"thanks"))
     delivery = opened(url=f"{lying.url}/hook?a=1%2F2&b=é".replace("é", "%C3%A9"), secrets=(SECRET,))
@@ -129,9 +126,6 @@ def test_an_error_quotes_the_start_of_the_answer_in_one_safe_line(lying, opened)
     assert error.isprintable()
 
 
-# Addresses --------------------------------------------------------------------------------------
-
-
 #: Addresses, by whether messages reach them: always, or on a private network only.
 ADDRESSES = {
     (True, True): ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"],
@@ -189,13 +183,10 @@ def test_loopback_is_reached_only_by_its_own_names():
         assert not may_reach("169.254.169.254", host=host, allow_private=True)
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        *("10.0.0.1", "[fd00::1]", "169.254.169.254", "[::ffff:169.254.169.254]"),
-        *("alertmanager", "hooks.internal"),
-    ],
-)
+PRIVATE = ("10.0.0.1", "[fd00::1]", "169.254.169.254", "[::ffff:169.254.169.254]", "alertmanager")
+
+
+@pytest.mark.parametrize("host", [*PRIVATE, "hooks.internal"])
 def test_a_private_host_is_refused_as_a_setting(opened, host):
     with pytest.raises(SettingsError, match=r"^destinations\.ops: its host is in a private"):
         opened(url=f"https://{host}/x")
@@ -232,9 +223,6 @@ def test_a_proxy_is_used_except_for_this_machine(lying, opened, monkeypatch):
         assert opened(url=f"{own.url}/y").send(MESSAGE).result == "sent"
 
 
-# Secrets ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -265,9 +253,6 @@ def test_no_error_of_a_setting_and_no_repr_shows_a_secret(opened):
         assert "C4n4ry" not in "".join(map(str, shown))
 
 
-# Slack ------------------------------------------------------------------------------------------
-
-
 def test_a_token_name_cannot_mention_link_or_format_in_slack(lying, opened):
     lying.always(reply(b"ok"))
     hostile = "<!channel> & <https://evil.example|click> @here *b* &lt;\nnext"
@@ -292,9 +277,6 @@ def test_a_long_text_is_cut_to_the_length_that_slack_takes(lying, opened, text):
     shown = json.loads(lying.requests()[0].body)["text"]
     assert 2_990 < len(shown) <= 3_000
     assert shown.removesuffix("…").replace("&amp;", "").strip("xy") == ""
-
-
-# Commands ---------------------------------------------------------------------------------------
 
 
 def test_a_command_gets_the_message_as_its_input_and_no_secret(opened, tmp_path, monkeypatch):
@@ -334,9 +316,9 @@ def test_the_end_of_a_command_decides_on_the_result(opened, command, result, err
 
 def has_open(file: Path) -> bool:
     """Whether any process has a file open."""
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):
-            if link.readlink() == file:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may end meanwhile
+            if any(link.readlink() == file for link in (process / "fd").iterdir()):
                 return True
     return False
 

@@ -69,8 +69,6 @@ def test_overlapping_transfers_without_end_delay_a_rule_by_minutes_only(watched)
     assert types(watched.messages()) == ["holding.transfer"]
 
 
-# Names that are gone -----------------------------------------------------------------------------
-
 UNKNOWN = {
     'groups = ["hose"]': ("'hose'", "house"),
     'wallets = ["Valt"]': ("'Valt'", "Vault"),
@@ -132,14 +130,12 @@ def test_serve_starts_with_a_rule_whose_group_is_gone_and_with_a_new_forward(wat
 
 def test_a_rule_whose_changes_wait_for_longer_than_its_settings_explain_is_late(watched, command):
     on = ["received"]
-    watched.configure(
+    watched.start(
         watched.rule("plain", on=on),
         watched.rule("digest", on=on, digest="2d"),
         watched.rule("night", on=on, quiet="00:00-23:59 UTC"),
         '[forward.all]\nto = ["ops"]\n',
     )
-    watched.read({A: {}})
-    watched.watch()
     watched.read({A: {1: "1"}})
     watched.run("UPDATE balance_change_rows SET observed_at = ?", ago(3))
     status = command("status").says("rules        plain: changes have waited for 3 hours")
@@ -152,9 +148,9 @@ def test_a_rule_whose_changes_wait_for_longer_than_its_settings_explain_is_late(
 
 def test_a_digest_s_command_lists_transfers_whose_other_side_was_read_earlier(watched, command):
     tokens = dict.fromkeys(range(12), "1")
-    watched.configure(watched.rule("moves", on=["received"], wallets=[wallet_id(B)]))
-    watched.read({A: tokens, B: {}})
-    watched.watch()
+    watched.start(
+        watched.rule("moves", on=["received"], wallets=[wallet_id(B)]), read={A: tokens, B: {}}
+    )
     watched.read({A: {}}, {B: tokens})
     (digest,) = watched.watch()
     listed = command(*digest["command"].split()[1:], "--json").json
@@ -162,9 +158,7 @@ def test_a_digest_s_command_lists_transfers_whose_other_side_was_read_earlier(wa
 
 
 def test_a_digest_shows_whole_events_if_the_clock_went_back(watched):
-    watched.configure(watched.rule("moves", on=["received"]))
-    watched.read({A: {}})
-    watched.watch()
+    watched.start(watched.rule("moves", on=["received"]))
     watched.read({A: dict.fromkeys(range(12), "1")})
     last = "change_id = (SELECT max(change_id) FROM balance_change_rows)"
     watched.run(f"UPDATE balance_change_rows SET observed_at = ? WHERE {last}", ago(1))
