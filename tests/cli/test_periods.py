@@ -25,45 +25,31 @@ def march(build: Builder, command: Any) -> Any:
     for number, (giver, taker, seconds) in enumerate(((1, 2, 0), (2, 1, LAST), (1, 2, MONTH))):
         build.change(giver, 1, "1", None, seconds)
         build.change(taker, 1, None, "1", seconds)
-        build.insert(
-            "sync_runs",
-            run_id=number + 1,
-            kind="sync",
-            status="ok",
-            started_at=at(seconds),
-            finished_at=at(seconds),
-        )
+        times = dict.fromkeys(("started_at", "finished_at"), at(seconds))
+        build.insert("sync_runs", run_id=number + 1, kind="sync", status="ok", **times)
     path = build.close()
-    return lambda *words: command(*words, "-d", str(path))
+    return lambda *words: command(*words, "-d", path)
 
 
 @pytest.mark.parametrize(
     "period",
     [
-        ("--month", "2026-03"),
-        ("--from", "2026-02-28", "--to", "2026-03-31"),
-        ("--from", "2026-02-28", "--until", "2026-03-31"),
-        ("--since", "2026-03-01", "--until", "2026-03-31"),
-        ("--since", at(0), "--to", at(LAST)),
+        "--month 2026-03",
+        *(f"--from 2026-02-28 {until} 2026-03-31" for until in ("--to", "--until")),
+        "--since 2026-03-01 --until 2026-03-31",
+        f"--since {at(0)} --to {at(LAST)}",
     ],
 )
 def test_all_forms_of_a_month_have_the_same_result(march, period):
-    assert [row["observed_at"] for row in march("transfers", *period, "--json").json] == [
-        at(0),
-        at(LAST),
-    ]
-    done = march("statement", *period, "--json")
-    assert {(row["start"], row["end"]) for row in done.json} == {(at(-0.000001), at(LAST))}
-    total = done.json[-1]
-    assert [total[name] for name in ("opening", "received", "sent", "closing")] == [
-        1_201,
-        2,
-        2,
-        1_201,
-    ]
+    period = period.split()
+    rows = march("transfers", *period, "--json").json
+    assert [row["observed_at"] for row in rows] == [at(0), at(LAST)]
+    rows = march("statement", *period, "--json").json
+    assert {(row["start"], row["end"]) for row in rows} == {(at(-0.000001), at(LAST))}
+    columns = ("opening", "received", "sent", "closing")
+    assert [rows[-1][name] for name in columns] == [1_201, 2, 2, 1_201]
     header = "From the end of 2026-02-28 to the end of 2026-03-31 (UTC), in holdings:"
-    shown = march("statement", *period).says(header)
-    assert "23:59:59" not in shown.said
+    assert "23:59:59" not in march("statement", *period).says(header).said
 
 
 def test_a_running_month_ends_now(one_day, march):

@@ -90,7 +90,7 @@ REASON = json.dumps({"error": "url: must be a public host\n\x1b[2J", "code": 17}
 REASONS = {
     REASON: r".*url: must be a public host.*",
     gzip.compress(REASON): r".*url: must be a public host.*",
-    "ä\x9b[2J\u202e reason".encode() * 5_000: r"ä \[2J reason.{,400}",
+    "ä\x9b[2J\u202e reason".encode() * 5_000: r"ä \[2J reason.{,450}",
     b"sharedSecret is too short": "sharedSecret is too short; check the options.*",
 }
 #: Parts of the secret, the token and a header.

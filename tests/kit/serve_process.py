@@ -26,6 +26,7 @@ from tests.kit.worlds import PATIENCE
 
 SECRET = "a-secret-that-never-shows"
 ORGANIZATION = "00000000-0000-4000-8000-00000000000a"
+HTTP: dict[str, Any] = {"trust_env": False, "verify": False, "timeout": 30}
 
 
 def free_port() -> int:
@@ -52,9 +53,7 @@ def query(database: Path, statement: str, *parameters: object) -> list[tuple[Any
 
 def scraped(port: int) -> dict[str, float]:
     """Return the metrics of a `serve`, by name and labels."""
-    text = httpx.get(
-        f"http://127.0.0.1:{port}/metrics", trust_env=False, verify=False, timeout=30
-    ).text
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics", **HTTP).text
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
@@ -111,18 +110,13 @@ def post(url: str, body: bytes, secret: str = SECRET, client: httpx.Client | Non
     headers = signed(body, secret)
     if client is not None:
         return client.post(url, content=body, headers=headers).status_code
-    return httpx.post(
-        url, content=body, headers=headers, trust_env=False, verify=False, timeout=30
-    ).status_code
+    return httpx.post(url, content=body, headers=headers, **HTTP).status_code
 
 
 def configure(provider: SandboxServer, url: str, secret: str = SECRET) -> None:
     """Let the sandbox send nft webhooks to a receiver."""
-    provider.sandbox.configure(
-        json.dumps(
-            {"url": url, "enabled": True, "sharedSecret": secret, "webhookTypes": ["nft"]}
-        ).encode()
-    )
+    config = {"url": url, "enabled": True, "sharedSecret": secret, "webhookTypes": ["nft"]}
+    provider.sandbox.configure(json.dumps(config).encode())
 
 
 class Serve:
@@ -161,7 +155,7 @@ class Serve:
         return [line for line in list(self.lines) if line["message"].startswith(message)]
 
     def get(self, path: str) -> int:
-        return httpx.get(self.base + path, trust_env=False, verify=False, timeout=30).status_code
+        return httpx.get(self.base + path, **HTTP).status_code
 
     def post(self, body: bytes, secret: str = SECRET) -> int:
         return post(self.url, body, secret)

@@ -21,6 +21,7 @@ from tests.kit.processes import start_process
 from tests.kit.provider import wallet
 from tests.kit.serve_process import (
     PATIENCE,
+    SECRET,
     command,
     environment,
     free_port,
@@ -72,20 +73,6 @@ def flood(base: str, count: int) -> None:
         assert set(sent) == {200}
 
 
-def test_without_a_reader_of_stderr_it_receives_and_stops(database):
-    base = f"http://127.0.0.1:{(port := free_port())}"
-    good = [webhook("Wallet", wallet(1)) for _ in range(3)]
-    with unread(port) as (process, _):
-        flood(base, 100)
-        assert {post(f"{base}/webhooks", b"{}", "another secret") for _ in range(30)} == {401}
-        assert {post(f"{base}/webhooks", body) for body in good} == {200}
-        assert answers(f"{base}/readyz")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=PATIENCE) == 0
-    found = states(database)
-    assert [found[id_of(body)] for body in good] == ["pending"] * 3
-
-
 def test_an_error_without_a_reader_ends_it():
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as taken,
@@ -94,22 +81,26 @@ def test_an_error_without_a_reader_ends_it():
         assert process.wait(timeout=PATIENCE) == 2
 
 
-def test_a_log_that_is_read_again_has_the_number_of_dropped_lines():
-    sent, raw = 1_200, []
-    port = free_port()
+def test_without_a_reader_it_receives_and_later_logs_the_number_of_dropped_lines(database):
+    sent, raw, port = 1_200, [], free_port()
+    base = f"http://127.0.0.1:{port}"
     with unread(port) as (process, pipe):
-        flood(f"http://127.0.0.1:{port}", sent)
+        flood(base, sent)
+        body = webhook("Wallet", wallet(1))
+        assert [post(f"{base}/webhooks", body, key) for key in (SECRET, "another")] == [200, 401]
+        assert answers(f"{base}/readyz")
         reader = threading.Thread(target=lambda: raw.extend(filter(bytes.strip, pipe)))
         reader.start()
         wait_until(lambda: any(b"log lines were dropped" in line for line in list(raw)))
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=PATIENCE) == 0
         reader.join()
+    assert states(database)[id_of(body)] == "pending"
     lines = [json.loads(line) for line in raw]
     said = Counter(line["message"] for line in lines)
     (gap,) = (line for line in lines if line["message"] == "log lines were dropped")
-    assert gap["level"] == "WARNING"
-    assert gap["dropped"] + said["a webhook was quarantined"] == sent
+    logged = said["a webhook was quarantined"] + said["refused a webhook"]
+    assert (gap["level"], gap["dropped"] + logged) == ("WARNING", sent + 1)
     ends = [lines[number]["message"] for number in (0, -2, -1)]
     assert ends == ["serving", "stopping", "stopped"]
 

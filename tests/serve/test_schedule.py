@@ -67,9 +67,6 @@ def test_a_sync_is_due_an_interval_after_the_last_start_that_neither_failed_nor_
     assert is_due(database)
 
 
-# In `serve` ----------------------------------------------------------------------------------
-
-
 def wallets_file(provider: SandboxServer) -> Path:
     path = Path("wallets.csv")
     lines = [f"{wallet},Wallet {n}" for n, wallet in enumerate(provider.world.wallets())]

@@ -92,8 +92,6 @@ def test_it_starts_before_the_api_is_up_and_replays_once_it_is(serve, database):
     assert query(database, "SELECT attempts FROM webhooks") == [(1,)]
 
 
-# Ports ---------------------------------------------------------------------------------------
-
 SANDBOX = serve_process.command("sandbox", "--wallets", 1, "--port", 0)
 LISTEN = "import socket, sys, time\ns = socket.create_server(('127.0.0.1', 0))\n"
 LISTEN += "print(f':{s.getsockname()[1]} ', file=sys.stderr)\ntime.sleep(3600)"

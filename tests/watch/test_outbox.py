@@ -112,9 +112,6 @@ def test_a_message_is_due_once_no_earlier_unsent_one_shares_a_key(database, seed
                 assert sorted(queue.due(each)) == queue.free(each)
 
 
-# Senders ----------------------------------------------------------------------------------------
-
-
 def store(database: Path, *messages: tuple[str, str, str]) -> None:
     """Store messages; each has a destination, an id and a key."""
     with Mirror(database) as mirror, mirror.transaction() as transaction:
