@@ -1,7 +1,5 @@
 """Holdings as of a time, ages and holdings over time, compared with a plain replay of the log."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing
@@ -17,30 +15,13 @@ from hypothesis import strategies as st
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
-from tests.kit.database import Builder, at, rows_of, wallet_id
-from tests.kit.histories import READS, Change, Histories, Read, moment, size
+from tests.kit.database import at, rows_of, wallet_id
+from tests.kit.held_frames import exact_amount
+from tests.kit.histories import READS, moment, size, sums
 
 #: Spans may begin before the first read, and frames may be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
-
-
 CONTENT = ("name", "edition_id", "contract_address", "extra")
-
-
-def replayed(log: list[Change], then: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the rows of holdings at a time."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for change in log:
-        if change.at <= then:
-            old = rows.pop((change.wallet, change.token), None)
-            if change.new is not None:
-                since = old["held_since"] if old and old["held_since"] else change.at
-                rows[change.wallet, change.token] = {
-                    "amount_text": change.new,
-                    "held_since": None if size(change.new) == 0 else since,
-                    "balance_updated_at": change.at,
-                }
-    return rows
 
 
 def described(path: Path, then: str) -> dict[str, dict[str, Any]]:
@@ -67,34 +48,50 @@ def described(path: Path, then: str) -> dict[str, dict[str, Any]]:
 
 @settings(max_examples=25)
 @given(reads=READS, seconds=st.integers(-1, 20))
-def test_as_of_is_the_replay_and_at_the_end_the_present(
-    histories: Histories, reads: list[Read], seconds: int
-) -> None:
+def test_as_of_is_the_replay_and_at_the_end_the_present(histories, reads, seconds):
+    """Ages agree with these holdings, also if reads of a wallet have the same time."""
     end = moment(histories.play(reads))
     path, then = histories.path, moment(seconds)
-    tokens = described(path, then)
-    expected = []
-    for (wallet, token), row in replayed(list(histories.log()), then).items():
-        about = {name: value for name, value in tokens[token].items() if name in CONTENT[:-1]}
-        updated = {"token_updated_at": tokens[token]["updated_at"]}
-        expected.append({"wallet_id": wallet, "token_id": token, **row, **about, **updated})
+    tokens, rows, began = described(path, then), {}, {}
+    for change in histories.log():
+        if change.at <= then:
+            pair = change.wallet, change.token
+            old = rows.pop(pair, None)
+            if change.new is not None:
+                kept = old["held_since"] if old else None
+                since = None if size(change.new) == 0 else kept or change.at
+                began[pair] = began[pair] if kept else change.baseline
+                rows[pair] = {"amount_text": change.new, "held_since": since}
+                rows[pair]["balance_updated_at"] = change.at
+    for (wallet, token), row in rows.items():
+        row |= {"wallet_id": wallet, "token_id": token}
+        row |= {name: tokens[token][name] for name in CONTENT[:-1]}
+        row["token_updated_at"] = tokens[token]["updated_at"]
     frame = frames.holdings(path, as_of=then, amounts="exact")
-    found = rows_of(frame, list(expected[0])) if expected else rows_of(frame, ["wallet_id"])
-
-    def order(row: dict[str, Any]) -> tuple[str, str]:
-        return row["wallet_id"], row["token_id"]
-
-    assert sorted(found, key=order) == sorted(expected, key=order)
+    found = rows_of(frame, [*next(iter(rows.values()), ["wallet_id"])])
+    assert {(row["wallet_id"], row["token_id"]): row for row in found} == rows
+    assert len(found) == len(rows)
+    ages = frames.holding_ages(path, at=then, amounts="exact")
+    columns = ["wallet_id", "token_id", "held_since", "amount", "censored"]
+    assert {tuple(row.values()) for row in rows_of(ages, columns)} == {
+        (*pair, row["held_since"], exact_amount(row["amount_text"]), began[pair])
+        for pair, row in rows.items()
+        if row["held_since"]
+    }
     columns = ["token_id", "first_seen_at", *CONTENT, "updated_at"]
     shown = rows_of(frames.tokens(path, as_of=then), columns)
     assert {row["token_id"]: row for row in shown} == tokens
-
     now = frames.holdings(path).drop(columns="wallet_synced_at")
     pd.testing.assert_frame_equal(frames.holdings(path, as_of=end)[list(now.columns)], now)
     pd.testing.assert_frame_equal(frames.tokens(path, as_of=end), frames.tokens(path))
+    # The changes are in the future of this machine's clock.
+    ages = frames.holding_ages(path)
+    assert (ages["age"] == pd.Timedelta(0)).all()
+    past = frames.holding_ages(path, at=end).drop(columns=["age", "bucket"])
+    pd.testing.assert_frame_equal(ages[list(past.columns)], past)
 
 
-def test_certainty(build: Builder) -> None:
+def test_certainty(build):
     build.wallet(1)
     build.token(1, seen=-5)
     build.change(1, 1, None, "1", -5)
@@ -118,51 +115,19 @@ def test_certainty(build: Builder) -> None:
         assert row["wallet_synced_at"] == around[0] or before is None
 
 
-def test_a_broken_undo_is_an_error(build: Builder) -> None:
+def test_a_broken_undo_is_an_error(build):
     build.token(1)
     change = build.token_change(1, '{"name": []}', "{}", 5)
     with pytest.raises(StoreError, match=f"token change {change}"):
         frames.tokens(build.path, as_of=at(1))
 
 
-# Ages ----------------------------------------------------------------------------------------
-
-
-BUCKETS = [
-    *("under a day", "under a week", "under a month", "under 3 months", "under a year"),
-    "a year or more",
-]
-
-
+BUCKETS = ["under a day", "under a week", "under a month", "under 3 months", "under a year"]
+BUCKETS += ["a year or more"]
 DAY = 86_400
 
 
-@settings(max_examples=30)
-@given(reads=READS, then=st.integers(-1, 20))
-def test_ages_are_those_of_a_replay(histories: Histories, reads: list[Read], then: int) -> None:
-    """Also if a stopped clock gave a wallet's first and later reads the same time."""
-    clock = histories.play(reads)
-    now = frames.holding_ages(histories.path)
-    past = frames.holding_ages(histories.path, at=moment(then))
-    for frame, until in ((now, moment(clock)), (past, moment(then))):
-        expected: dict[tuple[str, str], tuple[Any, str, bool]] = {}
-        for change in histories.log():
-            if change.at > until:
-                break
-            pair = change.wallet, change.token
-            old = expected.pop(pair, None)
-            if (amount := size(change.new)) != 0:
-                exact = amount if isinstance(amount, int) else None
-                expected[pair] = (exact, *(old[1:] if old else (change.at, change.baseline)))
-        rows = rows_of(frame, ["wallet_id", "token_id", "amount", "held_since", "censored"])
-        assert {
-            (wallet, token): tuple(rest) for wallet, token, *rest in (r.values() for r in rows)
-        } == expected
-    # The changes are in the future of this machine's clock.
-    assert (now["age"] == pd.Timedelta(0)).all()
-
-
-def test_each_age_belongs_to_the_bucket_that_it_reaches(build: Builder) -> None:
+def test_each_age_belongs_to_the_bucket_that_it_reaches(build):
     build.wallet(1)
     build.token(1)
     build.change(1, 1, None, "1", 0)
@@ -181,24 +146,7 @@ def test_each_age_belongs_to_the_bucket_that_it_reaches(build: Builder) -> None:
     assert empty["bucket"].cat.categories.tolist() == BUCKETS
 
 
-# Over time -------------------------------------------------------------------------------------
-
-
 LABELS = {wallet_id(1): "Vault", wallet_id(2): "Vault", wallet_id(3): "Desk"}
-
-
-def sums(
-    held: dict[tuple[str, str], int | str], by: str | None, contracts: dict[str, Any]
-) -> dict[Any, tuple[int, int, int]]:
-    """Holdings, amount and unknown amounts of each group."""
-    found: dict[Any, tuple[int, int, int]] = {}
-    for (wallet, token), amount in held.items():
-        group = {None: None, "wallet_id": wallet, "wallet_label": LABELS.get(wallet)}
-        key = group.get(by, contracts[token])
-        count, total, unknown = found.get(key, (0, 0, 0))
-        known = amount if isinstance(amount, int) else 0
-        found[key] = count + 1, total + known, unknown + isinstance(amount, str)
-    return found
 
 
 @settings(max_examples=40)
@@ -208,9 +156,7 @@ def sums(
     start=st.none() | st.integers(-1, 12),
     every=st.sampled_from([None, "1s", "4s", timedelta(seconds=7)]),
 )
-def test_each_row_is_what_was_held_then(
-    histories: Histories, reads: list[Read], by: str | None, start: int | None, every: Any
-) -> None:
+def test_each_row_has_the_holdings_of_its_time(histories, reads, by, start, every):
     clock = histories.play(reads)
     histories.label(LABELS)
     begin = None if start is None else moment(start)
@@ -218,9 +164,13 @@ def test_each_row_is_what_was_held_then(
     frame["group"] = frame[by] if by else None
     today = rows_of(frames.tokens(histories.path), ["token_id", "contract_address"])
     contracts = {row["token_id"]: row["contract_address"] for row in today}
-    rows = rows_of(frame, list(frame))
-    for time, of_time in groupby(rows, lambda row: row["at"]):
-        held = sums(histories.held(time), by, contracts)
+
+    def group_of(wallet, token):
+        groups = {None: None, "wallet_id": wallet, "wallet_label": LABELS.get(wallet)}
+        return groups.get(by, contracts[token])
+
+    for time, of_time in groupby(rows_of(frame, list(frame)), lambda row: row["at"]):
+        held = sums(histories.held(time), group_of)
         for row in of_time:
             expected = held.pop(row["group"], (0, 0, 0))
             assert (row["holdings"], row["amount"], row["unknown_amounts"]) == expected
@@ -237,7 +187,7 @@ def test_each_row_is_what_was_held_then(
     assert frame["left"].sum() == sum(size(each.new) == 0 for each in later)
 
 
-def test_periods_end_with_the_day_and_the_last_read(build: Builder) -> None:
+def test_periods_end_with_the_day_and_the_last_read(build):
     day = DAY
     build.wallet(1, label="Vault", synced_at=at(3 * day + 60))
     build.wallet(2)
@@ -258,34 +208,33 @@ def test_periods_end_with_the_day_and_the_last_read(build: Builder) -> None:
     contracts = frames.holdings_over_time(build.path, "contract")
     address = "0x" + "aB" * 20
     assert contracts.iloc[0, 1:4].tolist() == [address.lower(), address, "0xabab…abab"]
-    labels = frames.holdings_over_time(build.path, "wallet_id")["wallet_label"]
-    assert labels.fillna("").tolist() == ["Vault", "", "", "Vault"]
-    by_wallet = frames.holdings_over_time(build.path, "wallet_label", every="1d")
-    assert by_wallet["wallet_label"].fillna("").tolist() == ["Vault", ""] * 4
+    for by, every, labels in (
+        ("wallet_id", None, ["Vault", "", "", "Vault"]),
+        ("wallet_label", "1d", ["Vault", ""] * 4),
+    ):
+        frame = frames.holdings_over_time(build.path, by, every=every)
+        assert frame["wallet_label"].fillna("").tolist() == labels
     sparse = frames.holdings_over_time(build.path, exclude=wallet_id(1))
     assert sparse["amount"].tolist() == [2**255, 7]
     begun = frames.holdings_over_time(build.path, start=at(day + 1), end=at(day + 5))
-    assert begun[["holdings", "amount", "arrived"]].to_numpy().tolist() == [
-        [2, 2 + 2**255, 0],
-        [2, 9, 0],
-    ]
+    columns = ["holdings", "amount", "arrived"]
+    assert begun[columns].to_numpy().tolist() == [[2, 2 + 2**255, 0], [2, 9, 0]]
 
 
-def test_what_cannot_be_shown_over_time(small_database: Path, build: Builder) -> None:
+def test_unusable_arguments_over_time_are_named(small_database, build):
     over_time = frames.holdings_over_time
     for seconds in (0, 20_000_000):
         build.change(seconds and 1, 1, None, "1", seconds)
-    begun_long_ago = build.close()
     assert over_time(small_database, start="today").empty
     assert over_time(small_database, end="2000-01-01", every="1d").empty
-    with pytest.raises(InputError, match=r"did you mean 'wallet_label'\? use one of contract"):
-        over_time(small_database, "wallet_lable")
-    with pytest.raises(InputError, match="is after end"):
-        over_time(small_database, start=at(5), end=at(4))
-    with pytest.raises(InputError, match="not a period; use a duration from 1s to a century"):
-        over_time(small_database, every=timedelta(0))
-    with pytest.raises(InputError, match="choose a longer period"):
-        over_time(begun_long_ago, "wallet_id", every="1s")
+    for db, options, text in (
+        (small_database, {"by": "wallet_lable"}, r"mean 'wallet_label'\? use one of contract"),
+        (small_database, {"start": at(5), "end": at(4)}, "is after end"),
+        (small_database, {"every": timedelta(0)}, "use a duration from 1s to a century"),
+        (build.path, {"by": "wallet_id", "every": "1s"}, "choose a longer period"),
+    ):
+        with pytest.raises(InputError, match=text):
+            over_time(db, **options)
 
 
 @pytest.mark.parametrize(
@@ -301,9 +250,7 @@ def test_what_cannot_be_shown_over_time(small_database: Path, build: Builder) ->
         ("W-WED", ["2026-05-27", "2026-05-30"]),
     ],
 )
-def test_calendar_periods_end_in_utc_and_every_is_an_alias(
-    build: Builder, freq: str, ends: list[str]
-) -> None:
+def test_calendar_periods_end_in_utc_and_every_is_an_alias(build, freq, ends):
     build.wallet(1, synced_at=at(90 * DAY))
     build.token(1)
     build.change(1, 1, None, "2", 31 * DAY - 1, baseline=1)

@@ -1,17 +1,13 @@
-"""Histories for tests of measures over time: random reads, applied by the real store.
-
-Stored times never decrease. A state in the future therefore stops the store's clock, so that a test
-chooses the time of each read, and many reads may have the same time.
-"""
+"""Histories for tests of measures over time: random reads, applied by the real store."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
@@ -36,6 +32,7 @@ class Read(NamedTuple):
     amounts: dict[int, str]
     whole: bool
     content: dict[str, str | int | None] | None = None
+    started: float = 0
 
 
 READS = st.lists(
@@ -45,6 +42,7 @@ READS = st.lists(
         wallet=st.sampled_from(WALLETS),
         amounts=st.dictionaries(st.sampled_from(TOKENS), st.sampled_from(AMOUNTS)),
         whole=st.sampled_from([True, True, True, False]),
+        started=st.just(0),
         content=st.none()
         | st.fixed_dictionaries(
             {},
@@ -77,39 +75,34 @@ class Histories:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "history.db"
 
-    def play(self, reads: Iterable[Read]) -> int:
+    def play(self, reads: Sequence[Read]) -> int:
         """Replace the database; return the time at the end, in seconds."""
         begun(self.path)
-        clock = 0
+        clock = reads[0].wait if reads else 0
         with Mirror(self.path, write_gap=0.0) as mirror:
-            self._apply(mirror, Read(0, _SENTINEL, {}, True))
+            self._apply(mirror, Read(0, _SENTINEL, {}, True), clock)
             # Every queried time is in the past.
             mirror.connection.execute(
                 "INSERT INTO sync_runs (kind, status, started_at, finished_at)"
                 " VALUES ('sync', 'ok', ?1, ?1)",
-                (moment(_SENTINEL),),
+                (moment(999),),
             )
-            for read in reads:
-                clock += read.wait
-                mirror.connection.execute(
-                    "UPDATE wallet_state_rows SET observed_at = ?"
-                    " WHERE state_id = (SELECT max(state_id) FROM wallet_state_rows)",
-                    (moment(clock),),
-                )
-                self._apply(mirror, read)
+            for place, read in enumerate(reads):
+                clock += read.wait if place else 0
+                self._apply(mirror, read, clock)
         return clock
 
-    def _apply(self, mirror: Mirror, read: Read) -> None:
+    def _apply(self, mirror: Mirror, read: Read, clock: float) -> None:
         content = None
         if read.content is not None:
             content = tuple(map(read.content.get, CONTENT_COLUMNS))
-        with mirror.transaction() as transaction:
+        with mirror.transaction(moment(clock)) as transaction:
             transaction.apply(
                 [
                     WalletRead(
                         wallet_id=wallet_id(read.wallet),
                         sequence=mirror.numbers.take(),
-                        started_at=moment(0),
+                        started_at=moment(read.started),
                         outcome="ok" if read.whole else "incomplete",
                         entries=[
                             (token_id(t), amount, content) for t, amount in read.amounts.items()
@@ -159,3 +152,15 @@ def size(amount: str | None) -> int | str:
     if amount.isascii() and amount.isdigit() and len(amount) <= 100:
         return int(amount)
     return amount if amount.strip("0") or not amount else 0
+
+
+def sums(
+    held: dict[tuple[str, str], int | str], group_of: Callable[[str, str], Any]
+) -> dict[Any, tuple[int, int, int]]:
+    """Return the holdings, the amount and the unknown amounts of each group."""
+    found: dict[Any, tuple[int, int, int]] = {}
+    for (wallet, token), amount in held.items():
+        count, total, unknown = found.get(key := group_of(wallet, token), (0, 0, 0))
+        known = amount if isinstance(amount, int) else 0
+        found[key] = count + 1, total + known, unknown + isinstance(amount, str)
+    return found
