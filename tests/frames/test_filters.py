@@ -1,11 +1,7 @@
 """Wallets, groups, contracts and times as arguments of frames; a frame without rows."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,43 +12,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nftsync
-from nftsync import charts, frames
+from nftsync import frames
 from nftsync.errors import InputError
 from tests.kit.database import Builder, at, token_id, wallet_id
 
 #: Spans may begin before the first read, and frames may be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
-
-
 CATS, DOGS = "0x" + "ab" * 20, "KT1dogs"
-
-
 #: The contract of each token, as sent; the last has none.
 SENT = {1: "0x" + "aB" * 20, 2: "0x" + "Ab" * 20, 3: DOGS, 4: DOGS, 5: None}
-
-
-KEYS = {token_id(n): sent and (CATS if sent != DOGS else DOGS) for n, sent in SENT.items()}
-
-
 GROUPS = {1: "house", 2: "house", 3: "customers", 4: None}
 
 
-Frame = Callable[..., pd.DataFrame]
-
-
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     """Four wallets, of which each holds several of five tokens, and some of each log."""
     build = Builder(tmp_path_factory.mktemp("filtered") / "filtered.db")
     build.insert("contracts", contract=CATS, contract_address=SENT[1], given_name="Cool Cats")
     build.insert("contracts", contract=DOGS, contract_address=DOGS, given_name="Dogs")
-    for number, group in GROUPS.items():
-        label = f"Wallet {number}"
-        build.wallet(number, number, label=label, wallet_group=group, synced_at=at(50 + number))
     for number, address in SENT.items():
         build.token(number, number, contract_address=address, name=None, image="ftp://x")
         build.token_change(number, '{"name": "A"}', '{"name": null}', 10 + number)
-    for wallet in GROUPS:
+        then = at(number * 10)
+        build.insert("sync_runs", kind="sync", status="ok", started_at=then)
+        build.insert("webhooks", webhook_id=f"w-{number}", received_at=then, state="pending")
+        message = {"rule": "r", "destination": "d", "keys": "[]", "state": "pending"}
+        build.insert("messages", message_id=f"m-{number}", created_at=then, **message)
+    for wallet, group in GROUPS.items():
+        label = f"Wallet {wallet}"
+        build.wallet(wallet, wallet, label=label, wallet_group=group, synced_at=at(50 + wallet))
         build.state(wallet, wallet, 20 + wallet, wallet)
         build.state(wallet, 30 + wallet, 50 + wallet, 30 + wallet)
     pairs = [(wallet, token) for wallet in GROUPS for token in SENT if token != wallet]
@@ -61,216 +49,174 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         build.change(wallet, token, None, "1", wallet, baseline=1)
     for wallet, token in pairs:
         build.change(wallet, token, "1", str(wallet * token), 30 + wallet)
-    for number in range(1, 6):
-        build.insert("sync_runs", kind="sync", status="ok", started_at=at(number * 10))
-        build.insert(
-            "webhooks", webhook_id=f"w-{number}", received_at=at(number * 10), state="pending"
-        )
-        build.insert(
-            "messages",
-            message_id=f"m-{number}",
-            rule="r",
-            destination="d",
-            keys="[]",
-            created_at=at(number * 10),
-            state="pending",
-        )
     return build.close()
 
 
-def of_wallets(*numbers: int) -> Callable[[pd.DataFrame], Any]:
-    return lambda frame: frame["wallet_id"].isin([wallet_id(number) for number in numbers])
+#: Columns, and the values or the span of seconds that rows have there.
+Conditions = list[tuple[str, Any]]
 
 
-def of_contract(key: str) -> Callable[[pd.DataFrame], Any]:
-    return lambda frame: frame["token_id"].map(KEYS) == key
+def matching(frame: pd.DataFrame, conditions: Conditions) -> pd.DataFrame:
+    for column, wanted in conditions:
+        if isinstance(wanted, set):
+            frame = frame[frame[column].isin(wanted)]
+        else:
+            frame = frame[frame[column].between(*(pd.Timestamp(at(time)) for time in wanted))]
+    return frame.reset_index(drop=True)
 
 
-def within(column: str, first: float, last: float) -> Callable[[pd.DataFrame], Any]:
-    return lambda frame: frame[column].between(pd.Timestamp(at(first)), pd.Timestamp(at(last)))
+def of_wallets(*numbers: int) -> Conditions:
+    return [("wallet_id", {wallet_id(number) for number in numbers})]
 
 
-def both(*conditions: Callable[[pd.DataFrame], Any]) -> Callable[[pd.DataFrame], Any]:
-    return lambda frame: pd.concat([each(frame) for each in conditions], axis=1).all(axis=1)
-
-
+OF_CATS, OF_DOGS = ([("token_id", {token_id(n) for n in numbers})] for numbers in ((1, 2), (3, 4)))
 WALLET = [
     ({"wallet": wallet_id(1)}, of_wallets(1)),
     ({"wallet": ["Wallet 1", wallet_id(3)]}, of_wallets(1, 3)),
-    ({"wallet": wallet_id(77)}, of_wallets()),
-    ({"wallet": []}, of_wallets()),
+    *(({"wallet": none}, of_wallets()) for none in (wallet_id(77), [])),
     ({"wallet": [wallet_id(1).upper(), wallet_id(77)]}, of_wallets(1)),
-    ({"group": "house"}, of_wallets(1, 2)),
-    ({"group": "HOUSE"}, of_wallets(1, 2)),
+    *(({"group": name}, of_wallets(1, 2)) for name in ("house", "HOUSE")),
     ({"group": ["house", "customers"]}, of_wallets(1, 2, 3)),
     ({"wallet": ["Wallet 1", "Wallet 3"], "group": "house"}, of_wallets(1)),
     ({"wallet": "Wallet 3", "group": "house"}, of_wallets()),
 ]
-
-
 CONTRACT = [
-    ({"contract": CATS}, of_contract(CATS)),
-    ({"contract": CATS.upper()}, of_contract(CATS)),
-    ({"contract": "cool cats"}, of_contract(CATS)),
-    ({"contract": DOGS}, of_contract(DOGS)),
+    *(({"contract": name}, OF_CATS) for name in (CATS, CATS.upper(), "cool cats")),
+    ({"contract": DOGS}, OF_DOGS),
 ]
-
-
 HELD = [
     *WALLET,
     *CONTRACT,
     ({"contract": "0x" + "ba" * 20}, of_wallets()),
-    ({"group": "house", "contract": "Dogs"}, both(of_wallets(1, 2), of_contract(DOGS))),
+    ({"group": "house", "contract": "Dogs"}, of_wallets(1, 2) + OF_DOGS),
 ]
 
 
 def span(column: str, first: float, last: float) -> list[Any]:
     return [
-        ({"since": at(first)}, within(column, first, 10_000)),
-        ({"until": at(last)}, within(column, 0, last)),
-        ({"since": at(first), "until": at(last)}, within(column, first, last)),
-        ({"since": "2026-03-01", "until": "2026-03-01"}, within(column, 0, 10_000)),
-        ({"until": "2026-02-28"}, within(column, -2, -1)),
+        ({"since": at(first)}, [(column, (first, 10_000))]),
+        ({"until": at(last)}, [(column, (0, last))]),
+        ({"since": at(first), "until": at(last)}, [(column, (first, last))]),
+        ({"since": "2026-03-01", "until": "2026-03-01"}, [(column, (0, 10_000))]),
+        ({"until": "2026-02-28"}, [(column, (-2, -1))]),
     ]
 
 
-#: A frame, its filters, and the condition that its rows meet.
+OF_TWO = {"wallet": wallet_id(2), "contract": "Dogs", "since": at(3), "until": at(32)}
+BETWEEN = {"since": at(23), "until": at(33)}
+#: A frame, the arguments that are not filters, and filters with the conditions that rows meet.
 CASES = [
-    *((frames.holdings, *case) for case in HELD),
-    *((lambda db, **c: frames.holdings(db, as_of=at(40), **c), *case) for case in HELD),
-    *((frames.holding_ages, *case) for case in HELD),
-    *((lambda db, **c: frames.holding_ages(db, at=at(20), **c), *case) for case in HELD),
-    *((frames.changes, *case) for case in [*HELD, *span("observed_at", 2, 33)]),
+    *((frames.holdings, options, HELD) for options in ({}, {"as_of": at(40)})),
+    *((frames.holding_ages, options, HELD) for options in ({}, {"at": at(20)})),
+    (frames.changes, {}, [*HELD, *span("observed_at", 2, 33)]),
+    (frames.changes, {}, [(OF_TWO, of_wallets(2) + OF_DOGS + [("observed_at", (3, 32))])]),
     (
-        frames.changes,
-        {"wallet": wallet_id(2), "contract": "Dogs", "since": at(3), "until": at(32)},
-        both(of_wallets(2), of_contract(DOGS), within("observed_at", 3, 32)),
+        *(frames.changes, {"after": 20}),
+        [({"group": "house", "until": at(31)}, [*of_wallets(1), ("observed_at", (31, 31))])],
     ),
-    (
-        lambda db, **c: frames.changes(db, after=20, **c),
-        {"group": "house", "until": at(31)},
-        both(of_wallets(1), within("observed_at", 31, 31)),
-    ),
-    *((frames.wallets, *case) for case in WALLET),
-    *((frames.wallet_states, *case) for case in WALLET),
+    *((read, {}, WALLET) for read in (frames.wallets, frames.wallet_states)),
     # States with reads in the span.
     (
-        frames.wallet_states,
-        {"since": at(23), "until": at(33)},
-        both(within("last_read_at", 23, 10_000), within("first_read_at", 0, 33)),
+        *(frames.wallet_states, {}),
+        [(BETWEEN, [("last_read_at", (23, 10_000)), ("first_read_at", (0, 33))])],
     ),
-    *((frames.tokens, *case) for case in CONTRACT),
-    *((lambda db, **c: frames.tokens(db, as_of=at(3), **c), *case) for case in CONTRACT),
-    *((frames.quality, *case) for case in CONTRACT),
-    (frames.collections, {"contract": "cool cats"}, lambda frame: frame["contract"] == CATS),
-    (frames.collections, {"contract": DOGS}, lambda frame: frame["contract"] == DOGS),
-    *((frames.token_changes, *case) for case in [*CONTRACT, *span("observed_at", 12, 14)]),
-    *((frames.runs, *case) for case in span("started_at", 20, 40)),
-    *((frames.webhooks, *case) for case in span("received_at", 20, 40)),
-    *((frames.messages, *case) for case in span("created_at", 20, 40)),
+    *((frames.tokens, options, CONTRACT) for options in ({}, {"as_of": at(3)})),
+    (frames.quality, {}, CONTRACT),
+    (frames.collections, {}, [({"contract": "cool cats"}, [("contract", {CATS})])]),
+    (frames.collections, {}, [({"contract": DOGS}, [("contract", {DOGS})])]),
+    (frames.token_changes, {}, [*CONTRACT, *span("observed_at", 12, 14)]),
+    (frames.runs, {}, span("started_at", 20, 40)),
+    (frames.webhooks, {}, span("received_at", 20, 40)),
+    (frames.messages, {}, span("created_at", 20, 40)),
 ]
 
 
-@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
-@pytest.mark.parametrize(("read", "filters", "condition"), CASES)
+@pytest.mark.parametrize(
+    ("read", "options", "filters", "conditions"),
+    [(read, options, *case) for read, options, cases in CASES for case in cases],
+)
 def test_a_filtered_frame_has_the_matching_rows_of_the_whole_frame(
-    path: Path, read: Frame, filters: dict[str, Any], condition: Callable[[pd.DataFrame], Any]
-) -> None:
-    whole = read(path)
-    expected = whole[condition(whole)].reset_index(drop=True)
-    ages = "age" in whole.columns
-    found = read(path, **filters)
-    pd.testing.assert_frame_equal(
-        found.drop(columns="age") if ages else found,
-        expected.drop(columns="age") if ages else expected,
-    )
+    path, read, options, filters, conditions
+):
+    expected, found = matching(read(path, **options), conditions), read(path, **options, **filters)
+    columns = [name for name in found.columns if name != "age"]
+    pd.testing.assert_frame_equal(found[columns], expected[columns])
 
 
-MEASURES = [
-    frames.concentration,
-    frames.overlap,
-    frames.editions,
-    lambda holdings, **filters: frames.concentration(holdings, "wallet_group", **filters),
-]
+MEASURES = [frames.concentration, frames.overlap, frames.editions]
 
 
-@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 @pytest.mark.parametrize("measure", MEASURES)
-@pytest.mark.parametrize("filters", [filters for filters, _ in HELD[1::3]])
-def test_a_measure_filters_the_holdings_that_it_reads_from_a_database(
-    path: Path, measure: Frame, filters: dict[str, Any]
-) -> None:
-    held = frames.holdings(path, **filters)
-    pd.testing.assert_frame_equal(measure(path, **filters), measure(held))
-
-
-@pytest.mark.parametrize("measure", MEASURES[:3])
-def test_a_measure_of_a_frame_refuses_filters(path: Path, measure: Frame) -> None:
+def test_a_measure_filters_the_holdings_that_it_reads_and_refuses_filters_of_a_frame(path, measure):
+    for filters, _ in HELD[1::3]:
+        held = frames.holdings(path, **filters)
+        pd.testing.assert_frame_equal(measure(path, **filters), measure(held))
     for name in ("wallet", "group", "contract"):
         with pytest.raises(InputError, match=f"{name}= filters a database only"):
-            measure(frames.holdings(path), **{name: "house"})
-
-
-@pytest.mark.parametrize(("filters", "condition"), HELD[::2])
-@pytest.mark.parametrize("by", ["wallet_id", "contract"])
-def test_holdings_over_time_end_with_the_filtered_holdings(
-    path: Path, filters: dict[str, Any], condition: Callable[[pd.DataFrame], Any], by: str
-) -> None:
-    steps = frames.holdings_over_time(path, by=by, **filters)
+            measure(held, **{name: "house"})
     held = frames.holdings(path)
-    held = held[condition(held)]
+    by_id = measure(held, exclude=wallet_id(1))
+    pd.testing.assert_frame_equal(measure(held, exclude=["wALLET 1"]), by_id)
+    with pytest.raises(InputError, match="no column 'wallet_label'"):
+        measure(held.drop(columns="wallet_label"), exclude="Wallet 1")
+
+
+@pytest.mark.parametrize(("filters", "conditions"), HELD[::2])
+@pytest.mark.parametrize("by", ["wallet_id", "contract"])
+def test_holdings_over_time_end_with_the_filtered_holdings(path, filters, conditions, by):
+    steps = frames.holdings_over_time(path, by=by, **filters)
     last = steps.drop_duplicates(by, keep="last").set_index(by)["amount"]
-    sums = held.groupby(by, dropna=False)["amount"].sum()
-    assert last.to_dict() == sums.to_dict()
+    held = matching(frames.holdings(path), conditions)
+    assert last.to_dict() == held.groupby(by, dropna=False)["amount"].sum().to_dict()
 
 
-def test_freshness_counts_only_the_filtered_wallets(path: Path) -> None:
-    def oldest(**filters: Any) -> list[Any]:
-        row = frames.freshness(path, **filters).set_index("what").loc["oldest wallet read"]
-        return [row["count"], row["at"], row["detail"]]
+def test_freshness_counts_only_the_filtered_wallets(path):
+    for filters, count, oldest in (
+        ({}, 4, 1),
+        ({"wallet": ["Wallet 2", wallet_id(4)]}, 2, 2),
+        ({"group": "customers"}, 1, 3),
+    ):
+        found = frames.freshness(path, **filters).set_index("what")
+        row = found.loc["oldest wallet read", ["count", "at", "detail"]]
+        assert row.tolist() == [count, pd.Timestamp(at(50 + oldest)), f"Wallet {oldest}"]
+        assert found.index.equals(frames.freshness(path).set_index("what").index)
 
-    assert oldest() == [4, pd.Timestamp(at(51)), "Wallet 1"]
-    assert oldest(wallet=["Wallet 2", wallet_id(4)]) == [2, pd.Timestamp(at(52)), "Wallet 2"]
-    assert oldest(group="customers") == [1, pd.Timestamp(at(53)), "Wallet 3"]
-    whole, some = frames.freshness(path), frames.freshness(path, group="customers")
-    assert list(some["what"]) == list(whole["what"])
+
+LOGS = (frames.changes, frames.token_changes, frames.runs, frames.webhooks, frames.messages)
+BY_GROUP = (frames.changes, frames.wallets, frames.freshness, frames.holdings_over_time)
+BY_CONTRACT = (frames.tokens, frames.quality, frames.collections, frames.changes)
+UNUSABLE = [
+    ((frames.holdings,), {"group": "nope"}, "None of the 4 wallets is.*: customers, house$"),
+    (BY_GROUP, {"group": ["house", "nope"]}, "is in group 'nope'"),
+    *(((frames.holdings,), {"group": group}, "is not a group") for group in (7, [None], b"house")),
+    *(
+        (BY_CONTRACT, {"contract": unknown}, f"unknown collection or contract '{unknown}'")
+        for unknown in ("Cats", CATS[:-2], DOGS.lower(), "")
+    ),
+    (LOGS, {"since": at(2), "until": at(1)}, r"since \(.*\) is after until \(.*\)"),
+    (LOGS, {"until": "soon"}, "'soon' is not a time"),
+    *(
+        ((frames.holdings, frames.wallet_states), {"wallet": wrong}, "wallet")
+        for wrong in ("", "x", [wallet_id(1), "x"], [None], 7)
+    ),
+    ((frames.changes,), {"after": "5"}, "after"),
+]
 
 
-def test_an_unusable_filter_is_an_error_that_lists_the_usable_ones(
-    path: Path, build: Builder
-) -> None:
-    with pytest.raises(InputError, match=r"None of the 4 wallets is in group 'nope'") as raised:
-        frames.holdings(path, group="nope")
-    assert str(raised.value).endswith("Groups: customers, house")
-    for read in (frames.changes, frames.wallets, frames.freshness, frames.holdings_over_time):
-        with pytest.raises(InputError, match="is in group 'nope'"):
-            read(path, group=["house", "nope"])
-    for group in (7, [None], b"house"):
-        with pytest.raises(InputError, match="is not a group"):
-            frames.holdings(path, group=group)  # type: ignore[arg-type]
-    for read in (frames.tokens, frames.quality, frames.collections, frames.changes):
-        for unknown in ("Cats", CATS[:-2], DOGS.lower(), ""):
-            with pytest.raises(InputError, match=f"unknown collection or contract '{unknown}'"):
-                read(path, contract=unknown)
-    for log in ("changes", "token_changes", "runs", "webhooks", "messages"):
-        with pytest.raises(InputError, match=r"since \(.*\) is after until \(.*\)"):
-            getattr(frames, log)(path, since=at(2), until=at(1))
-        with pytest.raises(InputError, match="'soon' is not a time"):
-            getattr(frames, log)(path, until="soon")
-    for wrong in ("", "x", [wallet_id(1), "x"], [None], 7):
-        for read in (frames.holdings, frames.wallet_states):
-            with pytest.raises(InputError):
-                read(path, wallet=wrong)
+@pytest.mark.parametrize(("reads", "filters", "text"), UNUSABLE)
+def test_an_unusable_filter_is_an_error_that_lists_the_usable_ones(path, reads, filters, text):
+    for read in reads:
+        with pytest.raises(InputError, match=text):
+            read(path, **filters)
+
+
+def test_a_database_without_groups_says_so(build):
     build.wallet(1)
     with pytest.raises(InputError, match="in group 'house'. No wallet has a group"):
         frames.holdings(build.path, group="house")
 
 
-# Labels ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
-def test_a_label_of_several_wallets_lists_their_ids(build: Builder) -> None:
+def test_a_label_of_several_wallets_lists_their_ids(build):
     for number in range(1, 9):
         build.wallet(number, label="Desk" if number < 8 else "desk")
     with pytest.raises(InputError) as raised:
@@ -284,46 +230,25 @@ def test_a_label_of_several_wallets_lists_their_ids(build: Builder) -> None:
         frames.holdings(build.path, wallet="DESK")
 
 
-#: Functions that take wallets, besides those with rows that the tests above filter.
-TAKING_WALLETS: dict[str, Callable[[Any, Any], Any]] = {
-    "diff": lambda db, wallet: frames.diff(db, at(0), wallet=wallet),
-    "diff without": lambda db, wallet: frames.diff(db, at(0), exclude=wallet),
-    "holding_ages": lambda db, wallet: frames.holding_ages(db, at=at(100), exclude=wallet),
-    "holdings_over_time": lambda db, wallet: frames.holdings_over_time(db, exclude=wallet),
-    "concentration": lambda db, wallet: frames.concentration(db, exclude=wallet),
-    "overlap": lambda db, wallet: frames.overlap(db, exclude=wallet),
-    "editions": lambda db, wallet: frames.editions(db, exclude=wallet),
-    "chart": lambda db, wallet: pd.DataFrame(
-        {"json": [charts.arrivals_and_departures(db, exclude=wallet).to_json()]}
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TAKING_WALLETS)
-def test_a_label_stands_for_its_wallet(small_database: Path, name: str) -> None:
-    by_id = TAKING_WALLETS[name](small_database, wallet_id(1))
+@pytest.mark.parametrize(
+    ("read", "options", "name"),
+    [
+        *((frames.diff, {"start": at(0)}, name) for name in ("wallet", "exclude")),
+        (frames.holding_ages, {"at": at(100)}, "exclude"),
+        *((read, {}, "exclude") for read in (frames.holdings_over_time, *MEASURES)),
+    ],
+)
+def test_a_label_stands_for_its_wallet(small_database, read, options, name):
+    by_id = read(small_database, **options, **{name: wallet_id(1)})
     for label in ("vAULT", [" Vault ", wallet_id(1)]):
-        pd.testing.assert_frame_equal(TAKING_WALLETS[name](small_database, label), by_id)
+        by_label = read(small_database, **options, **{name: label})
+        pd.testing.assert_frame_equal(by_label, by_id)
     with pytest.raises(InputError, match="'Volt' is neither a wallet id .*; similar: 'Vault'"):
-        TAKING_WALLETS[name](small_database, "Volt")
+        read(small_database, **options, **{name: "Volt"})
 
 
-@pytest.mark.parametrize("measure", MEASURES[:3])
-def test_a_measure_of_a_frame_uses_the_labels_of_the_frame(
-    small_database: Path, measure: Frame
-) -> None:
-    held = frames.holdings(small_database)
-    by_id = measure(held, exclude=wallet_id(1))
-    pd.testing.assert_frame_equal(measure(held, exclude=["vault"]), by_id)
-    with pytest.raises(InputError, match="no column 'wallet_label'"):
-        measure(held.drop(columns="wallet_label"), exclude="Vault")
-
-
-# Forms of arguments ----------------------------------------------------------------------------
-
-
-def test_changes_since_a_time_and_after_a_change(small_database: Path) -> None:
-    def ids(after: int | None, since: str | None = None) -> list[int]:
+def test_changes_since_a_time_and_after_a_change(small_database):
+    def ids(after, since=None):
         return list(frames.changes(small_database, since=since, after=after)["change_id"])
 
     assert ids(None, at(4)) == [5, 6, 7]
@@ -331,19 +256,15 @@ def test_changes_since_a_time_and_after_a_change(small_database: Path) -> None:
     assert ids(None, at(6)) == ids(7) == ids(2**70) == []
     assert ids(5) == [6, 7]
     assert ids(0) == ids(-(2**70)) == list(range(1, 8))
-    assert ids(np.int64(6)) == ids(5, at(5)) == ids(6, at(1)) == [7]  # type: ignore[arg-type]
-    with pytest.raises(InputError):
-        frames.changes(small_database, after="5")  # type: ignore[arg-type]
+    assert ids(np.int64(6)) == ids(5, at(5)) == ids(6, at(1)) == [7]
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(
     steps=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 2)), max_size=30),
     seek=st.integers(-1, 70),
 )
-def test_a_time_is_found_in_a_log_with_gaps(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]], seek: int
-) -> None:
+def test_a_time_is_found_in_a_log_with_gaps(tmp_path_factory, steps, seek):
     build = Builder(tmp_path_factory.getbasetemp() / "gaps.db")
     build.wallet(1)
     change, seen, rows = 0, 0, []
@@ -355,16 +276,15 @@ def test_a_time_is_found_in_a_log_with_gaps(
     path = build.close()
     found = frames.changes(path, since=at(seek))["change_id"].tolist()
     assert found == [number for number, when in rows if when >= seek]
+    found = frames.changes(path, until=at(seek))["change_id"].tolist()
+    assert found == [number for number, when in rows if when <= seek]
     assert len(frames.holdings(path, as_of=at(seek))) == sum(when <= seek for _, when in rows)
 
 
-def test_a_wallet_can_have_any_form(small_database: Path) -> None:
+def test_a_wallet_and_a_time_can_have_any_form_and_a_date_is_its_end(small_database):
     one = wallet_id(2)
     for wallet in (UUID(one), one.upper(), pd.Series([one]), iter([one]), (one,)):
         assert set(frames.holdings(small_database, wallet=wallet)["wallet_id"]) == {one}
-
-
-def test_a_time_can_have_any_form_and_a_date_is_its_end(small_database: Path) -> None:
     moment = datetime(2026, 3, 1, 0, 0, 4, tzinfo=UTC)
     texts = at(4), "2026-03-01T00:00:04", "2026-03-01T01:00:04+01:00"
     for time in (*texts, moment, pd.Timestamp(moment), np.datetime64("2026-03-01T00:00:04")):
@@ -374,11 +294,8 @@ def test_a_time_can_have_any_form_and_a_date_is_its_end(small_database: Path) ->
     assert len(frames.holdings(small_database, as_of="2026-02-28")) == 0
 
 
-# No rows -----------------------------------------------------------------------------------------
-
-
 @pytest.fixture
-def sparse(build: Builder) -> Builder:
+def sparse(build):
     """One wallet sold its token, one was never read, one was read in part."""
     build.wallet(1, label="Vault")
     build.wallet(2, label="Desk")
@@ -388,7 +305,7 @@ def sparse(build: Builder) -> Builder:
     build.change(1, 1, None, "1", 10, baseline=1)
     build.change(1, 1, "1", None, 20)
     build.change(3, 1, None, "0", 25)
-    return build
+    return build.path
 
 
 @pytest.mark.parametrize(
@@ -402,21 +319,20 @@ def sparse(build: Builder) -> Builder:
         ({"contract": "0x" + "12" * 20}, "no known token has the contract '0x1212"),
     ],
 )
-def test_missing_data_is_a_warning(sparse: Builder, filters: dict[str, Any], text: str) -> None:
+def test_missing_data_is_a_warning(sparse, filters, text):
     with pytest.warns(nftsync.NftsyncWarning, match=text) as warned:
-        assert frames.holdings(sparse.path, **filters).empty
+        assert frames.holdings(sparse, **filters).empty
     assert warned[0].filename == __file__
     assert len(str(warned[0].message)) < 300
 
 
-def test_a_frame_of_wallets_without_holdings_is_empty_without_a_warning(sparse: Builder) -> None:
+def test_a_frame_of_wallets_without_holdings_is_empty_without_a_warning(sparse, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for filters in (
             *({}, {"as_of": at(20)}, {"wallet": "Vault"}, {"wallet": []}),
             *({"contract": "0X" + "AB" * 20}, {"wallet": [wallet_id(1), wallet_id(9)]}),
         ):
-            assert frames.holdings(sparse.path, **filters).empty
-    empty = Builder(sparse.path.with_name("empty.db")).close()
+            assert frames.holdings(sparse, **filters).empty
     with pytest.warns(nftsync.NftsyncWarning, match="no data yet"):
-        frames.holdings(empty)
+        frames.holdings(Builder(tmp_path / "empty.db").close())
