@@ -1,11 +1,9 @@
 """Charts of holdings, compared with the measures of frames, and their texts."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pandas as pd
 import pytest
@@ -14,107 +12,82 @@ from hypothesis import strategies as st
 
 from nftsync import charts, frames
 from nftsync.errors import InputError
-from tests.charts.world import HELD, World, frame_of
+from tests.charts.world import HELD, frame_of, played
 from tests.kit.database import at, wallet_id
 
 OF_HOLDINGS = [charts.holdings_by_collection, charts.holders, charts.concentration, charts.overlap]
 
 
+def more(count: int, noun: str) -> str:
+    return f"+ {count} other {noun}{'s' * (count > 1)} with"
+
+
 @settings(max_examples=25)
 @given(held=HELD, top=st.integers(1, 5))
-def test_collections_show_distinct_nfts_and_holders_and_a_line_counts_the_others(held, top):
+def test_charts_of_holdings_show_the_measures_of_frames(held, top):
     frame = frame_of(held)
-    figure = charts.holdings_by_collection(frame, top=top)
     sizes = frames.concentration(frame).sort_values(["tokens", "holders"], ascending=False)
     if sizes.empty:
-        assert not figure.data
+        assert not any(draw(frame).data for draw in OF_HOLDINGS)
         return
-    (nfts,) = figure.data
-    shown, rest = sizes[:top], sizes[top:]
+    # Distinct NFTs and holders of collections; a line counts the others.
+    figure = charts.holdings_by_collection(frame, top=top)
+    (nfts,), shown, rest = figure.data, sizes[:top], sizes[top:]
     assert list(nfts.x) == shown["tokens"].tolist()
     counts = zip(shown["tokens"], shown["holders"], strict=True)
     assert list(nfts.text) == [f"{tokens:,} ({holders:,})" for tokens, holders in counts]
     assert len(figure.layout.yaxis.ticktext) == len(nfts.x)
-    line = f"+ {len(rest)} other collection{'s' * (len(rest) > 1)} with {rest['tokens'].sum()} NFT"
+    line = f"{more(len(rest), 'collection')} {rest['tokens'].sum()} NFT"
     assert (line in figure.layout.title.subtitle.text) == (len(rest) > 0)
+    # Common holders over all holders of each pair.
+    (heat,) = charts.overlap(frame).data if sizes["contract"].notna().any() else (None,)
+    if heat:
+        places = range(sizes["contract"].notna().sum())
+        assert [heat.z[row][row] for row in places] == [None for _ in places]
+        assert all(heat.z[a][b] == heat.z[b][a] for a in places for b in places)
+        pairs = frames.overlap(frame)
+        shares = [heat.z[a][b] for a in places for b in places if a < b and heat.z[a][b]]
+        assert sorted(shares) == sorted(pairs["jaccard"])
+        texts = str(heat.hovertext)
+        assert all(f"common holders: {both:,};" in texts for both in pairs["both"])
 
 
 @settings(max_examples=25)
-@given(held=HELD, top=st.integers(1, 4), by_amount=st.booleans())
-def test_holders_are_ranked_exactly_and_carry_their_exact_amounts(held, top, by_amount):
-    frame = frame_of(held)
-    figure = charts.holders(frame, top=top, measure="amount" if by_amount else "nfts")
+@given(held=HELD, top=st.integers(1, 4))
+def test_holders_are_ranked_exactly_and_their_lorenz_curve_adds_them_up(held, top):
+    frame = frame_of(held).assign(contract_address="KT1")
     sizes = frames.concentration(frame, by="wallet_id")
-    ranks = sorted(sizes["amount" if by_amount else "tokens"], reverse=True)
-    if not ranks:
-        assert not figure.data
-        return
-    (bar,) = figure.data
-    sums, rest = ranks[:top], ranks[top:]
-    assert list(bar.x) == [*map(float, sums)]
-    subtitle = figure.layout.title.subtitle.text.replace("<br>", " ")
-    assert ("other wallet" in subtitle) == bool(rest)
-    if rest:
-        their = f"total amount {sum(rest):,}" if by_amount else f"{sum(rest):,} holding"
-        assert f"+ {len(rest)} other wallet{'s' * (len(rest) > 1)} with {their}" in subtitle
-    if by_amount:
+    for measure, column in (("nfts", "tokens"), ("amount", "amount")):
+        ranks = sorted(sizes[column], reverse=True)
+        figure = charts.holders(frame, top=top, measure=measure)
+        sums, rest = ranks[:top], ranks[top:]
+        assert [list(bar.x) for bar in figure.data] == ([[*map(float, sums)]] if ranks else [])
+        if ranks:
+            subtitle = figure.layout.title.subtitle.text.replace("<br>", " ")
+            their = f"{sum(rest):,} holding" if measure == "nfts" else f"total amount {sum(rest):,}"
+            assert ("other wallet" in subtitle) == bool(rest)
+            assert (f"{more(len(rest), 'wallet')} {their}" in subtitle) == bool(rest)
+    if ranks:
+        (bar,) = figure.data
         assert [int(text) for text in bar.customdata] == sums
         assert all(f"{one:,}" in hover for one, hover in zip(sums, bar.hovertext, strict=True))
         assert ("approximate" in figure.layout.xaxis.title.text) == (max(sums) > 2**53)
-
-
-@settings(max_examples=25)
-@given(held=HELD)
-def test_lorenz_curves_go_through_the_shares_of_the_smallest_holders(held):
-    one_contract = frame_of(held).assign(contract_address="KT1")
-    figure = charts.concentration(one_contract)
-    amounts: dict[int, int] = {}
-    for (wallet, _), amount in held.items():
-        if amount:
-            amounts[wallet] = amounts.get(wallet, 0) + amount
-    if not amounts:
-        assert not figure.data
-        return
-    equality, curve = figure.data
-    assert (equality.x, equality.y) == ((0, 100), (0, 100))
-    x, total = sorted(amounts.values()), sum(amounts.values())
-    counts = range(len(x) + 1)
-    assert list(curve.x) == pytest.approx([100 * count / len(x) for count in counts])
-    assert list(curve.y) == pytest.approx([100 * sum(x[:count]) / total for count in counts])
-    (gini,) = frames.concentration(one_contract)["gini"]
-    assert curve.name == f"KT1: Gini {gini:.3f}"
-
-
-@settings(max_examples=25)
-@given(held=HELD)
-def test_fields_of_the_heatmap_are_common_holders_over_all_holders(held):
-    frame = frame_of(held)
-    figure = charts.overlap(frame)
-    sizes = frames.concentration(frame).dropna(subset="contract_address")
-    if sizes.empty:
-        assert not figure.data
-        return
-    (heat,) = figure.data
-    assert len(heat.z) == len(figure.layout.yaxis.ticktext) == len(sizes)
-    fields = [(row, at) for row in range(len(sizes)) for at in range(len(sizes)) if row != at]
-    assert all(heat.z[row][at] == heat.z[at][row] for row, at in fields)
-    assert all(heat.z[row][row] is None for row in range(len(sizes)))
-    pairs = frames.overlap(frame)
-    shares = [heat.z[row][at] for row, at in fields if row < at and heat.z[row][at]]
-    assert sorted(shares) == sorted(pairs["jaccard"])
-    for both in pairs["both"]:
-        words = f"common holders: {both:,};"
-        assert any(words in text for row in heat.hovertext for text in row)
+    if any(ranks):
+        equality, curve = charts.concentration(frame).data
+        assert (equality.x, equality.y) == ((0, 100), (0, 100))
+        known = sizes[sizes["unknown_amounts"] < sizes["tokens"]]["amount"]
+        steps = [0, *accumulate(sorted(known))]
+        counts = range(len(steps))
+        assert list(curve.x) == pytest.approx([100 * count / counts[-1] for count in counts])
+        assert list(curve.y) == pytest.approx([100 * step / steps[-1] for step in steps])
+        (gini,) = frames.concentration(frame)["gini"]
+        assert curve.name == f"KT1: Gini {gini:.3f}"
 
 
 def test_ages_separate_initial_holdings_and_come_from_a_database_or_its_frame(tmp_path):
-    world = World.empty(tmp_path / "nftsync.db")
-    for token in (1, 2, 3):
-        world.change(1, token, "1", 0)
-    world.change(1, 4, "2", 86_400 * 10)
-    world.change(1, 3, "0", 86_400 * 11)
-    path = world.close()
-    when = at(86_400 * 12)
+    changes = [(1, token, "1", 0) for token in (1, 2, 3)]
+    changes += [(1, 4, "2", 86_400 * 10), (1, 3, "0", 86_400 * 11)]
+    path, when = played(tmp_path / "nftsync.db", changes), at(86_400 * 12)
     figure = charts.holding_ages(path, at=when)
     assert charts.holding_ages(frames.holding_ages(path, at=when)) == figure
     seen, censored = figure.data
@@ -153,11 +126,8 @@ def test_the_scale_fits_the_shown_bars_and_unknown_amounts_are_counted():
 
 @pytest.mark.parametrize("by", ["collection", "wallet_group", "wallet_label", "creator_name"])
 def test_groups_can_be_any_column_of_the_frames(tmp_path, by):
-    world = World.empty(tmp_path / "nftsync.db")
-    for number in range(1, 5):
-        world.change(number, number, "1", 0)
-        world.change(number, number + 1, "3", number)
-    path = world.close()
+    changes = [(number, number + more, "3", more) for more in (0, 1) for number in range(1, 5)]
+    path = played(tmp_path / "nftsync.db", changes)
     values = {str(value) for value in frames.concentration(path, by=by)[by].dropna()}
     lines = {line.name for line in charts.holdings_over_time(path, by=by).data[:-1]}
     curves = charts.concentration(path, by=by).data[1:]
@@ -165,14 +135,9 @@ def test_groups_can_be_any_column_of_the_frames(tmp_path, by):
     assert {name for name in lines if not name.startswith("no ")} == values
 
 
-# Texts --------------------------------------------------------------------------------------------
-
-
 #: Tags of the charts themselves.
 TAGS = re.compile(r"</?(?:b|i|br|extra)>")
 FILLED_IN = re.compile(r"%\{(?:hovertext|[xy](?:[:|][^}]*)?)\}")
-
-
 DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 HOSTILE = (
     "<b>bold</b><br>" + '<a href="javascript:alert(1)">x</a>',
@@ -202,24 +167,17 @@ def test_plotly_finds_no_markup_in_text(text):
         assert shown.replace(" ", "") == "".join(text.split())
 
 
-def test_a_label_that_is_not_text_counts_as_missing():
-    frame = frame_of({(1, 1): 1})
-    (label,) = charts.holders(frame.drop(columns="wallet_label")).layout.yaxis.ticktext
-    frame["wallet_label"] = pd.Series([5], dtype=object)
-    assert charts.holders(frame).layout.yaxis.ticktext == (label,)
-
-
-def test_no_chart_passes_markup_on(tmp_path):
-    world = World.empty(tmp_path / "nftsync.db", wallets=0, tokens=0)
+def test_no_chart_passes_markup_on(build):
     for number, text in enumerate((*HOSTILE, HOSTILE[0]), start=1):
         stored = text.replace("\ud800", "?")
-        world.build.wallet(number, label=stored, wallet_group=stored, synced_at=at(9))
-        world.build.token(number, contract_address=stored, name=stored, creator_name=stored)
+        build.wallet(number, label=stored, wallet_group=stored, synced_at=at(9))
+        build.token(number, contract_address=stored, name=stored, creator_name=stored)
         for token in range(1, number + 1):
-            world.change(number, token, "1", 0)
-        world.change(1, number, "2", 5)
-    world.change(2, 1, None, 7)
-    path = world.close()
+            build.change(number, token, None, "1", 0, baseline=1)
+            build.balance(number, token, "1")
+        build.change(1, number, "1" if number == 1 else None, "2", 5)
+    build.change(2, 1, "1", None, 7)
+    path = build.path
     frame = frame_of({(wallet, wallet % 3 + 1): 1 for wallet in range(1, len(HOSTILE) + 1)})
     texts = pd.Series(HOSTILE, dtype=object)
     dirty = frame.assign(wallet_label=texts, creator_name=texts)
@@ -262,15 +220,18 @@ def test_holders_with_equal_labels_stay_distinct():
 
 
 def test_ids_are_shortened_on_the_axis_and_whole_in_the_hover_and_names_match_them():
-    frame = frame_of({(1, 1): 1}).drop(columns="wallet_label")
-    figure = charts.holders(frame)
-    (label,) = figure.layout.yaxis.ticktext
-    assert label == f"{wallet_id(1)[:8]}…{wallet_id(1)[-4:]}"
-    assert wallet_id(1) in figure.data[0].hovertext[0]
-    figure = charts.holdings_by_collection(frame)
-    assert figure.layout.yaxis.ticktext == ("0xcdcd…cdcd",)
-    assert "0x" + "cd" * 20 in figure.data[0].hovertext[0].lower()
-    figure = charts.holders(frame, names={wallet_id(1).upper(): "Ours"})
-    assert figure.layout.yaxis.ticktext == ("Ours",)
-    figure = charts.holdings_by_collection(frame, names={"0x" + "CD" * 20: "Punks"})
-    assert figure.layout.yaxis.ticktext == ("Punks",)
+    frame, who, contract = frame_of({(1, 1): 1}), wallet_id(1), "0x" + "cd" * 20
+    short = f"{who[:8]}…{who[-4:]}"
+    no_text = frame.assign(wallet_label=pd.Series([5], dtype=object))
+    for draw, held, names, label, hover in (
+        *(
+            (charts.holders, held, None, short, who)
+            for held in (frame.drop(columns="wallet_label"), no_text)
+        ),
+        (charts.holders, frame, {who.upper(): "Ours"}, "Ours", who),
+        (charts.holdings_by_collection, frame, None, "0xcdcd…cdcd", contract),
+        (charts.holdings_by_collection, frame, {"0x" + "CD" * 20: "Punks"}, "Punks", contract),
+    ):
+        figure = draw(held, names=names)
+        assert figure.layout.yaxis.ticktext == (label,)
+        assert hover in figure.data[0].hovertext[0].lower()

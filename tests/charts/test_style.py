@@ -1,45 +1,38 @@
 """All charts: style, layout, empty databases, bad input, and documentation."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from nftsync import charts, frames
 from nftsync.errors import InputError, StoreError
-from tests.charts.world import World, frame_of
+from tests.charts.world import frame_of, played
 from tests.kit.browser import open_chromium
 from tests.kit.database import at
+from tests.kit.mirrored_site import run
 
 ALL = [getattr(charts, name) for name in charts.__all__]
 COLOR = re.compile(r"#[0-9a-f]{6}", re.IGNORECASE)
-
-
 WHITE, DARK = "#ffffff", "#111111"
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    world = World.empty(tmp_path_factory.mktemp("look") / "nftsync.db", read_at=99)
-    for wallet, token in ((1, 1), (1, 2), (2, 1), (2, 3), (3, 4)):
-        world.change(wallet, token, "1", wallet)
-    world.change(1, 3, "2", 20)
-    world.change(1, 1, None, 30)
-    done = {"received_at": at(2), "finished_at": at(3), "state": "done"}
-    return world.close({"created_at_utc": at(1), **done})
+    changes = [(wallet, token, "1", wallet) for wallet, token in ((1, 1), (1, 2), (2, 1), (2, 3))]
+    changes += [(3, 4, "1", 3), (1, 3, "2", 20), (1, 1, None, 30)]
+    webhook = {"created_at_utc": at(1), "received_at": at(2), "finished_at": at(3), "state": "done"}
+    return played(tmp_path_factory.mktemp("look") / "nftsync.db", changes, read_at=99, **webhook)
 
 
 @pytest.mark.parametrize("draw", ALL)
-def test_a_chart_has_a_title_axis_titles_and_hovers_and_an_empty_one_says_how_to_fill_it(
-    path, draw, tmp_path
-):
+def test_a_chart_has_titles_and_hovers_and_an_empty_one_says_how_to_fill_it(path, draw, tmp_path):
     figure = draw(path)
     assert figure.data
     if draw is not charts.overlap:
@@ -49,7 +42,7 @@ def test_a_chart_has_a_title_axis_titles_and_hovers_and_an_empty_one_says_how_to
         assert "UTC" in figure.layout.xaxis.title.text
     for trace in figure.data:
         assert trace.hoverinfo == "skip" or trace.hovertemplate.endswith("<extra></extra>")
-    empty = draw(World.empty(tmp_path / "empty.db", wallets=0, tokens=0).close())
+    empty = draw(played(tmp_path / "empty.db", (), wallets=0, tokens=0))
     assert not empty.data
     assert empty.layout.title.text == figure.layout.title.text != ""
     (note,) = empty.layout.annotations
@@ -108,7 +101,8 @@ def test_bad_options_are_refused_with_suggestions(path, draw, options, message):
 
 
 @pytest.mark.parametrize("draw", ALL)
-def test_figures_need_no_internet_and_their_marks_contrast_with_white_and_dark(path, draw):
+def test_figures_need_no_internet_and_are_readable_on_every_page(path, draw, tmp_path):
+    """Marks contrast with white and dark, and each text with its own background."""
     import plotly.io
 
     before = plotly.io.templates.default
@@ -125,24 +119,18 @@ def test_figures_need_no_internet_and_their_marks_contrast_with_white_and_dark(p
         plotly.io.templates.default = before
     drawn = {color for trace in figure.data for color in COLOR.findall(str(trace))} - {WHITE}
     assert drawn or draw is charts.overlap
-    for color in drawn:
-        assert min(contrast(color, WHITE), contrast(color, DARK)) >= 3
-
-
-@pytest.mark.parametrize("draw", ALL)
-def test_each_text_has_contrast_to_its_own_background_on_every_page(path, draw, tmp_path):
-    empty = World.empty(tmp_path / "empty.db", wallets=0, tokens=0).close()
-    for figure in (draw(path), draw(empty)):
-        look = figure.layout.template.layout
+    assert all(contrast(color, page) >= 3 for color in drawn for page in (WHITE, DARK))
+    for one in (figure, draw(played(tmp_path / "empty.db", (), wallets=0, tokens=0))):
+        look = one.layout.template.layout
         assert look.paper_bgcolor == look.plot_bgcolor == WHITE
-        texts = dict(colors_of_text(figure.to_plotly_json()))
+        texts = dict(colors_of_text(one.to_plotly_json()))
         assert len(texts) >= 5
         for place, color in texts.items():
             paper = look.hoverlabel.bgcolor if "hoverlabel" in place else WHITE
             assert contrast(color, paper) >= 4.5, place
         # All colors of texts are in the template, so a dark one replaces them.
-        figure.update_layout(template=None)
-        assert not dict(colors_of_text(figure.to_plotly_json()))
+        one.update_layout(template=None)
+        assert not dict(colors_of_text(one.to_plotly_json()))
 
 
 def colors_of_text(part: object, place: str = "") -> Iterator[tuple[str, str]]:
@@ -154,18 +142,17 @@ def colors_of_text(part: object, place: str = "") -> Iterator[tuple[str, str]]:
         yield from colors_of_text(value, place)
 
 
-def contrast(one: str, other: str) -> float:
-    """The contrast ratio of WCAG 2.2."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def luminance(color: str) -> float:
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in (byte / 255 for byte in bytes.fromhex(color[1:]))
+def contrast(*colors: str) -> float:
+    """Return the contrast ratio of WCAG 2.2."""
+    parts = [[byte / 255 for byte in bytes.fromhex(color[1:])] for color in colors]
+    low, high = sorted(
+        sum(
+            weight * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
+            for weight, part in zip((0.2126, 0.7152, 0.0722), color, strict=True)
+        )
+        for color in parts
     )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return (high + 0.05) / (low + 0.05)
 
 
 def test_plotly_loads_with_the_first_chart_and_its_absence_is_an_error(path):
@@ -181,16 +168,8 @@ def test_plotly_loads_with_the_first_chart_and_its_absence_is_an_error(path):
     assert "charts need plotly; to install: " in done.stdout
 
 
-# In Chromium --------------------------------------------------------------------------------------
-
-
-NAMES = (
-    "Short",
-    "A long name of a collection with many words",
-    "حدائق الضوء في الليل الطويل",
-    "漢" * 40,
-    "CRYPTO-COLLECTIBLES-OF-THE-1990S",
-)
+NAMES = ("Short", "A long name of a collection with many words", "حدائق الضوء في الليل الطويل")
+NAMES += ("漢" * 40, "CRYPTO-COLLECTIBLES-OF-THE-1990S")
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +179,7 @@ def browser():
 
 
 DRAWN = (charts.holdings_by_collection, charts.holders, charts.overlap, charts.concentration)
+TEXTS = (".ytick text", ".g-gtitle text", ".xtick text", ".legendtext", ".bartext", ".point path")
 #: Boxes of the texts on the page: left, right, top, bottom.
 BOXES = """selector => [...document.querySelectorAll(selector)].map(text => {
   const box = text.getBoundingClientRect();
@@ -208,7 +188,7 @@ BOXES = """selector => [...document.querySelectorAll(selector)].map(text => {
 
 
 @pytest.mark.parametrize("width", [390, 1200])
-def test_texts_do_not_overlap_and_are_within_the_page(browser, tmp_path: Path, width):
+def test_texts_do_not_overlap_and_are_within_the_page(browser, tmp_path, width):
     frame = frame_of({(wallet, wallet): wallet for wallet in range(1, 31)})
     number = range(len(frame))
     frame["contract_address"] = [f"KT{one:04}" for one in number]
@@ -222,15 +202,10 @@ def test_texts_do_not_overlap_and_are_within_the_page(browser, tmp_path: Path, w
     page = browser.new_page(viewport={"width": width, "height": 1_600})
     page.goto((tmp_path / "charts.html").as_uri())
     for place in range(len(DRAWN)):
-        chart = f"#chart{place}"
-        page.wait_for_selector(f"{chart} .main-svg")
-
-        def boxes(*selectors: str, chart: str = chart) -> list[list[float]]:
-            return [box for one in selectors for box in page.evaluate(BOXES, f"{chart} {one}")]
-
-        assert boxes(".ytick text")
-        texts = boxes(".g-gtitle text", ".ytick text", ".xtick text", ".legendtext", ".bartext")
-        bars = boxes(".point path")
+        page.wait_for_selector(f"#chart{place} .main-svg")
+        ticks, *others, bars = (page.evaluate(BOXES, f"#chart{place} {one}") for one in TEXTS)
+        assert ticks
+        texts = [*ticks, *chain(*others)]
         for number, (left, right, top, bottom) in enumerate(texts):
             assert left >= 0
             assert right <= width
@@ -238,9 +213,6 @@ def test_texts_do_not_overlap_and_are_within_the_page(browser, tmp_path: Path, w
                 apart_across = right <= other[0] + 1 or other[1] <= left + 1
                 assert apart_across or bottom <= other[2] + 3 or other[3] <= top + 3
     page.close()
-
-
-# docs/use/charts.md -------------------------------------------------------------------------------
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "charts.md").read_text(encoding="utf-8")
@@ -263,11 +235,9 @@ def test_every_chart_has_a_row_with_its_own_options():
 
 
 def test_the_example_runs(tmp_path, monkeypatch):
-    world = World.empty(tmp_path / "nftsync.db")
-    world.change(1, 1, "1", 0)
-    world.build.connection.execute("UPDATE wallets SET wallet_group = 'house'")
-    monkeypatch.setenv("NFTSYNC_DATABASE", str(world.close()))
-    monkeypatch.chdir(tmp_path)
+    path = played(tmp_path / "nftsync.db", [(1, 1, "1", 0)])
+    run(path, "UPDATE wallets SET wallet_group = 'house'")
+    monkeypatch.setenv("NFTSYNC_DATABASE", str(path))
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
     names: dict[str, object] = {}
     exec(code, names)
