@@ -1,11 +1,7 @@
 """Databases as sources of frames, which only read them."""
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,24 +9,20 @@ import sqlite_utils
 
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
-from tests.kit.database import Builder, small
+from tests.kit.database import small
 from tests.kit.readers import READERS
 
 #: Spans begin before the first read, on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
-
 AGELESS = READERS | {"freshness": lambda db: frames.freshness(db).drop(columns="age")}
 every_reader = pytest.mark.parametrize("read", AGELESS.values(), ids=AGELESS)
 
 
 @every_reader
-def test_every_kind_of_source_gives_the_same_frame(
-    read: Callable[[object], pd.DataFrame], small_database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kind_of_source_gives_the_same_frame(read, small_database, monkeypatch):
     expected = read(small_database)
     assert len(expected) > 0
     pd.testing.assert_frame_equal(read(str(small_database)), expected)
-
     connection = sqlite3.connect(small_database)
     connection.row_factory = sqlite3.Row
     connection.text_factory = bytes
@@ -39,17 +31,15 @@ def test_every_kind_of_source_gives_the_same_frame(
     assert connection.text_factory is bytes
     assert not connection.in_transaction
     assert connection.execute("SELECT 1").fetchone().keys() == ["1"]
-
     database = sqlite_utils.Database(connection)
     connection.text_factory = str
     pd.testing.assert_frame_equal(read(database), expected)
     connection.close()
-
     monkeypatch.setenv("NFTSYNC_DATABASE", str(small_database))
     pd.testing.assert_frame_equal(read(None), expected)
 
 
-def test_reads_within_the_callers_transaction_beside_its_cursors(small_database: Path) -> None:
+def test_reads_within_the_callers_transaction_beside_its_cursors(small_database):
     connection, memory = sqlite3.connect(small_database), sqlite3.connect(":memory:")
     connection.backup(memory)
     pd.testing.assert_frame_equal(frames.holdings(memory), frames.holdings(small_database))
@@ -67,7 +57,7 @@ def test_reads_within_the_callers_transaction_beside_its_cursors(small_database:
 
 
 @every_reader
-def test_only_reads(read: Callable[[object], pd.DataFrame], small_database: Path) -> None:
+def test_only_reads(read, small_database):
     before = small_database.read_bytes(), small_database.stat().st_mtime_ns
     read(small_database)
     assert (small_database.read_bytes(), small_database.stat().st_mtime_ns) == before
@@ -78,13 +68,11 @@ def test_only_reads(read: Callable[[object], pd.DataFrame], small_database: Path
     }
     refused = []
 
-    def authorize(action: int, first: str | None, second: str | None, *rest: object) -> int:
+    def authorize(action, first, second, *rest):
         reads_only = action == sqlite3.SQLITE_PRAGMA and second is None
         # SQLite makes json_each and the index tables on first use.
-        first_named = second == "json_each" or (
-            action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
-        )
-        if action in harmless or reads_only or first_named:
+        index = (action, first) == (sqlite3.SQLITE_UPDATE, "sqlite_master")
+        if action in harmless or reads_only or second == "json_each" or index:
             return sqlite3.SQLITE_OK
         refused.append((action, first, second))
         return sqlite3.SQLITE_DENY
@@ -98,38 +86,32 @@ def test_only_reads(read: Callable[[object], pd.DataFrame], small_database: Path
     assert refused == []
 
 
-def test_a_file_that_is_missing_or_not_an_nftsync_database(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_an_nftsync_database(tmp_path):
     for read in READERS.values():
         with pytest.raises(StoreError, match=r"missing\.db"):
             read(tmp_path / "there" / "missing.db")
     assert not (tmp_path / "there").exists()
-    other = tmp_path / "other.db"
+    other, text, empty = (tmp_path / f"{name}.db" for name in ("other", "text", "empty"))
     connection = sqlite3.connect(other)
     connection.execute("CREATE TABLE holdings (a)")
     connection.commit()
-    for db in (other, connection):
-        with pytest.raises(StoreError, match=r"other\.db is not an nftsync database"):
+    text.write_text("hello, this is no database at all" * 100)
+    empty.touch()
+    for db, problem in (
+        *((db, r"other\.db is not an nftsync database") for db in (other, connection)),
+        (text, r"text\.db is not a SQLite database"),
+        (empty, r"empty\.db is empty"),
+        (tmp_path, "."),
+    ):
+        with pytest.raises(StoreError, match=problem):
             frames.holdings(db)
     assert not connection.in_transaction
     connection.close()
-
-    text = tmp_path / "text.db"
-    text.write_text("hello, this is no database at all" * 100)
-    with pytest.raises(StoreError, match=r"text\.db is not a SQLite database"):
-        frames.holdings(text)
-
-    assert len(frames.holdings(small(tmp_path / "100% ?#é.db").close())) == 4
-    empty = tmp_path / "empty.db"
-    empty.touch()
-    with pytest.raises(StoreError, match=r"empty\.db is empty"):
-        frames.holdings(empty)
     assert empty.stat().st_size == 0
-
-    with pytest.raises(StoreError):
-        frames.holdings(tmp_path)
+    assert len(frames.holdings(small(tmp_path / "100% ?#é.db").close())) == 4
 
 
-def test_a_closed_connection_and_another_threads(small_database: Path) -> None:
+def test_a_closed_connection_and_another_threads(small_database):
     connection = sqlite3.connect(small_database)
     with ThreadPoolExecutor() as pool, pytest.raises(StoreError, match="thread"):
         pool.submit(frames.holdings, connection).result()
@@ -139,19 +121,19 @@ def test_a_closed_connection_and_another_threads(small_database: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, object(), b"x.db", [], pd.DataFrame({"a": [1]})])
-def test_an_argument_that_is_not_a_database(wrong: object) -> None:
+def test_an_argument_that_is_not_a_database(wrong):
     with pytest.raises(InputError, match=f"from type {type(wrong).__name__}; use a path"):
         frames.holdings(wrong)  # type: ignore[arg-type]
 
 
-def test_a_commit_during_a_read_never_shows_half(build: Builder) -> None:
+def test_a_commit_during_a_read_never_shows_half(build):
     build.wallet(1)
     build.token(1, name="0")
     build.balance(1, 1, "0")
     build.change(1, 1, None, "0", 0)
     turns = 0
 
-    def rewrite(statement: str) -> None:
+    def rewrite(statement):
         nonlocal turns
         turns += 1
         build.connection.execute("BEGIN IMMEDIATE")

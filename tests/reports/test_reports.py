@@ -5,23 +5,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from nftsync import __version__, frames
 from nftsync.reports.change_feed import ChangeFeed
-from nftsync.store.mirror import Mirror
-from tests.kit.database import begun, utc
+from nftsync.store.database import named_rows
+from tests.kit.database import at, begun, token_id, utc, wallet_id
 from tests.kit.inbox import Inbox
-from tests.kit.mirrored_site import Site, run
-from tests.kit.provider import Provider, balances, entry, reply, token, wallet
-from tests.kit.worlds import PATIENCE, Outcome
-
-# Status -------------------------------------------------------------------------------------------
+from tests.kit.mirrored_site import run
+from tests.kit.provider import wallet
+from tests.kit.worlds import PATIENCE
 
 
 def test_counts_and_the_newest_run_of_each_kind(site, command):
@@ -55,52 +51,35 @@ def test_counts_and_the_newest_run_of_each_kind(site, command):
     assert "ago (run 2: 4 wallets ok)" in out
     assert "digits" not in out
     run(site.database, "UPDATE balance_rows SET amount = '1e3' WHERE wallet_no = 1")
-    assert "sums leave out 5 with an amount that is not 1 to 100 digits" in command("status").out
-
-
-def test_the_least_recently_read_tracked_wallet_and_the_oldest_pending_webhook_have_ages(
-    site, command
-):
-    def stored(days: float) -> str:
-        return f"{datetime.now(UTC) - timedelta(days=days):%Y-%m-%dT%H:%M:%S.%fZ}"
-
-    def status() -> dict[str, Any]:
-        found: dict[str, Any] = command("status", "--json").json
-        return found
-
-    update = "UPDATE wallets SET synced_at = ? WHERE wallet_id = ?"
-    run(site.database, update, stored(1), site.ids[2])
-    assert 86_400 <= status()["oldest_wallet_age_s"] < 87_400
-    for number in site.ids:
-        run(site.database, update, stored(-1), number)
-    assert status()["oldest_wallet_age_s"] == 0  # the clock was set back
-    run(site.database, update, stored(2), site.ids[2])
-    run(site.database, "UPDATE wallets SET tracked = 0 WHERE wallet_id = ?", site.ids[2])
-    assert (status()["oldest_wallet_age_s"], status()["wallets"]) == (0, {"ok": 4})
-    insert = "INSERT INTO webhooks (webhook_id, received_at, state) VALUES (?, ?, ?)"
-    for days, state in ((3, "done"), (1, "pending"), (2, "pending")):
-        run(site.database, insert, str(days), stored(days), state)
-    found = status()
-    assert found["inbox"] == {"done": 1, "pending": 2}
-    assert 2 * 86_400 <= found["oldest_pending_age_s"] < 2 * 86_400 + 1_000
-
-
-def test_quarantined_webhooks_are_reported(site, command):
     Inbox(site.database).receive(b"[]")
-    done = command("status")
-    assert "1 quarantined; reasons: nftsync inbox --state quarantined" in done.out
-    assert command("status", "--json").json["inbox"] == {"quarantined": 1}
+    command("status").says(
+        "sums leave out 5 with an amount that is not 1 to 100 digits",
+        "1 quarantined; reasons: nftsync inbox --state quarantined",
+    )
+
+
+def test_ages_of_the_oldest_tracked_wallet_and_of_the_oldest_pending_webhook(build, command):
+    def status():
+        return command("status", "--json", "-d", build.path).says().json
+
+    day = 86_400
+    for number, age, tracked in ((1, 0, 1), (2, day, 1), (3, 2 * day, 0)):
+        build.wallet(number, synced_at=utc(-age), status="ok", tracked=tracked)
+    for age, state in ((3, "done"), (1, "pending"), (2, "pending"), (9, "quarantined")):
+        build.insert("webhooks", webhook_id=str(age), received_at=utc(-age * day), state=state)
+    found = status()
+    assert found["wallets"] == {"ok": 3}
+    assert found["inbox"] == {"done": 1, "pending": 2, "quarantined": 1}
+    assert day <= found["oldest_wallet_age_s"] < day + 1_000
+    assert 2 * day <= found["oldest_pending_age_s"] < 2 * day + 1_000
+    build.connection.execute("UPDATE wallets SET synced_at = ?", (utc(day),))
+    assert status()["oldest_wallet_age_s"] == 0  # the clock was set back
 
 
 def test_max_age_names_the_stalest_wallet_never_read_before_all_and_none_untracked(site, command):
-    fresh = command("status", "--max-age", "1h")
-    assert (fresh.code, fresh.err) == (0, "")
-    run(
-        site.database,
-        "UPDATE wallets SET synced_at = '2020-01-01T00:00:00.000000Z', label = 'Vault\x1b[2J'"
-        " WHERE wallet_id = ?",
-        site.ids[1],
-    )
+    assert command("status", "--max-age", "1h").says().err == ""
+    update = "UPDATE wallets SET synced_at = '2020-01-01T00:00:00.000000Z', label = 'Vault\x1b[2J'"
+    run(site.database, f"{update} WHERE wallet_id = ?", site.ids[1])
     done = command("status", "--max-age", "7d", "--json")
     assert (done.code, done.json["oldest_wallet_age_s"] > 7 * 86_400) == (1, True)
     assert site.ids[1] in done.err
@@ -109,113 +88,55 @@ def test_max_age_names_the_stalest_wallet_never_read_before_all_and_none_untrack
     command("wallets", "add", wallet(9))
     command("status", "--max-age", "7d").says(f"wallet {wallet(9)} was never read", code=1)
     command("wallets", "untrack", *site.ids, wallet(9))
-    done = command("status", "--max-age", "1s")
-    assert (done.code, done.err) == (0, "")
-    assert "none tracked" in done.out
+    assert command("status", "--max-age", "1s").says("none tracked").err == ""
     assert command("status", "--max-age", "6 hours").code == 2
 
 
-# Evidence -----------------------------------------------------------------------------------------
+#: Read at 2 and 10, stored at 3; read at 20 and 30, stored at 21; an incomplete read at 40.
+EVIDENCE = [
+    (1, 1, "unknown", None, 2, f"this wallet had no read yet. The first was at {at(2)}.", {}),
+    (1, 2, "unknown", None, 2, f"The first, at {at(2)}, was under way.", {}),
+    (2, 50, "unknown", None, None, "this wallet had no read yet. There is still none.", {}),
+    (1, 3, "bracketed", 2, 10, f"read at {at(2)} and again at {at(10)}. Both reads", {1: "1"}),
+    (1, 10, "bracketed", 2, 10, "all reads between them, found these holdings", {1: "1"}),
+    (1, 15, "gap", 10, 20, "this time may be before or after the change", {1: "1"}),
+    (1, 20, "gap", 10, 20, "That read was under way at this time and not yet stored", {1: "1"}),
+    (1, 21, "bracketed", 20, 30, "again at", {}),
+    (1, 30, "bracketed", 20, 30, "again at", {}),
+    (1, 30.000001, "open", 30, None, "nothing proves the holdings after it", {}),
+    (1, 41, "open", 30, None, "1 change to these holdings came from incom", {2: "0012.50"}),
+]
 
 
-Evidence = dict[str, Any]
+def test_evidence_is_the_reads_around_a_time(build, command):
+    for number in (1, 2):
+        build.wallet(number)
+        build.token(number)
+    run = {"kind": "sync", "status": "ok", "started_at": at(0), "finished_at": at(60)}
+    build.insert("sync_runs", run_id=7, **run)
+    build.state(1, 2, 10, 3, reads=2, run_id=7)
+    build.change(1, 1, None, "1", 3, baseline=1)
+    build.state(1, 20, 30, 21)
+    build.change(1, 1, "1", None, 21)
+    build.change(1, 2, None, "0012.50", 40)
+    for number, then, certainty, before, after, text, held in EVIDENCE:
+        words = ("evidence", wallet_id(number), "--at", at(then), "-d", build.path)
+        found = command(*words, "--json").says().json
+        proof = [found[name] for name in ("certainty", "confirmed_before", "confirmed_after")]
+        assert proof == [certainty, *(time and at(time) for time in (before, after))], then
+        assert text in found["statement"]
+        amounts = {row["token_id"]: row["amount"] for row in found["holdings"]}
+        assert amounts == {token_id(token): amount for token, amount in held.items()}
+        states = [(row["reads"], row["run_id"], row["run_status"]) for row in found["reads"]]
+        both = [(2, 7, "ok"), (1, None, None)]
+        shown = both[:1] if then < 3 else both if then <= 20 else both[1:]
+        assert states == (shown if number == 1 else []), then
 
 
-@pytest.fixture
-def evidence(command: Callable[..., Outcome]) -> Callable[..., Evidence]:
-    """Return a function that reads the evidence for a wallet at a time."""
-
-    def read(wallet: str, at: str) -> Evidence:
-        found: Evidence = command("evidence", wallet, "--at", at, "--json").says().json
-        return found
-
-    return read
-
-
-def proof(found: Evidence) -> tuple[str, str | None, str | None]:
-    return found["certainty"], found["confirmed_before"], found["confirmed_after"]
-
-
-def amounts(found: Evidence) -> dict[str, str]:
-    return {row["token_id"]: row["amount"] for row in found["holdings"]}
-
-
-def states_of(site: Site, wallet: str) -> list[tuple[str, str]]:
-    with closing(sqlite3.connect(site.database)) as connection:
-        return connection.execute(
-            "SELECT first_read_at, last_read_at FROM wallet_states WHERE wallet_id = ?"
-            " ORDER BY state_id",
-            (wallet,),
-        ).fetchall()
-
-
-def test_a_time_between_two_reads_of_one_state_is_bracketed_and_a_later_one_open(site, evidence):
-    between = utc()
-    site.sync()
-    ((first, last),) = states_of(site, site.ids[0])
-    found = evidence(site.ids[0], between)
-    assert proof(found) == ("bracketed", first, last)
-    assert first <= between <= last
-    assert first in found["statement"]
-    assert last in found["statement"]
-    assert [state["reads"] for state in found["reads"]] == [2]
-    assert set(amounts(found)) == set(site.held(site.ids[0]))
-    at_last = evidence(site.ids[0], last)
-    assert (at_last["certainty"], at_last["confirmed_after"]) == ("bracketed", last)
-    just_after = datetime.fromisoformat(last) + timedelta(microseconds=1)
-    for later in (just_after.isoformat(), utc()):
-        found = evidence(site.ids[0], later)
-        assert proof(found) == ("open", last, None)
-        assert "nothing proves the holdings after it" in found["statement"]
-
-
-def test_a_time_between_two_states_is_a_gap_that_shows_the_earlier_one(site, evidence):
-    wallet, token = site.ids[0], site.held(site.ids[0])[0]
-    between = utc()
-    site.world.remove(wallet, token)
-    site.sync()
-    found = evidence(wallet, between)
-    earlier, later = states_of(site, wallet)
-    assert proof(found) == ("gap", earlier[1], later[0])
-    assert "may be before or after the change" in found["statement"]
-    assert token in amounts(found)
-    assert token not in amounts(evidence(wallet, utc()))
-    assert [state["run_id"] for state in found["reads"]] == [1, 2]
-    assert {state["run_status"] for state in found["reads"]} == {"ok"}
-    # A read's time is its start; its result is known a little later.
-    assert "was under way" in evidence(wallet, earlier[0])["statement"]
-    found = evidence(wallet, later[0])
-    assert found["certainty"] == "gap"
-    assert "under way" in found["statement"]
-
-
-def test_before_the_first_read_all_is_unknown_and_incomplete_reads_confirm_nothing(
-    lying: Provider, command, evidence, monkeypatch
-):
-    monkeypatch.setenv("NFTSYNC_BASE_URL", lying.url)
-    lying.holds(wallet(1), entry(token(1)))
-    command("wallets", "add", wallet(2)).says()
-    command("sync", wallet(1)).says()
-    first = evidence(wallet(1), utc())["confirmed_before"]
-    for number, at, read in ((1, "2000-01-01", first), (2, utc(), None)):
-        found = evidence(wallet(number), at)
-        assert proof(found) == ("unknown", None, read)
-        when = f"The first was at {read}." if read else "There is still none."
-        assert found["statement"] == f"At that time, this wallet had no read yet. {when}"
-        assert found["holdings"] == []
-    body = balances(entry(token(1), "0012.50"), next="a page that nftsync does not know")
-    lying.on(f"/v1/wallets/{wallet(1)}/nft-balances", reply(body))
-    command("sync", wallet(1))
-    found = evidence(wallet(1), utc())
-    assert found["certainty"] == "open"
-    assert "1 change to these holdings came from incomplete reads" in found["statement"]
-    assert amounts(found) == {token(1): "0012.50"}
-
-
-@pytest.mark.parametrize("at", [(), ("--at", "today")])
-def test_the_command_shows_the_present_as_text_or_one_json_object(site, command, at):
+@pytest.mark.parametrize("time", [(), ("--at", "today")])
+def test_the_command_shows_the_present_as_text_or_one_json_object(site, command, time):
     command("wallets", "label", site.ids[0], "Treasury")
-    words = ("evidence", site.ids[0].upper(), *at)
+    words = ("evidence", site.ids[0].upper(), *time)
     before = utc()
     found = command(*words, "--json").says().json
     assert (found["wallet_id"], found["label"]) == (site.ids[0], "Treasury")
@@ -230,47 +151,13 @@ def test_the_command_shows_the_present_as_text_or_one_json_object(site, command,
     assert all(token in text for token in site.held(site.ids[0]))
 
 
-# Change feed --------------------------------------------------------------------------------------
-
-
 @contextmanager
 def following(*filters: str) -> Iterator[subprocess.Popen[str]]:
-    """Follow the changes in a process that ends with the block."""
     command = [sys.executable, "-m", "nftsync", "changes", "--follow", "--after", "0", *filters]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **streams) as process:
         yield process
         process.kill()
-
-
-def log_of(site: Site) -> list[dict[str, object]]:
-    with closing(sqlite3.connect(site.database)) as connection:
-        connection.row_factory = sqlite3.Row
-        rows = connection.execute("SELECT * FROM balance_changes ORDER BY change_id").fetchall()
-    return [dict(row) for row in rows]
-
-
-@pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
-def test_since_is_inclusive_and_exact_to_the_microsecond_over_gaps_and_equal_times(tmp_path):
-    """Many changes share a time, and ids have gaps."""
-    path = tmp_path / "made.db"
-    times = [f"2026-01-01T00:00:0{n}.000000Z" for n in (1, 1, 1, 3, 3, 7, 9)]
-    ids = [2, 3, 10, 11, 50, 51, 1000]
-    with Mirror(path) as mirror, mirror.transaction() as transaction:
-        transaction.connection.executemany(
-            "INSERT INTO balance_change_rows VALUES (?, 1, 1, NULL, '1', ?, 1, 1, NULL)",
-            zip(ids, times, strict=True),
-        )
-    with ChangeFeed.open(path) as feed:
-        for second in range(11):
-            for fraction in ("000000", "000001"):
-                moment = f"2026-01-01T00:00:{second:02}.{fraction}Z"
-                expected = [i for i, at in zip(ids, times, strict=True) if at >= moment]
-                before, last = feed.filter_by(since=moment)
-                assert [i for i in ids if before < i <= last] == expected
-                expected = [i for i, at in zip(ids, times, strict=True) if at <= moment]
-                before, last = feed.filter_by(until=moment)
-                assert [i for i in ids if before < i <= last] == expected
 
 
 def test_a_commit_during_the_output_of_a_page_is_followed(site):
@@ -307,13 +194,13 @@ def test_follow_prints_a_line_of_json_per_matching_change_also_of_new_ones(site)
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
-    log = log_of(site)
-    columns = list(log[0])
-    assert [name for name in lines[-1] if name in columns] == columns
+    with closing(sqlite3.connect(site.database)) as connection:
+        select = "SELECT * FROM balance_changes WHERE wallet_id = ? ORDER BY change_id"
+        log = named_rows(connection.execute(select, (wallet,)))
+    assert [{name: change[name] for name in log[0]} for change in lines] == log
+    assert [name for name in lines[-1] if name in log[0]] == list(log[0])
     assert {"wallet_label", "name"} <= set(lines[-1])
     assert lines[-1]["new_amount"] == str(2**256 - 1)
-    found = [{name: change[name] for name in columns} for change in lines]
-    assert found == [change for change in log if change["wallet_id"] == wallet]
 
 
 def test_follow_ends_without_an_error_when_its_output_is_closed(site):
@@ -333,7 +220,9 @@ def test_the_feed_has_the_filters_of_frames_changes(site, command):
     command("collections", "label", contract, "Salt Harbours").says()
     update = "UPDATE wallets SET wallet_group = 'house' WHERE wallet_id IN (?, ?)"
     run(site.database, update, *site.ids[:2])
-    first, last = log_of(site)[2]["observed_at"], log_of(site)[-1]["observed_at"]
+    log = command("changes", "--json").json
+    first, last = log[2]["observed_at"], log[-1]["observed_at"]
+    both = {"group": "house", "contract": contract, "after": 3}
     for options, filters in [
         (["--wallet", "Treasury"], {"wallet": "Treasury"}),
         (["--group", "house"], {"group": "house"}),
@@ -342,10 +231,7 @@ def test_the_feed_has_the_filters_of_frames_changes(site, command):
         (["--since", last, "--until", last], {"since": last, "until": last}),
         (["--until", "yesterday"], {"until": "yesterday"}),
         (["--until", "today"], {}),
-        (
-            ["--group", "house", "--contract", contract, "--after", 3],
-            {"group": "house", "contract": contract, "after": 3},
-        ),
+        (["--group", "house", "--contract", contract, "--after", 3], both),
     ]:
         ids = frames.changes(site.database, **filters)["change_id"].tolist()
         feed = command("changes", *options, "--json")
