@@ -119,6 +119,8 @@ def test_holdings_ages_and_differences_of_each_step_match_the_file(tmp_path):
         diff = frames.diff(database, times[start], times[end], amounts="exact")
         meant = differences(states[start], states[end])
         assert rows(diff, "before", "after", "kind") == meant, (start, end)
+        if end != start + 1:  # over several steps, the other side may cancel out
+            continue
         known = diff[diff["counterparty_wallet_id"].notna()]
         counterparties += len(known)
         moved = {key: (new or 0) - (old or 0) for key, (old, new, _) in meant.items()}
