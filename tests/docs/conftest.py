@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-import nftsync
-from nftsync.cli import nftsync as nftsync_command
+from nftsync.cli import nftsync
 from nftsync.export.backup import write_snapshot
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
@@ -17,6 +16,7 @@ from nftsync.sandbox.world import World
 from nftsync.times import now
 from tests.docs.runner import EXAMPLES, Runner, held
 from tests.kit.inbox import Inbox, body_of
+from tests.kit.mirrored_site import Site
 from tests.kit.worlds import made_once
 
 
@@ -27,21 +27,21 @@ class History(NamedTuple):
     between: str
 
 
+def _give(world: World, giver: str, taker: str, count: int) -> None:
+    for token, amount in [*held(world, giver).items()][:count]:
+        world.transfer(giver, taker, token, amount)
+
+
 @contextmanager
 def serving() -> Iterator[SandboxServer]:
     world = generate(wallets=6, nfts=12, seed=3)
     with SandboxServer(world, time_scale=0.01) as server:
-        givers = iter(world.wallets())
-        for wallet in EXAMPLES:
+        givers = world.wallets()
+        for place, wallet in enumerate(EXAMPLES):
             world.add_wallet(wallet)
-            for giver in (next(givers), next(givers)):
+            for giver in givers[2 * place : 2 * place + 2]:
                 _give(world, giver, wallet, 6)
         yield server
-
-
-def _give(world: World, giver: str, taker: str, count: int) -> None:
-    for token, amount in [*held(world, giver).items()][:count]:
-        world.transfer(giver, taker, token, amount)
 
 
 @pytest.fixture
@@ -58,45 +58,35 @@ def runner(tmp_path: Path, provider: SandboxServer) -> Iterator[Runner]:
     runner.close()
 
 
-@pytest.fixture(scope="session")
-def lived(shared: Path) -> History:
-    """A database with a past, to be copied."""
-    folder = made_once(shared, "lived", make_past)
-    return History(folder / "nftsync.db", (folder / "between").read_text())
-
-
-def make_past(folder: Path) -> None:
+def _make_past(folder: Path) -> None:
     database = folder / "nftsync.db"
     with serving() as provider:
-        world = provider.world
-
-        def sync() -> None:
-            wallets = world.wallets()
-            result = nftsync.sync(wallets, base_url=provider.url, database=database, progress=False)
-            assert result.status == "ok"
-
-        sync()
-        named = ["wallets", "label", EXAMPLES[0], "Treasury", "-d", str(database)]
-        assert CliRunner().invoke(nftsync_command, named).exit_code == 0
-        _give(world, *reversed(EXAMPLES), 3)
-        sync()
+        site = Site(provider, database)
+        site.sync()
+        _run("wallets", "label", EXAMPLES[0], "Treasury", "-d", database)
+        _give(site.world, *reversed(EXAMPLES), 3)
+        site.sync()
         (folder / "between").write_text(now())
-        _give(world, *EXAMPLES, 5)
-        world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
-        sync()
+        _give(site.world, *EXAMPLES, 5)
+        site.world.mint(EXAMPLES[0], 2**255, {"name": "Ample"})
+        site.sync()
         # An NFT changes hands between wallets that no page names, with webhooks.
-        wallets = world.wallets()[:2]
-        _give(world, *wallets, 1)
-        told = [body_of(number, resourceId=wallet) for number, wallet in enumerate(wallets)]
+        _give(site.world, *site.ids[:2], 1)
+        told = [body_of(number, resourceId=wallet) for number, wallet in enumerate(site.ids[:2])]
         Inbox(database).receive(*told, body_of(2, resourceType="Transaction"), at=now())
-        replay = ["replay", "--base-url", provider.url, "-d", str(database)]
-        ran = CliRunner().invoke(nftsync_command, replay)
-        assert ran.exit_code == 0, ran.output
+        _run("replay", "--base-url", provider.url, "-d", database)
+
+
+def _run(*words: object) -> None:
+    ran = CliRunner().invoke(nftsync, [*map(str, words)])
+    assert ran.exit_code == 0, ran.output
 
 
 @pytest.fixture
-def history(lived: History, tmp_path: Path) -> History:
+def history(shared: Path, tmp_path: Path) -> History:
+    """Return a database with a past of its own."""
+    past = made_once(shared, "lived", _make_past)
     database = tmp_path / "data" / "nftsync.db"
     database.parent.mkdir()
-    write_snapshot(lived.database, database)
-    return lived._replace(database=database)
+    write_snapshot(past / "nftsync.db", database)
+    return History(database, (past / "between").read_text())

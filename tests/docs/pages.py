@@ -37,16 +37,11 @@ def read(page: Path) -> str:
 
 def blocks(page: Path) -> list[Block]:
     text = read(page)
-    return [
-        Block(
-            page.name,
-            text.count("\n", 0, found.start("language")) + 1,
-            found["language"],
-            found["text"],
-            found["mark"] or "",
-        )
-        for found in _FENCE.finditer(text)
-    ]
+    found = []
+    for match in _FENCE.finditer(text):
+        line = text.count("\n", 0, match.start("language")) + 1
+        found.append(Block(page.name, line, match["language"], match["text"], match["mark"] or ""))
+    return found
 
 
 def prose(page: Path) -> str:

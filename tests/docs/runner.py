@@ -16,13 +16,12 @@ from typing import Any
 from nftsync import settings
 from nftsync.sandbox.world import World
 from tests.docs.pages import ROOT, Block
-from tests.kit.worlds import PATIENCE, listed
+from tests.kit.worlds import PATIENCE
 
 #: The wallets that the pages name.
 EXAMPLES = ("8d1cc10a-7fbf-42e7-b58d-5110899866aa", "c0ffee00-0000-4000-8000-000000000002")
 #: Programs that a page uses and a machine may lack; there its block is not run.
 _BESIDE = ("curl", "sqlite3")
-_BASH = ("bash", "-euo", "pipefail", "-c")
 
 
 class Runner:
@@ -50,33 +49,26 @@ class Runner:
             text = text.replace(old, new)
         return text
 
-    def shell(self, script: str) -> str:
-        """Run a script; it must succeed."""
-        kept = self.folder / ".environment"
-        ran = subprocess.run(
-            [*_BASH, f"{self.replaced(script)}\nenv -0 > {kept}"],
-            cwd=self.folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert ran.returncode == 0, f"{script}\n{ran.stdout}\n{ran.stderr}"
-        pairs = kept.read_text().split("\0")[:-1]
-        self._environment = dict(pair.split("=", 1) for pair in pairs)
-        return ran.stdout
-
     def begin(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start a program that runs until it is stopped."""
         return subprocess.Popen(words, cwd=self.folder, env=self._environment, text=True, **options)
 
-    def begin_script(self, script: str) -> subprocess.Popen[str]:
-        """Start a script in a process group of its own."""
-        piped: dict[str, Any] = {"stdout": subprocess.PIPE, "start_new_session": True}
-        return self.begin(*_BASH, self.replaced(script), **piped)
+    def begin_script(self, script: str, **options: Any) -> subprocess.Popen[str]:
+        words = ("bash", "-euo", "pipefail", "-c", self.replaced(script))
+        return self.begin(*words, stdout=subprocess.PIPE, **options)
+
+    def shell(self, script: str) -> str:
+        """Run a script; it must succeed."""
+        kept = self.folder / ".environment"
+        ran = self.begin_script(f"{script}\nenv -0 > {kept}", stderr=subprocess.PIPE)
+        out, err = ran.communicate(timeout=PATIENCE)
+        assert ran.returncode == 0, f"{script}\n{out}\n{err}"
+        pairs = kept.read_text().split("\0")[:-1]
+        self._environment = dict(pair.split("=", 1) for pair in pairs)
+        return out
 
     def serve(self, command: str, port: int = 0) -> str:
-        """Start a server as a page does; returns the first thing it says."""
+        """Start a server as a page does; returns the first line it prints."""
         words = [*self.replaced(command).split(), "--port", str(port)]
         server = self.begin(*words, stderr=subprocess.PIPE)
         self._servers.append(server)
@@ -143,9 +135,5 @@ def evaluated(text: str, names: dict[str, object]) -> Any:
     return last and eval(compile(ast.Expression(last.value), "snippet", "eval"), names)
 
 
-def held(world: World, wallet: str) -> dict[str, str]:
-    """How much of which token a wallet holds."""
-    found = listed(world).items()
-    return {
-        token: amount for (holder, token), amount in found if holder == wallet and amount != "0"
-    }
+def held(world: World, wallet: str) -> dict[str, int]:
+    return {token: amount for token, amount in world.amounts(wallet).items() if amount}

@@ -6,13 +6,9 @@ import re
 import select
 import shlex
 import signal
-import socket
-import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +21,7 @@ from nftsync.sandbox.server import SandboxServer
 from tests.docs.pages import PAGES, ROOT, Block, blocks, read, tables
 from tests.docs.runner import EXAMPLES, Runner, held
 from tests.kit import provider as fake
-from tests.kit.worlds import PATIENCE
+from tests.kit.serve_process import free_port, wait_until_done
 
 PAGE = ROOT / "docs" / "operate" / "operations.md"
 
@@ -65,10 +61,11 @@ class ServerRunner(Runner):
 @pytest.fixture
 def server(tmp_path: Path, provider: SandboxServer) -> Iterator[ServerRunner]:
     server = ServerRunner(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server.replace["9787"] = str(listener.getsockname()[1])
-    server.replace["/etc/nftsync"] = str(tmp_path / "etc")
-    server.replace["https://api.example.com"] = provider.url
+    server.replace = {
+        "9787": str(free_port()),
+        "/etc/nftsync": str(tmp_path / "etc"),
+        "https://api.example.com": provider.url,
+    }
     (tmp_path / "wallets.csv").write_text("\n".join(EXAMPLES))
     (tmp_path / "etc").mkdir()
     yield server
@@ -89,31 +86,22 @@ def test_the_page_leads_through_a_server_s_life(server, provider):
     assert set(answers) == {200}
 
 
-def hand_over(
-    provider: SandboxServer, database: Path, wallets: tuple[str, str] | None = None
-) -> None:
+def hand_over(provider: SandboxServer, database: Path, *wallets: str) -> None:
     """Transfer an NFT between two wallets, and wait until its webhooks are done."""
     world = provider.world
     others = [wallet for wallet in world.wallets() if wallet not in EXAMPLES]
     taker, giver = sorted(wallets or others[-2:], key=lambda wallet: len(held(world, wallet)))
     webhook_ids = provider.sandbox.transfer(giver, taker, next(iter(held(world, giver))), 1)
     assert webhook_ids
-    deadline = time.monotonic() + PATIENCE
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        while time.monotonic() < deadline:
-            rows = connection.execute("SELECT webhook_id, state FROM webhooks").fetchall()
-            if all((webhook_id, "done") in rows for webhook_id in webhook_ids):
-                return
-            time.sleep(0.02)
-    raise AssertionError(f"webhooks were not worked off: {rows}, {provider.sandbox.deliveries()}")
+    wait_until_done(database, *webhook_ids)
 
 
 def _first_line(server: ServerRunner, script: str, provider: SandboxServer) -> str:
     """Return the first line of an endless script, while NFTs change hands."""
-    process = server.begin_script(script)
+    process = server.begin_script(script, start_new_session=True)
     assert process.stdout is not None
     while not select.select([process.stdout], [], [], 0)[0]:
-        hand_over(provider, server.database, EXAMPLES)
+        hand_over(provider, server.database, *EXAMPLES)
     said = process.stdout.readline()
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -121,15 +109,6 @@ def _first_line(server: ServerRunner, script: str, provider: SandboxServer) -> s
 
 
 NOT_RUN = [block for page in PAGES for block in blocks(page) if not block.is_run]
-
-
-def _commands(text: str) -> list[list[str]]:
-    """Each call of a command of nftsync in a text, as words."""
-    found = []
-    for call in re.finditer(r"(?<![\w/.-])(?:[\w./-]+/bin/)?nftsync (?=[a-z])", text):
-        words, *_ = _ENDS.split(text[call.end() :], maxsplit=1)
-        found.append(shlex.split(words))
-    return found
 
 
 def _parse(words: list[str]) -> None:
@@ -145,16 +124,16 @@ def _parse(words: list[str]) -> None:
 
 @pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
 def test_commands_in_what_is_not_run_have_their_flags(block):
-    for words in _commands(block.text):
-        _parse(words)
+    for call in re.finditer(r"(?<![\w/.-])(?:[\w./-]+/bin/)?nftsync (?=[a-z])", block.text):
+        words, *_ = _ENDS.split(block.text[call.end() :], maxsplit=1)
+        _parse(shlex.split(words))
 
 
 def test_what_kubernetes_is_given_calls_what_there_is(tmp_path):
     page = ROOT / "docs" / "operate" / "kubernetes.md"
     cluster, job = (yaml.safe_load(x.text) for x in blocks(page) if x.language == "yaml")
     template = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    (container,) = template["containers"]
-    (volume,) = template["volumes"]
+    (container,), (volume,) = template["containers"], template["volumes"]
     (mount,) = container["volumeMounts"]
     assert mount["name"] == volume["name"]
     program, *words = container["args"]
@@ -162,10 +141,9 @@ def test_what_kubernetes_is_given_calls_what_there_is(tmp_path):
     _parse([word.replace(mount["mountPath"], str(tmp_path)) for word in words])
     scheduler = cluster["spec"]["scheduler"]
     ports = {x["name"]: x["containerPort"] for x in scheduler["spec"]["containers"][0]["ports"]}
-    served = {x["targetPort"]: x["port"] for x in scheduler["service"]["ports"]}
-    assert served == ports
+    assert {x["targetPort"]: x["port"] for x in scheduler["service"]["ports"]} == ports
     # The operator's name for it.
-    address = f"tcp://{cluster['metadata']['name']}-scheduler:{served['comm']}"
+    address = f"tcp://{cluster['metadata']['name']}-scheduler:{ports['comm']}"
     assert (program, words[words.index("--scheduler") + 1]) == ("nftsync", address)
 
 
@@ -202,6 +180,7 @@ def test_nothing_rare_is_scheduled_for_the_minute_of_a_sync():
 def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
     """A command per line, with the crontab's own variables only."""
     site = server.folder
+    server.replace |= {"/srv/nftsync": str(site), r"\%": "%"}
     (site / ".venv" / "bin").mkdir(parents=True)
     (site / ".venv" / "bin" / "nftsync").symlink_to(Path(sys.executable).parent / "nftsync")
     (site / "etc" / "token").write_text("the-token")
@@ -214,8 +193,7 @@ def test_schedules_do_their_work_with_the_little_that_cron_hands_on(server):
             continue
         found = re.fullmatch(r"(?:[\d*/]+ +){5}(cd /srv/nftsync && .*?bin/nftsync (\w+).*)", line)
         assert found, line
-        command = found[1].replace("/srv/nftsync", str(site)).replace(r"\%", "%")
-        commands[found[2]] = server.replaced(command)
+        commands[found[2]] = server.replaced(found[1])
     run = partial(subprocess.run, shell=True, cwd="/", env=cron, capture_output=True, text=True)
     with fake.Provider() as provider:
         for each in EXAMPLES:

@@ -5,10 +5,10 @@ import json
 import re
 from base64 import b64decode
 from typing import Any
-from uuid import UUID
 
 import pandas as pd
 
+from tests.kit.provider import token, wallet
 from tests.notebooks.hostile_world import TEXTS
 
 CID = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
@@ -37,13 +37,9 @@ HOSTILE_IMAGES = [
 ]
 
 
-def uuid(number: int, kind: int = 0xB) -> str:
-    return str(UUID(int=(kind << 96) + number))
-
-
 def frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Return a frame of object columns, which can have any text, also lone surrogates."""
-    numbered = [{"token_id": uuid(number), **row} for number, row in enumerate(rows)]
+    numbered = [{"token_id": token(number), **row} for number, row in enumerate(rows)]
     return pd.DataFrame(numbered, dtype=object)
 
 
@@ -53,30 +49,33 @@ def hostile() -> pd.DataFrame:
         *("name", "creator_name", "collection", "contract_address", "blockchain_token_id"),
         *("wallet_label", "wallet_id", "description", "amount_text", "edition_id", "held_since"),
     )
-    rows = []
-    for number, text in enumerate(HOSTILE_TEXTS):
-        image = HOSTILE_IMAGES[number % len(HOSTILE_IMAGES)]
-        rows.append({**dict.fromkeys(columns, text), "image": image, "token_id": text})
-    return pd.DataFrame(rows, dtype=object)
+    return frame(
+        [
+            {
+                **dict.fromkeys((*columns, "token_id"), text),
+                "image": HOSTILE_IMAGES[number % len(HOSTILE_IMAGES)],
+            }
+            for number, text in enumerate(HOSTILE_TEXTS)
+        ]
+    )
 
 
 def many(count: int) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "token_id": [uuid(number) for number in range(count)],
+            "token_id": [token(number) for number in range(count)],
             "name": [f"Piece {number}" for number in range(count)],
             "amount": pd.Series([number + 1 for number in range(count)], dtype=object),
             "contract_address": [f"0x{number % 7:040x}" for number in range(count)],
-            "wallet_id": [uuid(number % 50, 0xA) for number in range(count)],
+            "wallet_id": [wallet(number % 50) for number in range(count)],
         }
     )
 
 
 def data_of(html: str) -> Any:
     """Return the data of a page's script."""
-    found = re.search(r'<script type="application/gzip" id="data">(.*?)</script>', html, re.DOTALL)
-    assert found is not None
-    return json.loads(gzip.decompress(b64decode(found[1])))
+    (data,) = re.findall(r'<script type="application/gzip" id="data">(.*?)</script>', html)
+    return json.loads(gzip.decompress(b64decode(data)))
 
 
 def column(gallery: Any, name: str) -> list[str | None] | None:

@@ -5,8 +5,6 @@ import json
 import re
 import resource
 import stat
-from base64 import b64encode
-from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -27,9 +25,8 @@ from tests.gallery.gallery_frames import (
     frame,
     hostile,
     many,
-    uuid,
 )
-from tests.kit.database import Builder, wallet_id
+from tests.kit.database import wallet_id
 
 
 @pytest.mark.parametrize(
@@ -63,15 +60,12 @@ def test_an_unusable_argument_is_an_error(bad, problem):
 )
 def test_images_of_strangers_can_be_turned_off(images, policy, shown):
     """Then neither the page nor its policy names other hosts."""
-    held = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
-    held["image"] = [
-        *("https://api.example.com/i/1", "https://stranger.example/1.png", f"ipfs://{CID}", "")
-    ]
+    urls = ("https://api.example.com/i/1", "https://stranger.example/1.png", f"ipfs://{CID}", "")
+    held = frame([{"image": url} for url in urls])
     gallery = nftsync.gallery(held, base_url="https://api.example.com/v1", images=images)
     assert policy in gallery.html
     assert len([url for url in column(gallery, "image") or [] if url is not None]) == shown
-    if images == "provider":
-        assert "stranger.example" not in gallery.html
+    assert images != "provider" or "stranger.example" not in gallery.html
 
 
 def test_pictures_in_metadata_are_bounded_together():
@@ -86,13 +80,21 @@ def test_pictures_in_metadata_are_bounded_together():
     assert column(gallery, "problem")[-1] == problem
 
 
-def test_a_database_shows_other_fields_where_the_image_is_missing(tmp_path):
-    build = Builder(tmp_path / "nftsync.db")
+def test_a_database_shows_traits_and_other_fields_where_the_image_is_missing(build):
     build.wallet(1)
     fields = {"thumbnailUri": f"ipfs://{CID}", "image_url": "https://a.example/{id}"}
-    metadata = [fields, {"image_data": "<svg/>"}, {"image_url": "https://a.example/{id}"}, {}]
-    for number, extra in enumerate(metadata, start=1):
-        build.token(number, extra=json.dumps({"metadata": extra}), blockchain_token_id="188")
+    traits = [{"trait_type": "Fur", "value": "Gold"}, {"trait_type": "Age", "value": 7}]
+    for number, metadata in enumerate(
+        (
+            {**fields, "attributes": traits},
+            {"image_data": "<svg/>", "attributes": traits[:1]},
+            {"image_url": "https://a.example/{id}"},
+            {},
+        ),
+        start=1,
+    ):
+        extra = json.dumps({"metadata": metadata}, separators=(",", ":"))
+        build.token(number, extra=extra, blockchain_token_id="188")
         build.balance(1, number, "1")
     path = build.close()
     expected = [
@@ -101,26 +103,31 @@ def test_a_database_shows_other_fields_where_the_image_is_missing(tmp_path):
         f"https://a.example/{188:064x}",
         None,
     ]
-    assert column(nftsync.gallery(path), "image") == expected
+    gallery = nftsync.gallery(path)
+    assert column(gallery, "image") == expected
+    sets = {"of": [[0, 1], [0], []], "at": [0, 1, 2, 2]}
+    assert data_of(gallery.html)["traits"] == {"of": [["Fur", "Gold"], ["Age", "7"]], "sets": sets}
     held = frames.holdings(path).merge(frames.tokens(path)[["token_id", "extra"]], on="token_id")
     assert column(nftsync.gallery(held), "image") == expected
 
 
 def test_amounts_are_exact_whatever_the_column_is():
     exact = [str(2**256 - 1), "12", "1", None]
-    ids = pd.DataFrame({"token_id": [uuid(number) for number in range(4)]})
-    for cells, name, shown in (
-        ({"amount": pd.Series([2**256 - 1, 12, 1, None], dtype=object)}, "amount", exact),
-        ({"amount_text": exact}, "amount", exact),
-        ({"amount": [3.0, 12.0, 1.0, np.nan]}, "amount", ["3", "12", "1", None]),
-        ({"total_edition": [100.0, np.nan, 5, 0]}, "editions", ["100", None, "5", None]),
+    ids = frame([{}] * 4)
+    for name, cells, shown in (
+        ("amount", pd.Series([2**256 - 1, 12, 1, None], dtype=object), exact),
+        ("amount_text", exact, exact),
+        ("amount", [3.0, 12.0, 1.0, np.nan], ["3", "12", "1", None]),
+        ("total_edition", [100.0, np.nan, 5, 0], ["100", None, "5", None]),
         (
-            {"edition_id": pd.array([0, 2**62 + 1, None, 7], dtype="Int64")},
-            "edition",
+            "edition_id",
+            pd.array([0, 2**62 + 1, None, 7], dtype="Int64"),
             ["0", str(2**62 + 1), None, "7"],
         ),
     ):
-        assert column(nftsync.gallery(ids.assign(**cells)), name) == shown
+        names = {"total_edition": "editions", "edition_id": "edition"}
+        gallery = nftsync.gallery(ids.assign(**{name: cells}))
+        assert column(gallery, names.get(name, "amount")) == shown
 
 
 def test_the_page_says_how_many_it_leaves_out_and_needs_only_token_ids():
@@ -136,9 +143,10 @@ def test_the_page_says_how_many_it_leaves_out_and_needs_only_token_ids():
         "This page contains the first 100 of 1,234 holdings;"
         " filter the frame, or raise limit, to see others."
     )
-    assert len(gallery) == 100
+    assert len(gallery) == data_of(gallery.html)["count"] == 100
     assert note in gallery.html
     assert gallery._repr_html_().count(note) == 2
+    assert "Showing the first 24 of 100." in gallery._repr_html_()
     assert "100 of 1,234 holdings" in repr(gallery)
     pd.testing.assert_frame_equal(holdings, before)
     for rows in (0, 2):
@@ -165,8 +173,7 @@ def test_nfts_with_pictures_come_first_unless_the_frame_was_sorted():
         assert f">{option}</option>" in gallery.html
 
 
-def test_a_collection_without_a_name_is_its_short_address(tmp_path):
-    build = Builder(tmp_path / "nftsync.db")
+def test_a_collection_without_a_name_is_its_short_address(build):
     build.wallet(1)
     for number, contract in enumerate(("0x" + "aB" * 20, "KT1abc"), start=1):
         build.token(number, contract_address=contract)
@@ -207,47 +214,33 @@ def test_emoji_and_scripts_that_join_characters_stay_whole():
     assert column(nftsync.gallery(frame([{"name": text} for text in texts])), "name") == texts
 
 
-class _Outline(HTMLParser):
-    """The elements of a page, as a browser's parser finds them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(f"{tag} {[name for name, _ in attrs]}")
-
-
 @settings(max_examples=30)
 @given(
     st.text(st.characters(), max_size=80) | st.sampled_from([*HOSTILE_TEXTS, "<!--<script>", "]]>"])
 )
 def test_no_text_adds_an_element_to_the_page(text):
-    def outline(name: str) -> list[str]:
-        found = _Outline()
+    def outline(name: str) -> list[object]:
+        """Return the elements of a page, as a browser's parser finds them."""
+        tags: list[object] = []
+        parser = HTMLParser()
+        parser.handle_starttag = lambda tag, pairs: tags.append((tag, [name for name, _ in pairs]))
         gallery = nftsync.gallery(frame([{"name": name, "wallet_label": name}]), title=name)
-        found.feed(gallery.html)
-        found.feed(gallery._repr_html_())
-        return found.tags
+        parser.feed(gallery.html)
+        parser.feed(gallery._repr_html_())
+        return tags
 
     # An invisible text counts as missing.
     assert outline(text) == outline("" if creators(text) == [None] else "x")
 
 
-def test_the_policy_names_the_script_and_the_style_that_are_there():
+def test_the_policy_allows_one_script_one_style_and_images():
+    """Chromium refuses a script and a style with other hashes: test_chromium."""
     html = nftsync.gallery(many(1), base_url="http://127.0.0.1:8788/api").html
-    script = re.search(r"<script>(.*?)</script>", html, re.DOTALL)
-    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
-    assert script is not None
-    assert style is not None
-    hashes = [
-        f"sha256-{b64encode(sha256(part[1].encode()).digest()).decode()}"
-        for part in (script, style)
-    ]
-    assert (
-        f"default-src 'none'; script-src '{hashes[0]}'; style-src '{hashes[1]}'; "
-        "img-src https: data: http://127.0.0.1:8788; base-uri 'none'; form-action 'none'"
-    ) in html
+    assert re.search(
+        "default-src 'none'; script-src 'sha256-[^' ]+'; style-src 'sha256-[^' ]+'; "
+        "img-src https: data: http://127.0.0.1:8788; base-uri 'none'; form-action 'none'",
+        html,
+    )
     assert "innerHTML" not in html
     assert "http:" not in html.replace("http://127.0.0.1:8788", "").replace("http-equiv", "")
 
@@ -296,38 +289,28 @@ def test_saving_writes_the_whole_page_or_keeps_the_older_one_with_an_error(tmp_p
     assert gallery.save(tmp_path / "new" / "gallery.html").is_file()
 
 
-def test_a_page_of_many_stays_small_and_a_part_is_named_as_such():
-    rows = 1_500
-    holdings = many(rows).assign(
-        image=[f"https://images.example/collection/{number}.png" for number in range(rows)],
-        description=[f"Number {number}: {'a long story. ' * 50}" for number in range(rows)],
+def test_a_page_of_many_stays_small():
+    holdings = many(1_500).assign(
+        image=[f"https://images.example/collection/{number}.png" for number in range(1_500)],
+        description=[f"Number {number}: {'a long story. ' * 50}" for number in range(1_500)],
     )
-    shown = nftsync.gallery(holdings, limit=1_000)._repr_html_()
-    assert "This page contains the first 1,000 of 1,500 holdings" in shown
-    assert len(json.dumps(shown)) < 160_000
+    assert len(json.dumps(nftsync.gallery(holdings, limit=1_000)._repr_html_())) < 160_000
     gallery = nftsync.gallery(holdings)
-    saved = gallery.html
-    assert len(gallery) == data_of(saved)["count"] == rows
-    assert len(saved) < 170_000
-    rows = [{"name": f"Piece {number}"} for number in range(100)]
-    assert "Showing the first 24 of 100." in nftsync.gallery(frame(rows))._repr_html_()
+    assert data_of(gallery.html)["count"] == 1_500
+    assert len(gallery.html) < 170_000
 
-
-# docs/use/gallery.md -----------------------------------------------------------------------------
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "gallery.md").read_text(encoding="utf-8")
 
 
-def test_the_example_of_the_documentation_writes_a_page(tmp_path, monkeypatch):
-    build = Builder(tmp_path / "nftsync.db")
+def test_the_example_of_the_documentation_writes_a_page(build, monkeypatch):
     for number, label in enumerate(("Treasury", "Auctions"), start=1):
         build.wallet(number, label=label)
         build.token(number)
         build.balance(number, number, "1")
     monkeypatch.setenv("NFTSYNC_DATABASE", str(build.close()))
-    example = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
-    exec(compile(example, "gallery.md", "exec"), {})
-    written = (tmp_path / "treasury.html").read_text(encoding="utf-8")
+    exec(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], {})
+    written = Path("treasury.html").read_text(encoding="utf-8")
     assert data_of(written)["columns"]["wallet"]["of"] == [wallet_id(1)]
 
 

@@ -6,21 +6,12 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Dialog,
-    Error,
-    Page,
-    WebError,
-    expect,
-    sync_playwright,
-)
+from playwright.sync_api import Browser, Dialog, Error, Page, expect, sync_playwright
 
 #: Milliseconds, a limit for a busy machine.
 PATIENCE = 120_000.0
@@ -64,32 +55,30 @@ def accessibility_problems(page: Page) -> list[str]:
 
 
 class Record:
-    """Messages, requests, dialogs and visits of all frames of a browser context.
+    """A new context of a browser; messages, requests, dialogs and visits of all its frames.
 
     Playwright does not report the requests of a frame that is being created.
     """
 
-    def __init__(self, context: BrowserContext) -> None:
+    def __init__(self, browser: Browser, **options: Any) -> None:
+        # By default, Playwright emulates a light color scheme in every page.
+        self.context = browser.new_context(**{"color_scheme": "null", **options})
+        self.context.set_default_timeout(PATIENCE)
         #: Kind, text and source of each console line and uncaught error.
         self.messages: list[tuple[str, str, str]] = []
         self.dialogs: list[str] = []
         self.requests: list[str] = []
         self.visits: list[str] = []
-        context.on("console", self._console)
-        context.on("weberror", self._uncaught)
-        context.on("dialog", self._dialog)
-        context.on("request", lambda request: self.requests.append(request.url))
-        context.on("page", self._page)
+        add, listen = self.messages.append, self.context.on
+        listen("console", lambda said: add((said.type, said.text, said.location["url"])))
+        listen("weberror", lambda error: add(("uncaught", str(error.error), "")))
+        listen("dialog", self._dialog)
+        listen("request", lambda request: self.requests.append(request.url))
+        listen("page", self._page)
 
     def forget(self) -> None:
         for seen in (self.messages, self.dialogs, self.requests, self.visits):
             seen.clear()
-
-    def _console(self, message: ConsoleMessage) -> None:
-        self.messages.append((message.type, message.text, message.location["url"]))
-
-    def _uncaught(self, error: WebError) -> None:
-        self.messages.append(("uncaught", str(error.error), ""))
 
     def _dialog(self, dialog: Dialog) -> None:
         self.dialogs.append(dialog.message)
@@ -110,13 +99,12 @@ class Record:
         """Return requests and documents of other origins than these (`http://host:port`)."""
         hosts = {urlsplit(each).netloc for each in origins}
         asked = [url for url in self.requests if not _within(url, hosts)]
-        return asked + [url for url in self.visits if url and not _inline(url, hosts)]
+        inline = {"", "about:blank", "about:srcdoc"}
+        return asked + [url for url in {*self.visits} - inline if urlsplit(url).netloc not in hosts]
 
     def check(self, *origins: str, known: Iterable[str] = ()) -> None:
         """Check that there was no error, no dialog, and no request to another origin."""
-        assert self.errors(known) == []
-        assert self.dialogs == []
-        assert self.strangers(*origins) == []
+        assert self.errors(known) == self.dialogs == self.strangers(*origins) == []
 
 
 def _within(url: str, hosts: set[str]) -> bool:
@@ -125,7 +113,3 @@ def _within(url: str, hosts: set[str]) -> bool:
         return parts.netloc in hosts
     # JupyterLab's icons, and objects in memory.
     return parts.scheme == "blob" or url.startswith("data:image/")
-
-
-def _inline(url: str, hosts: set[str]) -> bool:
-    return url in {"about:blank", "about:srcdoc"} or urlsplit(url).netloc in hosts

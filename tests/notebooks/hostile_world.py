@@ -1,16 +1,10 @@
 """A world whose texts try to run scripts and to contact a forbidden server."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import NamedTuple
-from uuid import UUID
+from typing import Any
 
-from flask import Flask, Response, request
-
-from nftsync.sandbox.server import SandboxServer
-from nftsync.sandbox.world import World
+from tests.kit.provider import Provider, entry, reply, token, uuid, wallet
 
 #: The text of a script on the console, as the window's name and in a dialog.
 RAN = "a-script-ran"
@@ -19,7 +13,7 @@ RAN = "a-script-ran"
 TRAP = "http://trap.invalid"
 _HOST = "trap.invalid"
 
-_CONTENT = "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWKPbdG"
+_CONTENT = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 
 
 def script(path: str = "") -> str:
@@ -100,24 +94,16 @@ def hostile_addresses(url: str) -> list[str]:
     ]
 
 
-def _id(number: int, kind: int) -> str:
-    return str(UUID(int=(kind << 96) + number, version=4))
-
-
-def _world_lines(url: str) -> list[dict[str, object]]:
-    """Return a wallet for each kind of hostile field, and one with hostile images only.
-
-    Every contract is held by two wallets, so that they overlap.
-    """
+def _entries(url: str) -> list[dict[str, Any]]:
+    """Return balances with hostile fields, and balances with hostile images only."""
     texts, addresses = TEXTS, hostile_addresses(url)
-    entries: list[dict[str, object]] = []
+    entries = []
     for number, text in enumerate(texts):
-        token_id = _id(number, 0xB)
         address = addresses[number % len(addresses)]
         metadata = {
             "name": text,
             "description": texts[number - 1],
-            "image": f"{url}/sandbox/images/{token_id}.svg" if number % 3 else address,
+            "image": f"{url}/art/scripted.svg?{number}" if number % 3 else address,
             "animationUrl": address,
             "externalUrl": addresses[(number + 4) % len(addresses)],
             "backgroundColor": f"red;background:url({TRAP}/color)",
@@ -129,79 +115,43 @@ def _world_lines(url: str) -> list[dict[str, object]]:
             text[:80] or "blank": text,
         }
         record = {
-            "id": token_id,
-            "organizationId": _id(0, 0xC),
+            "organizationId": uuid(0, 0xC),
             "contractAddress": texts[number % 11],
             "blockchainTokenId": text[:1000],
             "metadata": metadata,
             "note": text,
         }
         amount = text if number % 5 == 4 else str(2**256 - 1 - number)
-        entries.append({"tokenId": token_id, "amount": amount, "token": record})
+        entries.append(entry(token(number), amount, **record))
     for number, address in enumerate(addresses):
-        token_id = _id(number, 0xD)
         metadata = {"name": f"Image {number}", "image": address, "creatorImageUrl": address}
-        record = {"id": token_id, "contractAddress": address, "metadata": metadata}
-        entries.append({"tokenId": token_id, "amount": "1", "token": record})
-    return [
-        {"walletId": line.wallet_id, "nftTokenBalances": entries[place:] + entries[: place // 2]}
-        for place, line in enumerate(HOSTILE_WALLETS[:-1])
-    ]
+        record = {"contractAddress": address, "metadata": metadata}
+        entries.append(entry(uuid(number, 0xD), **record))
+    return entries
 
 
-class WalletLine(NamedTuple):
-    """A line of a wallets file."""
-
-    wallet_id: str
-    label: str
-    group: str
-
-
-#: The wallets with labels and groups; the read of the last one fails with its own message.
+#: Ids, labels and groups of wallets; the read of the last one fails with its own message.
 HOSTILE_WALLETS = [
-    WalletLine(_id(number, 0xA), TEXTS[number][:300], TEXTS[number + 1][:300])
-    for number in range(6)
+    (wallet(number), TEXTS[number][:300], TEXTS[number + 1][:300]) for number in range(6)
 ]
 
 
 @contextmanager
-def hostile_provider(folder: Path) -> Iterator[SandboxServer]:
-    """A provider that serves a hostile world file, pictures at its own origin included."""
-
-    def build(url: str) -> World:
-        file = folder / "hostile.jsonl"
-        lines = _world_lines(url)
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return World.load(file)
-
-    with SandboxServer(build) as provider:
-        _serve_art(provider.app)
+def hostile_provider() -> Iterator[Provider]:
+    """A provider of hostile wallets that overlap, and of pictures at its own origin."""
+    picture = (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"'
+        f' onload="{_RUN}"><script>{_RUN}</script><image href="{TRAP}/svg"/>'
+        f'<foreignObject><iframe src="{TRAP}/frame"/></foreignObject>'
+        '<rect width="9" height="9" fill="teal"/></svg>'
+    )
+    with Provider() as provider:
+        entries = _entries(provider.url)
+        for place, (wallet_id, *_) in enumerate(HOSTILE_WALLETS[:-1]):
+            provider.holds(wallet_id, *entries[place:], *entries[: place // 2])
+        provider.holds(HOSTILE_WALLETS[-1][0], **{"<img src onerror=alert(1)>": 1})
+        for path in ("/art/scripted.svg", f"/ipfs/{_CONTENT}/image.svg"):
+            provider.on(path, reply(picture.encode(), content_type="image/svg+xml"))
+        page = f"<script>{_RUN}</script>".encode()
+        provider.on("/art/page.html", reply(page, content_type="text/html"))
         yield provider
-
-
-def _serve_art(app: Flask) -> None:
-
-    def scripted(**below: str) -> Response:
-        return Response(
-            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"'
-            f' onload="{_RUN}"><script>{_RUN}</script><image href="{TRAP}/svg"/>'
-            f'<foreignObject><iframe src="{TRAP}/frame"/></foreignObject>'
-            '<rect width="9" height="9" fill="teal"/></svg>',
-            mimetype="image/svg+xml",
-        )
-
-    def page() -> Response:
-        return Response(f"<script>{_RUN}</script>", mimetype="text/html")
-
-    def unusable() -> Response | None:
-        if HOSTILE_WALLETS[-1].wallet_id not in request.path:
-            return None
-        return Response(
-            json.dumps({"nftTokenBalances": [], "<img src onerror=alert(1)>": 1}),
-            mimetype="application/json",
-        )
-
-    app.add_url_rule("/art/scripted.svg", "scripted", scripted)
-    app.add_url_rule("/ipfs/<path:content>", "content", scripted)
-    app.add_url_rule("/art/page.html", "page", page)
-    app.before_request(unusable)

@@ -4,60 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
-from urllib.request import urlopen
 
-import nbformat
-from nbformat import v4
 from playwright.sync_api import BrowserContext, FrameLocator, Locator, Page
 
 from tests.kit.browser import PATIENCE
+from tests.kit.waiting import wait_until
 
-_FLAGS = (
-    "--no-browser",
-    "--allow-root",
-    "--ServerApp.ip=127.0.0.1",
-    "--ServerApp.port=0",
-    "--ServerApp.terminals_enabled=False",
-    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    "--LabApp.news_url=None",
-    "--LabApp.extension_manager=readonly",
+_CONFIGURED = {
     # The page can call commands and read a kernel's state.
-    "--LabApp.expose_app_in_browser=True",
-)
-_SETTINGS = {
-    # Skip the question about news.
-    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "jupyter_lab_config.json": {"LabApp": {"expose_app_in_browser": True}},
     # Render every cell at once, even outside the visible area.
-    "notebook-extension/tracker": {"windowingMode": "none"},
+    "lab/user-settings/@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {
+        "windowingMode": "none"
+    },
 }
 
 
 class Lab:
-    """A process that runs JupyterLab with an empty home folder."""
+    """A running `nftsync notebook mine`, which tests can query."""
 
-    def __init__(self, home: Path, *command: object, environment: Mapping[str, str]) -> None:
-        self.notebooks = home / "notebooks"
-        self._home = home
+    def __init__(self, home: Path, process: subprocess.Popen[bytes]) -> None:
+        self.notebooks = home / "mine"
+        self.process = process
         self._log = home / "jupyterlab.log"
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *map(str, command)],
-                env={**_environment(home), **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
 
     @property
     def told(self) -> str:
@@ -65,24 +44,14 @@ class Lab:
 
     @cached_property
     def address(self) -> tuple[str, str]:
-        """Its base URL and token, once it answers."""
+        """Its base URL and token, once it prints them."""
 
-        def answered() -> tuple[str, str] | None:
-            for file in (self._home / "runtime").glob("jpserver-*.json"):
-                # The file may be incomplete, or the server not ready.
-                with suppress(ValueError, OSError):
-                    server = json.loads(file.read_text())
-                    url = server["url"].rstrip("/")
-                    with urlopen(f"{url}/api/status?token={server['token']}", timeout=10):
-                        return url, server["token"]
-            return None
+        def printed() -> list[tuple[str, str]]:
+            return re.findall(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)\n", self.told)
 
-        deadline = time.monotonic() + PATIENCE / 1000
-        while (found := answered()) is None:
-            assert self.process.poll() is None, self.told
-            assert time.monotonic() < deadline, self.told
-            time.sleep(0.05)
-        return found
+        wait_until(lambda: printed() or self.process.poll() is not None, lambda: self.told)
+        assert printed(), self.told
+        return printed()[0]
 
     @property
     def url(self) -> str:
@@ -103,37 +72,31 @@ class Lab:
 
 
 @contextmanager
-def started(
-    home: Path, *command: object, environment: Mapping[str, str] | None = None
-) -> Iterator[Lab]:
-    """Run a Python module that runs JupyterLab, for the length of a block."""
-    lab = Lab(home, *command, environment=environment or {})
+def started(home: Path, *words: object, **variables: str) -> Iterator[Lab]:
+    """Run `nftsync notebook` with an empty home folder, for the length of a block."""
+    for name, values in _CONFIGURED.items():
+        file = home / "config" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    ours = ("NFTSYNC_", "JUPYTER", "PYTEST_", "PLOTLY_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    folders = {f"JUPYTER_{name.upper()}_DIR": name for name in ("config", "data", "runtime")}
+    own = {name: str(home / folder) for name, folder in {**folders, "IPYTHONDIR": "i"}.items()}
+    with (home / "jupyterlab.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nftsync", "notebook", "mine", "--no-browser", *map(str, words)],
+            cwd=home,
+            env={**kept, **own, "HOME": str(home), **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    lab = Lab(home, process)
     try:
         yield lab
     finally:
         lab.end(signal.SIGTERM)
-
-
-@contextmanager
-def running_lab(home: Path, environment: Mapping[str, str]) -> Iterator[Lab]:
-    """Run JupyterLab on a folder, with a page that tests can query."""
-    (home / "notebooks").mkdir(parents=True)
-    for name, values in _SETTINGS.items():
-        file = home / f"config/lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(values))
-    root = f"--ServerApp.root_dir={home / 'notebooks'}"
-    with started(home, "jupyterlab", *_FLAGS, root, environment=environment) as lab:
-        yield lab
-
-
-def _environment(home: Path) -> dict[str, str]:
-    ours = ("NFTSYNC_", "JUPYTER", "PYTEST_", "PLOTLY_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    folders = {f"JUPYTER_{name.upper()}_DIR": name for name in ("config", "data", "runtime")}
-    folders["IPYTHONDIR"] = "ipython"
-    own = {name: str(home / folder) for name, folder in folders.items()}
-    return {**kept, **own, "HOME": str(home)}
 
 
 class LabPage:
@@ -161,15 +124,15 @@ class LabPage:
         """Return the outputs of a cell; cells are numbered from 0, also cells of text."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(cell).locator(".jp-OutputArea")
 
-    def gallery(self, within: Locator) -> FrameLocator:
-        """Return the gallery's frame, scrolled into view, where browsers draw it."""
-        frame = within.locator("iframe")
+    def gallery(self, cell: int) -> FrameLocator:
+        """Return the frame of a cell's gallery, scrolled into view, where browsers draw it."""
+        frame = self.outputs(cell).locator("iframe")
         frame.scroll_into_view_if_needed()
         return frame.content_frame
 
-    def errors(self) -> list[str]:
-        """Return the errors of cells."""
-        found: list[str] = self.page.evaluate(_ERRORS)
+    def problems(self) -> list[str]:
+        """Return the errors of cells, and their warnings on standard error."""
+        found: list[str] = self.page.evaluate(_PROBLEMS)
         return found
 
     def live_parts(self) -> list[str]:
@@ -206,23 +169,7 @@ _LISTEN = """() => {
     if (id === 'notebook:run-all-cells') result.finally(() => { window.allCellsRan = true; });
   });
 }"""
-_ERRORS = """() => window.jupyterapp.shell.currentWidget.content.model.toJSON().cells
+_PROBLEMS = """() => window.jupyterapp.shell.currentWidget.content.model.toJSON().cells
   .flatMap((cell) => cell.outputs ?? [])
-  .filter((output) => output.output_type === 'error')
-  .map((output) => `${output.ename}: ${output.evalue}`)"""
-
-
-def write_notebook(
-    path: Path, cells: Sequence[str], outputs: Mapping[int, dict[str, Any]] | None = None
-) -> None:
-    """Write an unsigned notebook of code cells, with the outputs of some by number."""
-    stored = outputs or {}
-    made = [
-        v4.new_code_cell(
-            source,
-            outputs=[v4.new_output("display_data", stored[number])] if number in stored else [],
-        )
-        for number, source in enumerate(cells)
-    ]
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    nbformat.write(v4.new_notebook(cells=made, metadata={"kernelspec": kernel}), path)
+  .filter((output) => output.output_type === 'error' || output.name === 'stderr')
+  .map((output) => output.ename ?? output.text)"""

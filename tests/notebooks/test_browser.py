@@ -2,20 +2,24 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
+from nbformat import v4
 from playwright.sync_api import expect
 
 import nftsync
 from nftsync import charts, frames
-from nftsync.sandbox.server import SandboxServer
 from tests.kit.browser import Record
+from tests.kit.provider import Provider
 from tests.kit.way_out import WayOut
 from tests.notebooks.hostile_world import HOSTILE_WALLETS, RAN, TRAP, hostile_provider, script
-from tests.notebooks.lab_browser import Lab, LabPage, running_lab, write_notebook
+from tests.notebooks.lab_browser import Lab, LabPage, started
 
+_GALLERY = "nftsync.gallery(holdings.drop_duplicates('token_id'))"
 _CELLS = (
     """
 import pandas
@@ -42,12 +46,10 @@ for measure in (frames.concentration, frames.overlap, frames.editions):
 for name in charts.__all__:
     display(getattr(charts, name)())
 """,
-    "nftsync.gallery(holdings.drop_duplicates('token_id'))",
+    _GALLERY,
     "nftsync.sync(wallets=['<img src onerror=alert(1)> of nobody'])",
 )
-
-
-_GALLERY = 7
+_SHOW = "from IPython.display import HTML\nHTML({!r})"
 #: A name and a contract, too short to be truncated.
 _LITERAL = "<a href='https://a.invalid'>gift</a>"
 #: Every picture, visible or not, has loaded or failed.
@@ -58,25 +60,21 @@ _LOAD_ALL = """(grid) => Promise.all([...grid.querySelectorAll('img')].map((imag
     image.addEventListener('error', done);
   });
 }))"""
-
-
 #: All pictures have loaded or failed, and some were drawn.
 _DRAWN = """(images) => images.every((image) => image.complete)
   && images.some((image) => image.naturalWidth > 0)"""
-
-
 #: A picture that the provider lacks, and one that it refuses.
 _KNOWN = (r"Failed to load resource: the server responded with a status of 404 .*/art/",)
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxServer]:
-    with hostile_provider(tmp_path_factory.mktemp("world")) as provider:
+def provider() -> Iterator[Provider]:
+    with hostile_provider() as provider:
         yield provider
 
 
 @pytest.fixture(scope="module")
-def database(provider: SandboxServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def database(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = tmp_path_factory.mktemp("mirror") / "nftsync.db"
     file = database.with_name("wallets.csv")
     with file.open("w", newline="") as lines:
@@ -87,23 +85,34 @@ def database(provider: SandboxServer, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def lab(
-    provider: SandboxServer,
-    database: Path,
-    outside: WayOut,
-    tmp_path_factory: pytest.TempPathFactory,
+    provider: Provider, database: Path, outside: WayOut, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Lab]:
     """Run JupyterLab, whose kernels have the same proxy as the browser."""
-    environment = {
-        "HTTP_PROXY": outside.url,
-        "HTTPS_PROXY": outside.url,
-        "NO_PROXY": "127.0.0.1",
-        "NFTSYNC_DATABASE": str(database),
-        "NFTSYNC_BASE_URL": provider.url,
-        "NFTSYNC_IPFS_GATEWAY": f"{provider.url}/ipfs/",
-        "NFTSYNC_CONFIG": "/dev/null",
-    }
-    with running_lab(tmp_path_factory.mktemp("lab"), environment) as lab:
+    with started(
+        tmp_path_factory.mktemp("lab"),
+        *("--database", database),
+        HTTP_PROXY=outside.url,
+        HTTPS_PROXY=outside.url,
+        NO_PROXY="127.0.0.1",
+        NFTSYNC_BASE_URL=provider.url,
+        NFTSYNC_IPFS_GATEWAY=f"{provider.url}/ipfs/",
+    ) as lab:
         yield lab
+
+
+def _open(
+    lab: Lab, record: Record, name: str, cells: Sequence[str], *shown: dict[str, Any]
+) -> LabPage:
+    """Open a new unsigned notebook of code cells, with the outputs of the first ones."""
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    made = [*map(v4.new_code_cell, cells)]
+    for cell, data in zip(made, shown, strict=False):
+        cell.outputs = [v4.new_output("display_data", data)]
+    assert lab.address  # it has made its folder
+    nbformat.write(
+        v4.new_notebook(cells=made, metadata={"kernelspec": kernel}), lab.notebooks / name
+    )
+    return lab.open(record.context, name)
 
 
 def _hover_over_charts(notebook: LabPage) -> None:
@@ -129,12 +138,11 @@ def _ran(record: Record) -> int:
     return [text for _, text, _ in record.messages].count(RAN)
 
 
-def test_no_script_of_metadata_runs_or_makes_a_request(lab, provider, context, record):
-    write_notebook(lab.notebooks / "hostile.ipynb", _CELLS)
-    notebook = lab.open(context, "hostile.ipynb")
+def test_no_script_of_metadata_runs_or_makes_a_request(lab, provider, record):
+    notebook = _open(lab, record, "hostile.ipynb", _CELLS)
     notebook.run_all()
-    assert [error.partition(":")[0] for error in notebook.errors()] == ["InputError"]
-    grid = notebook.gallery(notebook.outputs(_GALLERY)).locator("#grid")
+    assert notebook.problems()[-1] == "InputError"
+    grid = notebook.gallery(_CELLS.index(_GALLERY)).locator("#grid")
     expect(grid.locator("li.card").filter(has_text=_LITERAL)).not_to_have_count(0)
     open_all = "(all) => all.forEach((each) => { each.click(); })"
     grid.get_by_role("button", name="Details").evaluate_all(open_all)
@@ -148,33 +156,29 @@ def test_no_script_of_metadata_runs_or_makes_a_request(lab, provider, context, r
 
 
 def test_an_untrusted_notebook_shows_its_outputs_without_frames_and_scripts(
-    lab, provider, database, outside, context, record
+    lab, provider, database, outside, record
 ):
     """An unsigned file shows its outputs, but its scripts run only once a person runs the notebook.
 
     Then the checks of this module detect them.
     """
-    inner = script("/frame")
     attack = f"""
         <script>{script()}</script>
-        <iframe sandbox="allow-scripts" srcdoc="<script>{inner}</script>"></iframe>
+        <iframe sandbox="allow-scripts" srcdoc="<script>{script("/frame")}</script>"></iframe>
         <a href="javascript:1" onclick="1">gift</a><img src="file:///etc/passwd">
         <iframe srcdoc="<img src=https://pictures.invalid/1.png>"></iframe>
     """
     held = frames.holdings(database).drop_duplicates("token_id")
     gallery = nftsync.gallery(held, base_url=provider.url, ipfs_gateway=f"{provider.url}/ipfs/")
     figure = charts.holdings_by_collection(held)
-    shown = {
-        0: {"text/html": gallery._repr_html_()},
-        1: {"text/html": held._repr_html_()},
-        2: {"text/html": f"<script>{script()}</script>"},
-        3: {"application/vnd.plotly.v1+json": json.loads(figure.to_json())},
-    }
-    cells = ["pass", "pass", f"from IPython.display import HTML\nHTML({attack!r})", "pass"]
-    write_notebook(lab.notebooks / "by-mail.ipynb", cells, shown)
-    notebook = lab.open(context, "by-mail.ipynb")
+    notebook = _open(
+        *(lab, record, "by-mail.ipynb", ["pass", "pass", _SHOW.format(attack), "pass"]),
+        {"text/html": gallery._repr_html_()},
+        {"text/html": held._repr_html_()},
+        {"text/html": f"<script>{script()}</script>"},
+        {"application/vnd.plotly.v1+json": json.loads(figure.to_json())},
+    )
     rows = notebook.outputs(0).locator("table tbody tr")
-    expect(rows).not_to_have_count(0)
     expect(rows.filter(has_text=_LITERAL)).not_to_have_count(0)
     pictures = notebook.outputs(0).locator("img")
     expect(pictures).not_to_have_count(0)

@@ -3,7 +3,6 @@
 import os
 import shutil
 import socket
-import sqlite3
 from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.request import urlopen
@@ -12,14 +11,21 @@ import pytest
 
 import nftsync
 from nftsync import frames
-from nftsync.demo.provider import address_file, is_demo, remove_demo, state_file, stored_provider
+from nftsync.demo.provider import (
+    address_file,
+    is_demo,
+    remove_demo,
+    state_file,
+    stored_address,
+    stored_provider,
+)
 from nftsync.errors import InputError
 from nftsync.notebooks.database import provider_address
 from nftsync.notebooks.jupyter import notebook_environment
 from nftsync.sandbox.state import State
 from nftsync.sandbox.webhooks import Sandbox
 from nftsync.sandbox.world import World
-from tests.notebooks.worlds import count
+from tests.kit.serve_process import query
 
 
 @pytest.fixture
@@ -67,7 +73,7 @@ def test_a_file_of_another_origin_is_not_the_demo_and_the_demo_is_made(
     assert is_demo(made)
     assert str(made) in capsys.readouterr().out
     assert len(frames.holdings(made)) > 0
-    assert count(here.parent / "data" / "demo.db", "SELECT count(*) FROM wallets") == 0
+    assert query(here.parent / "data" / "demo.db", "SELECT * FROM wallets") == []
     assert nftsync.database() == made
 
 
@@ -88,16 +94,30 @@ def test_the_provider_resumes_with_its_state_and_a_running_one_is_used(copied):
 
 
 @pytest.mark.parametrize("runs", [True, False], ids=["provider", "no provider"])
-def test_the_demo_is_not_removed_during_a_session(copied, runs):
-    if not runs:
+def test_notebooks_of_the_demo_have_its_provider_alone_and_prevent_its_removal(
+    copied, tmp_path, monkeypatch, runs
+):
+    monkeypatch.setenv("NFTSYNC_API_TOKEN", "a-token-for-someone-else")
+    monkeypatch.setenv("NFTSYNC_BASE_URL", "https://api.example.com")
+    config = tmp_path / "nftsync.toml"
+    config.write_text('base_url = "https://api.example.com"\n')
+    url = stored_address(copied)
+    expected = {"NFTSYNC_DATABASE": str(copied), "NFTSYNC_CONFIG": os.devnull}
+    if runs:
+        expected["NFTSYNC_BASE_URL"] = url
+    else:
         state_file(copied).unlink()
         address_file(copied).unlink()
     messages: list[str] = []
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(notebook_environment(copied, None, messages.append))
-        environment = second.enter_context(notebook_environment(copied, None, messages.append))
-        assert ("NFTSYNC_BASE_URL" in environment) == runs
+        first.enter_context(notebook_environment(copied, config, messages.append))
+        environment = second.enter_context(notebook_environment(copied, config, messages.append))
+        assert {name: environment[name] for name in environment if "NFTSYNC" in name} == expected
+        if runs:
+            with urlopen(f"{url}/sandbox/wallets") as answer:
+                assert answer.status == 200
         assert ("pictures are missing" in messages[0]) == (not runs)
+        assert (messages[0] == f"The demo's provider is running at {url}.") == runs
         first.close()
         with pytest.raises(InputError, match="nftsync notebook"):
             remove_demo(copied)
@@ -126,9 +146,8 @@ def test_a_taken_port_or_a_missing_state_of_the_provider_is_an_error(copied):
 
     with socket.create_server(("127.0.0.1", 0)) as other:
         address_file(copied).write_text(f"http://127.0.0.1:{other.getsockname()[1]}\n")
-        refuses(
-            rf"is taken by .* \(process {os.getpid()}\); end that program, or recreate the demo"
-        )
+        program = rf"\(process {os.getpid()}\); end that program, or recreate the demo"
+        refuses(f"is taken by .* {program}")
     address_file(copied).write_text("http://example.com:80/")
     refuses("nftsync demo")
     state_file(copied).unlink()
@@ -137,45 +156,21 @@ def test_a_taken_port_or_a_missing_state_of_the_provider_is_an_error(copied):
 
 def test_another_file_with_the_name_of_a_state_is_kept(tmp_path):
     state = state_file(tmp_path / "mine.db")
-    with closing(sqlite3.connect(state)) as connection:
-        connection.execute("CREATE TABLE mine (a)")
+    query(state, "CREATE TABLE mine (a)")
     with pytest.raises(InputError, match=r"mine-provider\.state"):
         remove_demo(tmp_path / "mine.db")
-    assert count(state, "SELECT count(*) FROM mine") == 0
-
-
-def test_notebooks_of_the_demo_have_its_provider_and_no_other_settings(
-    copied, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("NFTSYNC_API_TOKEN", "a-token-for-someone-else")
-    monkeypatch.setenv("NFTSYNC_BASE_URL", "https://api.example.com")
-    config = tmp_path / "nftsync.toml"
-    config.write_text('base_url = "https://api.example.com"\n')
-    messages: list[str] = []
-    with notebook_environment(copied, config, messages.append) as environment:
-        ours = {name: value for name, value in environment.items() if "NFTSYNC" in name}
-        url = environment["NFTSYNC_BASE_URL"]
-        with urlopen(f"{url}/sandbox/wallets") as answer:
-            assert answer.status == 200
-    assert ours == {
-        "NFTSYNC_DATABASE": str(copied),
-        "NFTSYNC_BASE_URL": url,
-        "NFTSYNC_CONFIG": os.devnull,
-    }
-    assert messages == [f"The demo's provider is running at {url}."]
+    assert query(state, "SELECT * FROM mine") == []
 
 
 def test_notebooks_of_another_database_have_its_settings(empty, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NFTSYNC_RETRIES", "3")
-    monkeypatch.setenv("NFTSYNC_API_TOKEN_FILE", "secrets/token")
-    monkeypatch.setenv("NFTSYNC_WALLETS_FILE", "-")
+    kept = {"NFTSYNC_RETRIES": "3", "NFTSYNC_WALLETS_FILE": "-"}
+    for name, value in {**kept, "NFTSYNC_API_TOKEN_FILE": "secrets/token"}.items():
+        monkeypatch.setenv(name, value)
     config = tmp_path / "nftsync.toml"
     with notebook_environment(empty, config, pytest.fail) as environment:
-        assert {name: value for name, value in environment.items() if "NFTSYNC" in name} == {
+        assert {name: environment[name] for name in environment if "NFTSYNC" in name} == {
             "NFTSYNC_DATABASE": str(empty),
             "NFTSYNC_CONFIG": str(config),
-            "NFTSYNC_RETRIES": "3",
             "NFTSYNC_API_TOKEN_FILE": str(tmp_path / "secrets" / "token"),
-            "NFTSYNC_WALLETS_FILE": "-",
+            **kept,
         }

@@ -3,81 +3,161 @@
 import json
 import re
 import shutil
-import sqlite3
-import tomllib
-from base64 import b64encode
-from contextlib import closing
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import nbformat
+import numpy as np
 import pytest
+from nbformat import v4
+from PIL import Image
 
 from nftsync import frames
-from tests.notebooks.worlds import NOTEBOOKS, PAGES, ROOT, Run, columns_of, count, read, text_of
+from nftsync.notebooks.jupyter import notebook_environment
+from tests.kit.serve_process import query
+from tests.notebooks.worlds import NOTEBOOKS, PLOTLY, ROOT, columns_of, execute, texts_of
 
+#: The outputs of the cells of all notebooks on a database, by notebook and id.
+Outputs: TypeAlias = dict[str, list[Any]]
+
+PAGES = ROOT / "docs" / "use" / "notebooks"
 #: The message of some failures.
 AGAIN = "python docs/use/notebooks/make_pages.py"
 README_IMAGES = ROOT / "docs" / "images"
+#: The cells with charts.
+CHARTS = (
+    *("1-first-look-collections-chart", "1-first-look-holders"),
+    *("2-what-changed-arrivals", "2-what-changed-over-time", "2-what-changed-ages-chart"),
+    *("3-collections-and-holders-lorenz", "3-collections-and-holders-holders"),
+    "3-collections-and-holders-overlap-chart",
+    *("4-webhooks-and-freshness-lag", "4-webhooks-and-freshness-backlog", "5-report-growth"),
+)
 #: Texts that the notebooks show for the demo, by notebook and cell.
 SHOWN = {
-    ("1-first-look", "figures"): ["NFTs", "41"],
-    ("1-first-look", "gallery"): ["Freshly Minted"],
-    ("1-first-look", "holdings"): ["Treasury"],
-    ("1-first-look", "sync"): ["41"],
-    ("2-what-changed", "figures"): ["transfers", "received", "sent"],
-    ("2-what-changed", "gallery"): ["Freshly Minted"],
-    ("2-what-changed", "moves"): ["transfer", "received", "Freshly Minted"],
-    ("2-what-changed", "log"): ["Treasury", "Freshly Minted"],
-    ("2-what-changed", "as-of"): ["bracketed", "gap"],
-    ("2-what-changed", "ages"): ["under a year"],
-    ("3-collections-and-holders", "concentration"): ["nakamoto"],
-    ("3-collections-and-holders", "quality"): ["missing"],
-    ("4-webhooks-and-freshness", "figures"): ["done"],
-    ("4-webhooks-and-freshness", "stuck"): ["No webhook is stuck."],
-    ("4-webhooks-and-freshness", "runs"): ["ok"],
-    ("4-webhooks-and-freshness", "by-webhook"): ["a webhook", "a sync"],
-    ("5-report", "open"): ["Wallets: 41."],
-    ("5-report", "headline"): ["797", "collections", "total amount"],
-    ("5-report", "statement"): ["customers", "house", "total"],
-    ("5-report", "collections"): ["797 NFTs are Tidal Almanac", "share"],
-    ("5-report", "pictures"): ["Freshly Minted"],
-    ("5-report", "transfers"): ["between two wallets", "Freshly Minted"],
-    ("5-report", "concentration"): ["largest holder share"],
-    ("5-report", "quality"): ["All wallets were read without errors", "missing"],
-    ("5-report", "sources"): ["last sync", "confirmed by reads before and after", "Written at "],
+    "1-first-look-figures": ["NFTs", "41"],
+    "1-first-look-gallery": ["Freshly Minted"],
+    "1-first-look-holdings": ["Treasury"],
+    "1-first-look-sync": ["41"],
+    "2-what-changed-figures": ["transfers", "received", "sent"],
+    "2-what-changed-gallery": ["Freshly Minted"],
+    "2-what-changed-moves": ["transfer", "received", "Freshly Minted"],
+    "2-what-changed-log": ["Treasury", "Freshly Minted"],
+    "2-what-changed-as-of": ["bracketed", "gap"],
+    "2-what-changed-ages": ["under a year"],
+    "3-collections-and-holders-concentration": ["nakamoto"],
+    "3-collections-and-holders-quality": ["missing"],
+    "4-webhooks-and-freshness-figures": ["done"],
+    "4-webhooks-and-freshness-stuck": ["No webhook is stuck."],
+    "4-webhooks-and-freshness-runs": ["ok"],
+    "4-webhooks-and-freshness-by-webhook": ["a webhook", "a sync"],
+    "5-report-open": ["Wallets: 41."],
+    "5-report-headline": ["797", "collections", "total amount"],
+    "5-report-statement": ["customers", "house", "total"],
+    "5-report-collections": ["797 NFTs are Tidal Almanac", "share"],
+    "5-report-pictures": ["Freshly Minted"],
+    "5-report-transfers": ["between two wallets", "Freshly Minted"],
+    "5-report-concentration": ["largest holder share"],
+    "5-report-quality": ["All wallets were read without errors", "missing"],
+    "5-report-sources": ["last sync", "confirmed by reads before and after", "Written at "],
 }
 
 
+def run_on_each(databases: list[Path], patch: pytest.MonkeyPatch) -> list[Outputs]:
+    """Run all notebooks on each database, in one kernel that forgets all names between runs.
+
+    The first database is found by default and has the environment's provider, from which a cell
+    reads; others have none. The last one is empty and has no report.
+    """
+    cells = []
+    for place, database in enumerate(databases):
+        if place:
+            other = f"import os\nos.environ['NFTSYNC_DATABASE'] = {str(database)!r}\n"
+            cells.append(v4.new_code_cell(f"{other}os.environ.pop('NFTSYNC_BASE_URL', None)"))
+        for path in NOTEBOOKS[:-1] if database == databases[-1] else NOTEBOOKS:
+            cells.append(v4.new_code_cell("%reset -f"))
+            for cell in nbformat.read(path, as_version=4).cells:
+                cell.id = f"{place}-{path.stem}-{cell.id}"
+                if not place:
+                    cell.source = cell.source.replace("read_now = False", "read_now = True")
+                cells.append(cell)
+    outputs: list[Outputs] = [{} for _ in databases]
+    for cell in execute(cells, patch).cells:
+        place, ours, ident = cell.id.partition("-")
+        if ours and cell.cell_type == "code":
+            outputs[int(place)][ident] = cell.outputs
+    return outputs
+
+
+def text_of(output: Any) -> str:
+    """Return an output as text: its printed text, or its HTML without scripts."""
+    if output.output_type == "stream":
+        return str(output.text)
+    shown = str(output.data.get("text/html", output.data.get("text/plain", "")))
+    return re.sub(r"<script\b.*?</script>", "", shown, flags=re.DOTALL)  # plotly's has megabytes
+
+
+def shown(run: Outputs, ident: str) -> str:
+    return "\n".join(map(text_of, run[ident]))
+
+
 def test_all_notebooks_run_on_the_demo_with_all_some_and_no_labels_and_on_an_empty_database(
-    copied, running_provider, empty, tmp_path, monkeypatch
+    copied, empty, tmp_path, monkeypatch
 ):
     (tmp_path / "data").symlink_to(copied.parent)
-    some, nameless = (shutil.copytree(copied.parent, tmp_path / name) for name in ("some", "none"))
-    some, nameless = some / copied.name, nameless / copied.name
-    for database, without in ((some, "label LIKE 'Customer%'"), (nameless, "true")):
-        with closing(sqlite3.connect(database)) as connection, connection:
-            connection.execute(f"UPDATE wallets SET label = NULL WHERE {without}")
-    syncs = count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'")
-    monkeypatch.setenv("NFTSYNC_BASE_URL", running_provider)
-    runs = Run.on_each(
-        [copied, some, nameless, empty], monkeypatch, ("read_now = False", "read_now = True")
+    some, nameless = (
+        shutil.copytree(copied.parent, tmp_path / name) / copied.name for name in ("some", "none")
     )
+    query(some, "UPDATE wallets SET label = NULL WHERE label LIKE 'Customer%'")
+    query(nameless, "UPDATE wallets SET label = NULL")
+    syncs = "SELECT count(*) FROM sync_runs WHERE kind = 'sync'"
+    [(before,)] = query(copied, syncs)
+    with notebook_environment(copied, None, lambda _: None) as environment:
+        monkeypatch.setenv("NFTSYNC_BASE_URL", environment["NFTSYNC_BASE_URL"])
+        runs = run_on_each([copied, some, nameless, empty], monkeypatch)
+    assert query(copied, syncs) == [(before + 1,)]
     for run in runs:
-        run.assert_quiet()
-        assert run.without_a_value() == []
-    assert count(copied, "SELECT count(*) FROM sync_runs WHERE kind = 'sync'") == syncs + 1
+        for output in chain(*run.values()):
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr", output.text
+        assert without_a_value(run) == []
+        marked = run is not runs[-1]
+        for ident in CHARTS if marked else CHARTS[:-1]:
+            figure = run[ident][0].data[PLOTLY]
+            marks = [trace for trace in figure["data"] if trace.keys() & {"x", "y", "z"}]
+            assert bool(marks) == marked, ident
+            assert figure["layout"]["title"]["text"]
     see_the_demo(runs[0])
     see_names_or_ids(runs[1], some)
     see_names_or_ids(runs[2], nameless)
-    see_an_empty_database(runs[3])
+    for name in ("1-first-look", "3-collections-and-holders"):
+        assert "No data yet: no read has been stored;" in shown(runs[3], f"{name}-open")
+    assert "There are no transfers." in shown(runs[3], "2-what-changed-moves")
 
 
-def see_the_demo(run: Run) -> None:
-    """All charts are drawn, and a cell read the wallets again."""
-    run.assert_draws(marked=True)
-    for (name, ident), words in SHOWN.items():
-        assert [word for word in words if word not in run.shown(name, ident)] == [], ident
+def without_a_value(run: Outputs) -> list[tuple[str, str]]:
+    """Return texts for missing values other than a dash, and dashes instead of an id."""
+    # Units and editions may be missing, and a corner of pandas is blank.
+    pages = [
+        (ident, text_of(output))
+        for ident, outputs in run.items()
+        if not ident.endswith(("-explain", "-gallery", "-all-columns"))
+        for output in outputs
+    ]
+    missing = re.compile(r"^$|\b(?:NaN|nan|None|NaT)\b(?!\.)|<NA>")
+    found = [(one, text) for one, page in pages for text in texts_of(page) if missing.search(text)]
+    return found + [
+        (ident, head)
+        for ident, page in pages
+        for head, column in columns_of(page).items()
+        if head in {"NFT", "wallet", "series", "collection"} and {"", "–"}.intersection(column)
+    ]
+
+
+def see_the_demo(run: Outputs) -> None:
+    """A cell read the wallets again."""
+    for ident, words in SHOWN.items():
+        assert [word for word in words if word not in shown(run, ident)] == [], ident
     for name, idents in (
         ("1-first-look", ["holdings", "freshness", "wallets"]),
         ("2-what-changed", ["moves", "log", "token", "as-of-rows"]),
@@ -85,59 +165,45 @@ def see_the_demo(run: Run) -> None:
     ):
         # Times have neither microseconds nor an offset.
         for ident in idents:
-            assert not re.search(r"\d:\d\d\.\d|\+00:00", run.shown(name, ident)), ident
-    assert "application/vnd.jupyter.widget-view+json" in run.outputs["1-first-look-sync"][0].data
-    gaps = columns_of(run.shown("5-report", "quality"))
-    assert gaps == columns_of(run.shown("3-collections-and-holders", "quality"))
-    heading, pairs, sides = map(text_of, run.outputs["5-report-transfers"])
-    counts = re.search(r"(\d+) between two wallets, (\d+) received, (\d+) sent", heading)
-    assert counts is not None
-    paired, received, sent = map(int, counts.groups())
-    assert f"{paired - 15:,} more rows" in pairs
-    assert f"{received + sent - 10:,} more rows" in sides
+            assert not re.search(r"\d:\d\d\.\d|\+00:00", shown(run, f"{name}-{ident}")), ident
+    assert "application/vnd.jupyter.widget-view+json" in run["1-first-look-sync"][0].data
+    gaps = columns_of(shown(run, "5-report-quality"))
+    assert gaps == columns_of(shown(run, "3-collections-and-holders-quality"))
+    heading, pairs, sides = map(text_of, run["5-report-transfers"])
+    ((paired, received, sent),) = re.findall(
+        r"(\d+) between two wallets, (\d+) received, (\d+) sent", heading
+    )
+    assert f"{int(paired) - 15:,} more rows" in pairs
+    assert f"{int(received) + int(sent) - 10:,} more rows" in sides
 
 
-def see_an_empty_database(run: Run) -> None:
-    for name in ("1-first-look", "3-collections-and-holders"):
-        assert "No data yet: no read has been stored;" in run.shown(name, "open")
-    run.assert_draws(marked=False)
-    assert "There are no transfers." in run.shown("2-what-changed", "moves")
-
-
-def see_names_or_ids(run: Run, database: Path) -> None:
+def see_names_or_ids(run: Outputs, database: Path) -> None:
     """Each wallet has its label or short id, also on both sides of a transfer."""
     wallets = set(frames.wallets(database)["wallet"])
-    for name, ident in (
-        *(("1-first-look", ident) for ident in ("holdings", "wallets")),
-        *(("2-what-changed", ident) for ident in ("as-of-rows", "log")),
-        ("4-webhooks-and-freshness", "trace"),
+    for ident in (
+        *("1-first-look-holdings", "1-first-look-wallets", "2-what-changed-as-of-rows"),
+        *("2-what-changed-log", "4-webhooks-and-freshness-trace"),
     ):
-        shown = set(columns_of(run.shown(name, ident))["wallet"])
-        assert shown, ident
-        assert shown <= wallets, ident
-    columns = columns_of(run.shown("2-what-changed", "moves"))
+        assert set() < set(columns_of(shown(run, ident))["wallet"]) <= wallets, ident
+    columns = columns_of(shown(run, "2-what-changed-moves"))
     sides = [*zip(columns["from"], columns["to"], columns["kind"], strict=True)]
     assert sum(kind == "transfer" for *_, kind in sides) > 5
     for sender, receiver, kind in sides:
         assert sender in wallets or kind == "received"
         assert receiver in wallets or kind == "sent"
-    _, pairs, one_sided = map(text_of, run.outputs["5-report-transfers"])
+    _, pairs, one_sided = map(text_of, run["5-report-transfers"])
     columns = columns_of(pairs)
     assert {*columns["from"], *columns["to"], *columns_of(one_sided)["wallet"]} <= wallets
-
-
-# As stored ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_each_notebook_is_stored_without_outputs(notebook):
     text = notebook.read_text(encoding="utf-8")
     kept: dict[str, Any] = json.loads(text)
-    nbformat.validate(kept)  # type: ignore[no-untyped-call]
+    nbformat.validate(kept)
     assert (kept["nbformat"], kept["nbformat_minor"]) == (4, 5)
-    assert set(kept["metadata"]) == {"kernelspec", "language_info"}
-    assert kept["metadata"]["kernelspec"]["name"] == "python3"
-    assert kept["metadata"]["language_info"] == {"name": "python"}
+    assert kept["metadata"].pop("kernelspec")["name"] == "python3"
+    assert kept["metadata"] == {"language_info": {"name": "python"}}
     assert text.endswith("}\n")
     idents = [cell["id"] for cell in kept["cells"]]
     assert ("parameters" in idents) == (notebook.stem == "5-report")
@@ -149,69 +215,38 @@ def test_each_notebook_is_stored_without_outputs(notebook):
         assert cell.get("execution_count") is None
 
 
-def test_the_wheel_and_the_source_archive_have_the_notebooks():
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    targets, shipped = build["targets"], "nftsync/notebooks/shipped"
-    expected = {f"notebooks/{path.name}": f"{shipped}/{path.name}" for path in NOTEBOOKS}
-    assert targets["wheel"]["force-include"] == expected
-    assert "notebooks" in targets["sdist"]["include"]
-
-
-# Pages -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_page_has_code_texts_and_outputs_but_no_paths(notebook):
-    cells = read(notebook).cells
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     page = (PAGES / f"{notebook.stem}.md").read_text(encoding="utf-8")
     assert re.findall(r"^```python\n(.*?)\n```$", page, re.DOTALL | re.M) == [
-        c.source for c in cells if c.cell_type == "code"
+        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
     ], AGAIN
-    assert [cell.source for cell in cells if cell.source not in page] == [], AGAIN
+    assert [cell for cell in cells if "".join(cell["source"]) not in page] == [], AGAIN
     assert not re.search(r"Traceback|/tmp/|/home/|/root/|(?<![\w.])/[a-z]+/\w", page)
     assert re.search(r"^\|(---\|)+$", page, re.M)
     assert re.search(r"^!\[[^\]]+\]\([^)]+\.png\)$", page, re.M)
 
 
 def test_each_picture_is_shown_and_small_and_each_link_leads_somewhere():
-    linked = set()
-    for page in PAGES.glob("*.md"):
-        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-            assert (PAGES / target.partition("#")[0]).exists(), f"{page.name}: {target}"
-            linked.add(target)
-    pictures = {path.name for path in PAGES.glob("*.png")}
-    assert pictures == {target for target in linked if target.endswith(".png")}
-    readme = [README_IMAGES / name for name in ("gallery.png", "chart.png")]
-    for picture in [*PAGES.glob("*.png"), *readme]:
+    linked = {
+        PAGES / target.partition("#")[0]
+        for page in PAGES.glob("*.md")
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert [target for target in linked if not target.exists()] == []
+    pictures = {*PAGES.glob("*.png")}
+    assert pictures == {target for target in linked if target.suffix == ".png"}
+    for picture in (*pictures, README_IMAGES / "gallery.png", README_IMAGES / "chart.png"):
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert picture.stat().st_size < 150_000, picture.name
 
 
-def test_a_picture_of_a_gallery_was_taken_after_its_images_had_loaded(chromium):
+def test_a_picture_of_a_gallery_was_taken_after_its_images_had_loaded():
+    """A page without NFTs has almost no pixels with a color."""
     galleries = [README_IMAGES / "gallery.png", *PAGES.glob("*.gallery.png")]
     galleries += PAGES.glob("*.pictures-*.png")
     assert len(galleries) == 4
-    window = chromium.new_page()
-    shares = {
-        picture.name: window.evaluate(_COLORFUL, b64encode(picture.read_bytes()).decode())
-        for picture in galleries
-    }
-    window.close()
-    assert {name: share for name, share in shares.items() if share < 0.2} == {}, AGAIN
-
-
-#: The share of a picture's pixels with a color; a page without NFTs has almost none.
-_COLORFUL = """async (content) => {
-  const image = new Image();
-  image.src = `data:image/png;base64,${content}`;
-  await image.decode();
-  const canvas = new OffscreenCanvas(image.width, image.height).getContext('2d');
-  canvas.drawImage(image, 0, 0);
-  const {data} = canvas.getImageData(0, 0, image.width, image.height);
-  let colorful = 0;
-  for (let at = 0; at < data.length; at += 4) {
-    const channels = data.subarray(at, at + 3);
-    if (Math.max(...channels) - Math.min(...channels) > 40) colorful += 1;
-  }
-  return 4 * colorful / data.length;
-}"""
+    for picture in galleries:
+        channels = np.asarray(Image.open(picture).convert("RGB"), dtype=int)
+        assert (np.ptp(channels, axis=2) > 40).mean() > 0.2, f"{picture.name}: {AGAIN}"

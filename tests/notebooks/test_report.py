@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,12 +18,11 @@ from playwright.sync_api import Browser, Page
 
 from nftsync import frames
 from nftsync.notebooks.report import Report
-from tests.kit.browser import PATIENCE, Record, accessibility_problems, open_chromium
-from tests.kit.database import Builder
+from tests.kit.browser import Record, accessibility_problems, open_chromium
 from tests.kit.provider import Provider, reply
 from tests.kit.readers import ENTRIES
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import Outcome, made_once
+from tests.kit.worlds import made_once
 from tests.notebooks.worlds import columns_of, texts_of
 
 _A4 = (794, 1123)  # in pixels of CSS
@@ -34,6 +33,13 @@ Kiln Tokens,,2020-01-01,0.000000000000000001,ETH,
 """
 
 
+def _write(page: Path, *words: object, **variables: str) -> Path:
+    """Write a report in a process of its own: a browser's event loop may run in this one."""
+    command = [sys.executable, "-m", "nftsync", "report", page, *words]
+    subprocess.run(command, env={**os.environ, **variables}, check=True)
+    return page
+
+
 @pytest.fixture(scope="session")
 def page(demo: Path, shared: Path) -> Path:
     """The demo's report with values; its provider has stopped."""
@@ -41,16 +47,14 @@ def page(demo: Path, shared: Path) -> Path:
     def make(folder: Path) -> None:
         prices = folder / "prices.csv"
         prices.write_text(PRICES)
-        written = ["report", folder / "report.html", "-d", demo, "--title", "<b>Ours</b>"]
-        subprocess.run([sys.executable, "-m", "nftsync", *written, "--prices", prices], check=True)
+        words = ("-d", demo, "--title", "<b>Ours</b>", "--prices", prices)
+        _write(folder / "report.html", *words)
 
     return made_once(shared, "report", make) / "report.html"
 
 
 def _tables(page: Path) -> list[dict[str, list[str]]]:
-    return [
-        columns_of(table) for table in re.findall("<table>.*?</table>", page.read_text(), re.DOTALL)
-    ]
+    return [*map(columns_of, re.findall("<table>.*?</table>", page.read_text(), re.DOTALL))]
 
 
 #: The label and the text of each headline figure.
@@ -61,8 +65,8 @@ def _number(text: str) -> int:
     return int(text.replace(",", "").replace("±", ""))
 
 
-def test_the_page_is_private_and_has_all_sections_without_code(page: Path) -> None:
-    text = re.sub("<script.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+def test_the_page_is_private_and_has_all_sections_without_code(page):
+    text = re.sub("<script.*?</script>", "", page.read_text(), flags=re.DOTALL)
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     assert "<h1><bdi>&lt;b&gt;Ours&lt;/b&gt;</bdi></h1>" in text
     assert re.findall("<h2>(.*?)</h2>", text) == [
@@ -85,15 +89,13 @@ def test_the_page_is_private_and_has_all_sections_without_code(page: Path) -> No
     assert len(re.findall(' src="data:image/', text)) == 24
 
 
-def test_the_statement_adds_up_and_equals_the_figures(page: Path, demo: Path) -> None:
+def test_the_statement_adds_up_and_equals_the_figures(page, demo):
     by_count, by_amount = _tables(page)[:2]
     for table in (by_count, by_amount):
-        columns = {name: [*map(_number, table[name])] for name in list(table)[1:]}
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        for row in rows:
-            assert sum(row[name] for name in ENTRIES[:3]) - row["sent"] == row["closing"]
-        for values in columns.values():
-            assert sum(values[:-1]) == values[-1]
+        columns = [[*map(_number, table[name])] for name in ENTRIES]
+        for opening, initial, received, sent, closing in zip(*columns, strict=True):
+            assert opening + initial + received - sent == closing
+        assert [sum(values[:-1]) for values in columns] == [values[-1] for values in columns]
     held = frames.holdings(demo)
     held = held[held["amount"] > 0]
     assert _number(by_count["closing"][-1]) == len(held)
@@ -106,9 +108,7 @@ def test_the_statement_adds_up_and_equals_the_figures(page: Path, demo: Path) ->
     assert figures["value in ETH"].startswith("0.000000000000000")
 
 
-def test_transfers_with_and_without_both_sides_are_two_tables_newest_first(
-    page: Path, demo: Path
-) -> None:
+def test_transfers_with_and_without_both_sides_are_two_tables_newest_first(page, demo):
     between, others = (table for table in _tables(page) if "observed at" in table)
     assert "–" not in between["from"] + between["to"] + others["wallet"]
     assert set(others["kind"]) == {"received", "sent"}
@@ -119,23 +119,20 @@ def test_transfers_with_and_without_both_sides_are_two_tables_newest_first(
     assert between["NFT"][0] == newest["nft"]
 
 
-def test_a_report_on_a_group_or_a_wallet_has_only_its_holdings(demo: Path) -> None:
-    everything = Report(str(demo))
+def test_a_report_on_a_group_or_a_wallet_has_only_its_holdings(demo):
     house, treasury = Report(str(demo), group="house"), Report(str(demo), wallet="Treasury")
     assert list(house.statement()) == ["wallet", *ENTRIES]
     assert treasury.statement().columns[0] == "collection"
     assert set(house.holdings["wallet_group"]) == {"house"}
     assert set(treasury.holdings["wallet_label"]) == {"Treasury"}
-    assert len(everything.holdings) > len(house.holdings) > len(treasury.holdings) > 0
+    assert len(Report(str(demo)).holdings) > len(house.holdings) > len(treasury.holdings) > 0
     lines = house.growth().data
     assert lines[0]["y"][-1] == (house.holdings["amount"] > 0).sum()
 
 
 @settings(max_examples=25, deadline=None)
 @given(days=st.tuples(st.integers(0, 300), st.integers(0, 300)))
-def test_the_statement_of_any_period_adds_up_with_its_small_groups_in_one_row(
-    demo: Path, days: tuple[int, int]
-) -> None:
+def test_the_statement_of_any_period_adds_up_with_its_small_groups_in_one_row(demo, days):
     start, end = f"{sum(days) + 1}d", f"{days[0]}d"
     report = Report(str(demo), start=start, end=end, wallet="Treasury")
     for frame in (report.statement(), report.statement("_amount")):
@@ -160,14 +157,7 @@ def test_the_statement_of_any_period_adds_up_with_its_small_groups_in_one_row(
         (["r.html", "-d", "none.db"], "there is no database at .*none.db", 1),
     ],
 )
-def test_an_error_is_one_line_and_leaves_no_file(
-    demo: Path,
-    tmp_path: Path,
-    command: Callable[..., Outcome],
-    words: list[str],
-    text: str,
-    code: int,
-) -> None:
+def test_an_error_is_one_line_and_leaves_no_file(demo, tmp_path, command, words, text, code):
     (tmp_path / "bad.csv").write_text("contract,date,price,currency\nKT1,2026-01-01,x,EUR\n")
     done = command("report", "-d", demo, *words).tells(code=code)
     assert re.search(text, done.err)
@@ -176,16 +166,13 @@ def test_an_error_is_one_line_and_leaves_no_file(
 
 
 def test_a_failure_keeps_the_earlier_page_and_names_the_missing_package(
-    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Outcome]
-) -> None:
+    demo, tmp_path, monkeypatch, command
+):
     target = tmp_path / "report.html"
     target.write_text("earlier")
     monkeypatch.setattr("nftsync.extras.find_spec", lambda _: None)
     command("report", target, "-d", demo).tells("papermill; to install: ", code=1)
     assert target.read_text() == "earlier"
-
-
-# In Chromium --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -194,23 +181,26 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
+def _opened(record: Record, page: Path) -> Page:
+    view = record.context.new_page()
+    view.goto(page.as_uri())
+    view.wait_for_selector(".js-plotly-plot .gtitle")
+    return view
+
+
 @pytest.fixture(scope="module")
 def view(page: Path, browser: Browser) -> Iterator[Page]:
     """Open the page in a browser without a network; it makes no request and logs no error."""
-    context = browser.new_context(offline=True, color_scheme="dark")
-    context.set_default_timeout(PATIENCE)
-    record, view = Record(context), context.new_page()
-    view.goto(page.as_uri())
-    view.wait_for_selector(".js-plotly-plot .gtitle")
-    yield view
+    record = Record(browser, offline=True, color_scheme="dark")
+    yield _opened(record, page)
     assert record.messages == []
     asked = [url for url in record.requests if not url.startswith(("file:", "data:", "blob:"))]
     assert asked == []
 
 
 def test_pictures_need_no_provider_and_on_a_phone_wide_tables_scroll_in_their_boxes(
-    view: Page,
-) -> None:
+    view,
+):
     widths = view.evaluate("[...document.images].map((image) => image.naturalWidth)")
     assert (len(widths), min(widths) > 0) == (24, True)
     view.set_viewport_size({"width": 390, "height": 800})
@@ -225,7 +215,7 @@ def test_pictures_need_no_provider_and_on_a_phone_wide_tables_scroll_in_their_bo
     assert by_keyboard.count() == view.locator(".nftsync-table").count()
 
 
-def test_the_values_of_the_chart_are_text_too(view: Page, demo: Path) -> None:
+def test_the_values_of_the_chart_are_text_too(view, demo):
     assert view.get_by_role("figure", name="Chart: Holdings over time").count() == 1
     closing = Report(str(demo)).statement().set_index("group")["closing"]
     text = view.get_by_text(re.compile("^From 20.*customers from")).inner_text()
@@ -233,50 +223,45 @@ def test_the_values_of_the_chart_are_text_too(view: Page, demo: Path) -> None:
     assert text.endswith(f"to {closing['house']:,}.")
 
 
-def test_each_scheme_is_accessible_at_each_width(view: Page) -> None:
-    for scheme, brightest in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 19, 23)")):
+def test_each_scheme_is_accessible_at_each_width(view):
+    for scheme, color in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 19, 23)")):
         view.emulate_media(color_scheme=scheme)
-        assert view.evaluate("getComputedStyle(document.body).backgroundColor") == brightest
+        assert view.evaluate("getComputedStyle(document.body).backgroundColor") == color
         for width in (1440, 390):
             view.set_viewport_size({"width": width, "height": 900})
             assert accessibility_problems(view) == []
 
 
-def test_on_paper_charts_fit_and_the_first_and_the_last_page_are_well_filled(view: Page) -> None:
+def test_on_paper_charts_fit_and_the_first_and_the_last_page_are_well_filled(view):
     view.emulate_media(media="print")
     view.set_viewport_size({"width": _A4[0] - 121, "height": _A4[1]})
     view.evaluate("layOut(true)")
-    box = view.locator(".js-plotly-plot").bounding_box()
-    assert box is not None
+    box = view.locator(".js-plotly-plot").bounding_box() or {}
     assert box["width"] <= _A4[0] - 121
     assert 330 <= box["height"] <= 480
-    caption, heading = (view.locator(name).first.bounding_box() for name in ("figcaption", "h2"))
-    assert caption is not None
-    assert heading is not None
+    caption, heading = (
+        view.locator(name).first.bounding_box() or {} for name in ("figcaption", "h2")
+    )
     assert caption["y"] + caption["height"] <= heading["y"]
     first, last = view.evaluate("fills()")
     assert first > 0.8
     assert last > 0.5
     pdf = view.pdf(prefer_css_page_size=True)
-    pages = len(re.findall(rb"/Type\s*/Page\b", pdf))
-    assert 3 <= pages <= 5
+    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 5
     view.evaluate("layOut(false)")
     view.emulate_media(media="screen")
 
-
-# Of strangers ---------------------------------------------------------------------------------
 
 _RUN = "document.title='ran'"
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><rect width="4" height="4"/>'
 _CID = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 
 
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Page]:
-    """Open a report on hostile NFTs, with a gateway on plain http."""
-    folder = tmp_path_factory.mktemp("hostile")
+def test_a_report_on_hostile_nfts_shows_their_pictures_and_runs_no_script_of_theirs(
+    build, browser, tmp_path
+):
+    """Pictures of a gateway on plain http and of metadata; scripts that the policy names."""
     script = f"</script><script>{_RUN}</script><img src=x onerror={_RUN!r}>"
-    build = Builder(folder / "nftsync.db")
     build.wallet(1, label=script, synced_at="2026-01-01T00:00:00.000000Z", status="ok")
     pictures = [
         {"image": f"ipfs://{_CID}/good.svg"},
@@ -288,46 +273,27 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Itera
         build.token(number, name=f"{number} {script}", contract_address=script, **picture)
         build.balance(1, number, "1")
         build.change(1, number, None, "1", 1)
-    path = build.close()
     with Provider() as gateway:
         good = reply(f"{_SVG}</svg>".encode(), content_type="image/svg+xml")
         gateway.on(f"/ipfs/{_CID}/good.svg", good)
-        words = ["report", str(folder / "report.html"), "-d", str(path), "--title", script]
-        # In a process of its own: the browser's event loop runs in this one.
-        subprocess.run(
-            [sys.executable, "-m", "nftsync", *words],
-            env={**os.environ, "NFTSYNC_IPFS_GATEWAY": f"{gateway.url}/ipfs/"},
-            check=True,
-        )
-        context = browser.new_context()
-        context.set_default_timeout(PATIENCE)
-        record, view = Record(context), context.new_page()
-        view.goto((folder / "report.html").as_uri())
-        view.wait_for_selector(".js-plotly-plot .gtitle")
-        yield view
-        assert record.dialogs == []
-
-
-def test_pictures_of_a_gateway_on_plain_http_and_of_metadata_are_shown(hostile: Page) -> None:
-    wait_until(lambda: hostile.locator(".nftsync-pictures img").count() == 3)
-    wait_until(lambda: hostile.evaluate("[...document.images].every((x) => x.naturalWidth > 0)"))
-    assert hostile.get_by_text("The picture did not load.").count() == 3  # behind pictures
-    assert hostile.get_by_text("nftsync collections label ADDRESS NAME").is_visible()
-    assert hostile.get_by_text(re.compile(r"^No picture from 127\.0\.0\.1:\d+$")).count() == 1
-    policy = hostile.locator("meta[http-equiv]").get_attribute("content") or ""
-    assert re.search(r"img-src https: data: http://127\.0\.0\.1:\d+;", policy)
-
-
-def test_a_report_runs_only_the_scripts_that_its_policy_names(hostile: Page) -> None:
-    assert hostile.title().startswith("</script><script>")
-    policy = hostile.locator("meta[http-equiv]").get_attribute("content") or ""
-    scripts = hostile.locator("script:not([type])").all_text_contents()
+        words = (tmp_path / "report.html", "-d", build.close(), "--title", script)
+        record = Record(browser)
+        view = _opened(record, _write(*words, NFTSYNC_IPFS_GATEWAY=f"{gateway.url}/ipfs/"))
+        wait_until(lambda: view.locator(".nftsync-pictures img").count() == 3)
+        wait_until(lambda: view.evaluate("[...document.images].every((x) => x.naturalWidth > 0)"))
+    assert view.get_by_text("The picture did not load.").count() == 3  # behind pictures
+    assert view.get_by_text("nftsync collections label ADDRESS NAME").is_visible()
+    assert view.get_by_text(re.compile(r"^No picture from 127\.0\.0\.1:\d+$")).count() == 1
+    scripts = view.locator("script:not([type])").all_text_contents()
     digests = [b64encode(sha256(text.encode()).digest()).decode() for text in scripts]
-    hashes = [f"'sha256-{digest}'" for digest in digests]
-    assert policy.partition("script-src ")[2].partition(";")[0] == " ".join(hashes)
+    policy = view.locator("meta[http-equiv]").get_attribute("content") or ""
+    allowed = dict(part.split(" ", 1) for part in policy.split("; "))
+    assert allowed["script-src"] == " ".join(f"'sha256-{digest}'" for digest in digests)
+    assert allowed["img-src"] == f"https: data: {gateway.url}"
     handlers = "[...document.querySelectorAll('*')].flatMap((e) => e.getAttributeNames())"
-    assert not [name for name in hostile.evaluate(handlers) if name.startswith("on")]
+    assert not [name for name in view.evaluate(handlers) if name.startswith("on")]
     attack = f"document.body.insertAdjacentHTML('beforeend', `<img src='x:' onerror={_RUN!r}>`)"
-    hostile.evaluate(attack)
-    hostile.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-    assert not hostile.title().startswith("ran")
+    view.evaluate(attack)
+    view.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    assert view.title().startswith("</script><script>")
+    assert record.dialogs == []

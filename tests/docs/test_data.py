@@ -1,4 +1,4 @@
-"""What docs/use/data.md says that pandas does with either kind of amounts, line by line."""
+"""docs/use/data.md: what pandas does with either kind of amounts, and the count of arrivals."""
 
 import re
 import sqlite3
@@ -9,16 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nftsync import frames
+from nftsync import charts, frames
 from tests.docs.pages import ROOT, read, tables
 from tests.kit.database import Builder
 
 #: Together the greatest sum of the one kind, and far beyond it.
 AMOUNTS = {"`Int64`": (2**63 - 1 - 3 - 7, 3, 7), "Python integers": (2**256 - 1, 3, 2**70 + 1)}
 
-_, *LINES = next(
-    table for table in tables(read(ROOT / "docs" / "use" / "data.md")) if table[0][1:] == [*AMOUNTS]
-)
+PAGE = read(ROOT / "docs" / "use" / "data.md")
+_, *LINES = next(table for table in tables(PAGE) if table[0][1:] == [*AMOUNTS])
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +78,19 @@ def test_pandas_does_what_the_table_says(line, holdings):
         said = re.match(r"\w+", told)
         assert said is not None
         assert said[0] == done(line[0].strip("`"), frame.copy(), known)
+
+
+def test_the_four_numbers_of_arrivals_on_the_demo_are_those_of_the_frames(demo):
+    section = PAGE.partition("### How many NFTs arrived?")[2]
+    documented = re.findall(r"^\| `frames.*?\| (\d+) \|", section, re.MULTILINE)
+    moved = frames.transfers(demo, "30d")
+    moved = moved[moved["to_wallet_id"].notna()]
+    total = frames.statement(demo, "30d").iloc[-1]
+    arrived = (frames.diff(demo, "30d")["kind"] == "arrived").sum()
+    numbers = [len(moved), total["received"], arrived, total["received_amount"]]
+    assert documented == [*map(str, numbers)]
+    for shown, figure in (
+        (total["received"], charts.arrivals_and_departures(demo, since="30d")),
+        (len(moved), charts.arrivals_and_departures(moved)),
+    ):
+        assert f"{shown} arrivals and " in str(figure.layout.title)
