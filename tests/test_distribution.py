@@ -19,7 +19,7 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from tests.docs.pages import PAGES, ROOT, read
 from tests.kit.serve_process import environment
-from tests.kit.worlds import PATIENCE, Outcome
+from tests.kit.worlds import Outcome
 
 #: What no archive may hold: places on a developer's machine, and what looks like a real secret.
 LEAKS = re.compile(
@@ -45,6 +45,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+CONSTRAINTS = ROOT / "constraints.txt"
+UV = ROOT / ".venv" / "bin" / "uv"
+
+
 class Installed(NamedTuple):
     """An environment of its own with nftsync, far from the checkout, and a database."""
 
@@ -54,19 +58,12 @@ class Installed(NamedTuple):
     def run(self, *words: str) -> Outcome:
         """Run a command in a shell's way: with the environment's own programs alone."""
         bin_ = self.folder / "env" / "bin"
-        done = subprocess.run(
-            words,
-            cwd=self.folder,
-            env=environment(PATH=f"{bin_}:/usr/bin:/bin", PIP_CONSTRAINT=str(CONSTRAINTS)),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        variables = environment(PATH=f"{bin_}:/usr/bin:/bin", PIP_CONSTRAINT=str(CONSTRAINTS))
+        done = subprocess.run(words, cwd=self.folder, env=variables, capture_output=True, text=True)
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     def uv(self, *words: str) -> subprocess.CompletedProcess[str]:
-        python = self.folder / "env" / "bin" / "python"
-        command = [UV, "pip", *words, "--python", python]
+        command = [UV, "pip", *words, "--python", self.folder / "env" / "bin" / "python"]
         trusting = {**os.environ, "UV_SYSTEM_CERTS": "true"}
         return subprocess.run(command, env=trusting, capture_output=True, text=True)
 
@@ -75,10 +72,6 @@ class Installed(NamedTuple):
         words = ("install", "--constraint", str(CONSTRAINTS), package)
         if self.uv(*words, "--offline").returncode and (failed := self.uv(*words)).returncode:
             pytest.skip(f"no package index here: {failed.stderr}")
-
-
-CONSTRAINTS = ROOT / "constraints.txt"
-UV = ROOT / ".venv" / "bin" / "uv"
 
 
 @pytest.fixture(scope="module")
@@ -98,40 +91,35 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.rmtree(folder)
 
 
-def ours(folder: str) -> list[str]:
-    """Return the project's files, including new ones."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", folder]
+def test_the_archives_hold_what_is_tracked_alone(built):
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         pytest.skip("no checkout")
-    return done.stdout.split()
-
-
-def test_the_wheel_holds_the_package_alone(built: Path) -> None:
-    (wheel,) = built.glob("*.whl")
+    tracked = {*done.stdout.split()}
+    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-        leaks = {found for name in names for found in LEAKS.findall(archive.read(name))} - MADE_UP
-    assert leaks == set()
-    kinds = {Path(name).suffix for name in names if ".dist-info/" not in name}
-    assert kinds <= {".py", ".sql", ".ipynb", ".html", ".css", ".js", ".typed", ".json", ".xml"}
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"nftsync"}
-    tracked = ours("nftsync")
-    inside = {
-        name for name in names if ".dist-info/" not in name and "/notebooks/shipped/" not in name
-    }
-    assert inside == {name for name in tracked if "/notebooks/shipped/" not in name}
-
-
-def test_the_source_archive_holds_what_is_tracked_alone(built: Path) -> None:
-    (source,) = built.glob("*.tar.gz")
-    tracked = ours(".")
+        in_wheel = {name: archive.read(name) for name in archive.namelist()}
     with tarfile.open(source) as archive:
-        files = [member for member in archive.getmembers() if member.isfile()]
-        names = {member.name.partition("/")[2] for member in files}
-        held = [(archive.extractfile(member) or sys.stdin.buffer).read() for member in files]
-    assert names - set(tracked) == {"PKG-INFO"}
-    assert {found for content in held for found in LEAKS.findall(content)} - MADE_UP == set()
+        in_source = {
+            member.name.partition("/")[2]: file.read()
+            for member in archive.getmembers()
+            if (file := archive.extractfile(member))
+        }
+    names = {name for name in in_wheel if ".dist-info/" not in name}
+    shipped = "nftsync/notebooks/shipped"
+    assert {name.split("-")[0] for name in in_wheel.keys() - names} == {"nftsync"}
+    assert names == {
+        name.replace("notebooks/", f"{shipped}/", 1) if name.startswith("notebooks/") else name
+        for name in tracked
+        if name.startswith("nftsync/") or re.fullmatch(r"notebooks/\d.*\.ipynb", name)
+    }
+    kinds = {".py", ".sql", ".ipynb", ".html", ".css", ".js", ".typed", ".json", ".xml"}
+    assert {Path(name).suffix for name in names} <= kinds
+    assert in_source.keys() - tracked == {"PKG-INFO"}
+    assert {name for name in tracked if name.startswith("notebooks/")} <= in_source.keys()
+    contents = (*in_wheel.values(), *in_source.values())
+    assert {found for content in contents for found in LEAKS.findall(content)} <= MADE_UP
 
 
 EVERY_HELP = """
@@ -143,7 +131,7 @@ with click.Context(nftsync) as context:
 """
 
 
-def test_the_wheel_alone_has_every_command_but_three(installed: Installed) -> None:
+def test_the_wheel_alone_has_every_command_but_three(installed):
     run = installed.run
     assert run("nftsync", "--version").out.split()[-1] == __version__
     for words in ("holdings", "transfers", "statement --from 1h", "verify --sample 0"):
@@ -164,8 +152,8 @@ def test_the_wheel_alone_has_every_command_but_three(installed: Installed) -> No
     ],
 )
 def test_the_message_about_a_missing_extra_has_the_command_that_installs_it(
-    installed: Installed, extra: str, package: str, command: str
-) -> None:
+    installed, extra, package, command
+):
     alone = installed.run(*command.split()).tells(package, code=1)
     # All other packages are installed, so that pip only needs one.
     installed.install(f"{installed.wheel}[{extra}]")
@@ -180,7 +168,7 @@ def test_the_message_about_a_missing_extra_has_the_command_that_installs_it(
     installed.run(*command.split()).says()
 
 
-def test_in_a_checkout_the_message_names_the_checkout(tmp_path: Path) -> None:
+def test_in_a_checkout_the_message_names_the_checkout(tmp_path):
     checkout = tmp_path / "a checkout"
     checkout.mkdir()
     for name in ("nftsync", "pyproject.toml"):
@@ -198,7 +186,7 @@ def test_in_a_checkout_the_message_names_the_checkout(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not UV.exists(), reason="no `make` has set up this checkout")
-def test_make_wheel_builds_what_the_documents_name(tmp_path: Path) -> None:
+def test_make_wheel_builds_what_the_documents_name(tmp_path):
     make = ["env", "--unset=MAKEFLAGS", "make", "--silent", "wheel", f"DIST={tmp_path}"]
     made = subprocess.run(make, cwd=ROOT, capture_output=True, text=True)
     if "Failed to fetch" in made.stderr:

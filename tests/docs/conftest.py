@@ -84,7 +84,6 @@ def _run(*words: object) -> None:
 
 @pytest.fixture
 def history(shared: Path, tmp_path: Path) -> History:
-    """Return a database with a past of its own."""
     past = made_once(shared, "lived", _make_past)
     database = tmp_path / "data" / "nftsync.db"
     database.parent.mkdir()

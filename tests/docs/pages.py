@@ -45,12 +45,10 @@ def blocks(page: Path) -> list[Block]:
 
 
 def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
     return _FENCE.sub("", read(page))
 
 
 def tables(text: str) -> list[list[list[str]]]:
-    """The tables in a text: rows of cells, the heading first, without the line below it."""
     found: list[list[list[str]]] = [[]]
     for line in text.splitlines():
         if line.startswith("|"):

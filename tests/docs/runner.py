@@ -50,7 +50,6 @@ class Runner:
         return text
 
     def begin(self, *words: str, **options: Any) -> subprocess.Popen[str]:
-        """Start a program that runs until it is stopped."""
         return subprocess.Popen(words, cwd=self.folder, env=self._environment, text=True, **options)
 
     def begin_script(self, script: str, **options: Any) -> subprocess.Popen[str]:
@@ -58,7 +57,6 @@ class Runner:
         return self.begin(*words, stdout=subprocess.PIPE, **options)
 
     def shell(self, script: str) -> str:
-        """Run a script; it must succeed."""
         kept = self.folder / ".environment"
         ran = self.begin_script(f"{script}\nenv -0 > {kept}", stderr=subprocess.PIPE)
         out, err = ran.communicate(timeout=PATIENCE)

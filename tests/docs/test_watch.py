@@ -24,7 +24,6 @@ BODY = json.dumps(MESSAGE, ensure_ascii=False).encode()
 
 @pytest.fixture
 def consumer(tmp_path: Path) -> Iterator[httpx.Client]:
-    """The page's consumer."""
     secret = tmp_path / "ops-secret"
     secret.write_text(f"whsec_{base64.b64encode(KEY).decode()}\n")
     (code,) = [block.text for block in blocks(PAGE) if block.language == "python"]

@@ -73,7 +73,6 @@ def many(count: int) -> pd.DataFrame:
 
 
 def data_of(html: str) -> Any:
-    """Return the data of a page's script."""
     (data,) = re.findall(r'<script type="application/gzip" id="data">(.*?)</script>', html)
     return json.loads(gzip.decompress(b64decode(data)))
 

@@ -26,7 +26,6 @@ from tests.gallery.gallery_frames import (
     hostile,
     many,
 )
-from tests.kit.database import wallet_id
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,6 @@ MARKS = "\u202a\u202e\u2066\u2069\u200f\u061c\u200b\ufeff\u00ad\x00\x1b\x85\n\u2
 
 
 def creators(*texts: str) -> list[str | None]:
-    """Return the creators on the cards of NFTs with these creators."""
     gallery = nftsync.gallery(frame([{"creator_name": text} for text in texts]))
     return column(gallery, "creator") or [None] * len(texts)
 
@@ -220,7 +218,6 @@ def test_emoji_and_scripts_that_join_characters_stay_whole():
 )
 def test_no_text_adds_an_element_to_the_page(text):
     def outline(name: str) -> list[object]:
-        """Return the elements of a page, as a browser's parser finds them."""
         tags: list[object] = []
         parser = HTMLParser()
         parser.handle_starttag = lambda tag, pairs: tags.append((tag, [name for name, _ in pairs]))
@@ -301,17 +298,6 @@ def test_a_page_of_many_stays_small():
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use" / "gallery.md").read_text(encoding="utf-8")
-
-
-def test_the_example_of_the_documentation_writes_a_page(build, monkeypatch):
-    for number, label in enumerate(("Treasury", "Auctions"), start=1):
-        build.wallet(number, label=label)
-        build.token(number)
-        build.balance(number, number, "1")
-    monkeypatch.setenv("NFTSYNC_DATABASE", str(build.close()))
-    exec(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], {})
-    written = Path("treasury.html").read_text(encoding="utf-8")
-    assert data_of(written)["columns"]["wallet"]["of"] == [wallet_id(1)]
 
 
 def test_the_documentation_has_each_argument_with_its_default():

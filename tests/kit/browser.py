@@ -103,7 +103,6 @@ class Record:
         return asked + [url for url in {*self.visits} - inline if urlsplit(url).netloc not in hosts]
 
     def check(self, *origins: str, known: Iterable[str] = ()) -> None:
-        """Check that there was no error, no dialog, and no request to another origin."""
         assert self.errors(known) == self.dialogs == self.strangers(*origins) == []
 
 

@@ -15,7 +15,6 @@ from tests.kit.way_out import WayOut
 
 @pytest.fixture
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a database without reads."""
     return begun(tmp_path_factory.mktemp("empty") / "empty.db")
 
 

@@ -66,7 +66,6 @@ TEXTS = [
 
 
 def hostile_addresses(url: str) -> list[str]:
-    """Return the addresses of images in metadata."""
     svg = f"<svg xmlns='http://www.w3.org/2000/svg' onload='{_RUN}'/>"
     return [
         f"{url}/art/scripted.svg",

@@ -44,8 +44,6 @@ class Lab:
 
     @cached_property
     def address(self) -> tuple[str, str]:
-        """Its base URL and token, once it prints them."""
-
         def printed() -> list[tuple[str, str]]:
             return re.findall(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)\n", self.told)
 
@@ -100,8 +98,6 @@ def started(home: Path, *words: object, **variables: str) -> Iterator[Lab]:
 
 
 class LabPage:
-    """A notebook in an open window."""
-
     def __init__(self, page: Page) -> None:
         self.page = page
         page.wait_for_function(_READY)
@@ -131,7 +127,6 @@ class LabPage:
         return frame.content_frame
 
     def problems(self) -> list[str]:
-        """Return the errors of cells, and their warnings on standard error."""
         found: list[str] = self.page.evaluate(_PROBLEMS)
         return found
 

@@ -98,7 +98,6 @@ def test_explanations_and_freshness_are_shown_whole_and_safe(build):
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Collect the HTML of displayed objects."""
     pages: list[str] = []
     monkeypatch.setattr(
         "IPython.display.display", lambda forms, **_: pages.append(forms["text/html"])

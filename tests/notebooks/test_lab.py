@@ -142,7 +142,6 @@ def _wait_for_none(faults: Callable[[], list[str]]) -> None:
 
 
 def _gallery_faults(gallery: Locator) -> list[str]:
-    """Return the faults in a frame, scrolled into view, where browsers draw it."""
     gallery.scroll_into_view_if_needed()
     frame = gallery.element_handle().content_frame()
     assert frame is not None
