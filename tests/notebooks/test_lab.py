@@ -51,36 +51,36 @@ def test_it_copies_missing_notebooks_opens_the_demo_with_its_provider_and_ends_b
     own.parent.mkdir()
     own.write_text("{}")
     port = free_port()
-    client = httpx.Client(timeout=PATIENCE, trust_env=False)
-    with client, started(tmp_path, "--database", copied, "--port", port) as session:
+    with started(tmp_path, "--database", copied, "--port", port) as session:
         url, token = session.address
 
-        def get(path: str) -> httpx.Response:
-            return client.get(f"{url}{path}", headers={"Authorization": f"token {token}"})
+        def get(address: str, **headers: str) -> httpx.Response:
+            return httpx.get(address, headers=headers, timeout=PATIENCE, trust_env=False)
 
+        asked = partial(get, Authorization=f"token {token}")
         assert url == f"http://127.0.0.1:{port}"
-        names = {entry["name"] for entry in get("/api/contents/").json()["content"]}
+        names = {entry["name"] for entry in asked(f"{url}/api/contents/").json()["content"]}
         assert names == {path.name for path in NOTEBOOKS}
         assert own.read_text() == "{}", "existing notebooks are kept"
         copies = {path.read_bytes() for path in own.parent.iterdir() if path != own}
         assert copies == {path.read_bytes() for path in NOTEBOOKS[1:]}
         wallets = f"{address_file(copied).read_text().strip()}/sandbox/wallets"
-        assert client.get(wallets).is_success
-        page = get("/lab").text
+        assert get(wallets).is_success
+        page = asked(f"{url}/lab").text
         (config,) = re.findall(r'id="jupyter-config-data"[^>]*>(.*?)</script>', page, re.DOTALL)
         assert json.loads(config)["news"] == {"disabled": True}
         assert json.loads(config)["extensionManager"]["can_install"] is False
-        assert get("/lab/api/update").json() == {"notification": None}
+        assert asked(f"{url}/lab/api/update").json() == {"notification": None}
         assert json.loads(config)["buildCheck"] is False  # which warns where nodejs is missing
         assert not re.search(r"^\[[DIW] ", session.told, re.M), session.told
         assert token not in session.told.partition("Copied")[0]
-        assert client.get(f"{url}/api/contents/").is_client_error
+        assert get(f"{url}/api/contents/").is_client_error
         with pytest.raises(InputError, match="nftsync notebook"):
             remove_demo(copied)
         assert session.end(signal.SIGHUP) == 0, session.told
         for ended in (wallets, url):
             with pytest.raises(httpx.TransportError):
-                client.get(ended)
+                get(ended)
         remove_demo(copied)
         assert "Traceback" not in session.told
 
