@@ -4,14 +4,13 @@ import gzip
 import json
 import re
 from base64 import b64decode
+from itertools import cycle
 from typing import Any
 
 import pandas as pd
 
 from tests.kit.provider import token, wallet
-from tests.notebooks.hostile_world import TEXTS
-
-CID = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
+from tests.notebooks.hostile_world import TEXTS, hostile_addresses
 
 #: The effects of a script that runs; each is visible from outside.
 RUN = "window.ran=1;console.log('ran');alert('ran')"
@@ -22,18 +21,6 @@ HOSTILE_TEXTS = [
     "nul \x00 bell \x07 escape \x1b[31m half \ud83d half",
     "x" * 100_000,
     "حساب التخزين البارد",
-]
-
-HOSTILE_IMAGES = [
-    f"javascript:{RUN}",
-    f"data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' onload=\"{RUN}\"/>",
-    f'https://images.invalid/x.png" onerror="{RUN}',
-    "http://elsewhere.invalid/plain.png",
-    "//elsewhere.invalid/image.png",
-    "file:///etc/passwd",
-    "https://user:password@images.invalid/x.png",
-    "/relative.png",
-    "  ",
 ]
 
 
@@ -49,13 +36,11 @@ def hostile() -> pd.DataFrame:
         *("name", "creator_name", "collection", "contract_address", "blockchain_token_id"),
         *("wallet_label", "wallet_id", "description", "amount_text", "edition_id", "held_since"),
     )
+    images = cycle(hostile_addresses("https://images.invalid"))
     return frame(
         [
-            {
-                **dict.fromkeys((*columns, "token_id"), text),
-                "image": HOSTILE_IMAGES[number % len(HOSTILE_IMAGES)],
-            }
-            for number, text in enumerate(HOSTILE_TEXTS)
+            {**dict.fromkeys((*columns, "token_id"), text), "image": image}
+            for text, image in zip(HOSTILE_TEXTS, images, strict=False)
         ]
     )
 

@@ -18,7 +18,6 @@ import nftsync
 from nftsync import frames
 from nftsync.errors import InputError, StoreError
 from tests.gallery.gallery_frames import (
-    CID,
     HOSTILE_TEXTS,
     column,
     data_of,
@@ -26,6 +25,7 @@ from tests.gallery.gallery_frames import (
     hostile,
     many,
 )
+from tests.notebooks.hostile_world import CID
 
 
 @pytest.mark.parametrize(

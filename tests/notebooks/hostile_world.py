@@ -13,7 +13,7 @@ RAN = "a-script-ran"
 TRAP = "http://trap.invalid"
 _HOST = "trap.invalid"
 
-_CONTENT = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
+CID = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 
 
 def script(path: str = "") -> str:
@@ -89,7 +89,7 @@ def hostile_addresses(url: str) -> list[str]:
         "view-source:chrome://settings",
         f"ipfs://{_HOST}/image",
         "ipfs://../../image",
-        f"ipfs://{_CONTENT}/image.svg",
+        f"ipfs://{CID}/image.svg",
     ]
 
 
@@ -149,7 +149,7 @@ def hostile_provider() -> Iterator[Provider]:
         for place, (wallet_id, *_) in enumerate(HOSTILE_WALLETS[:-1]):
             provider.holds(wallet_id, *entries[place:], *entries[: place // 2])
         provider.holds(HOSTILE_WALLETS[-1][0], **{"<img src onerror=alert(1)>": 1})
-        for path in ("/art/scripted.svg", f"/ipfs/{_CONTENT}/image.svg"):
+        for path in ("/art/scripted.svg", f"/ipfs/{CID}/image.svg"):
             provider.on(path, reply(picture.encode(), content_type="image/svg+xml"))
         page = f"<script>{_RUN}</script>".encode()
         provider.on("/art/page.html", reply(page, content_type="text/html"))

@@ -23,6 +23,7 @@ from tests.kit.provider import Provider, reply
 from tests.kit.readers import ENTRIES
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import made_once
+from tests.notebooks.hostile_world import CID
 from tests.notebooks.worlds import columns_of, texts_of
 
 _A4 = (794, 1123)  # in pixels of CSS
@@ -267,7 +268,6 @@ def test_on_paper_charts_fit_and_the_first_and_the_last_page_are_well_filled(vie
 
 _RUN = "document.title='ran'"
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><rect width="4" height="4"/>'
-_CID = "QmYwAPJzv5CZsnA625s1Xf2nemtYgPpHdWEz79ojWKPbdG"
 
 
 def test_a_report_on_hostile_nfts_shows_their_pictures_and_runs_no_script_of_theirs(
@@ -277,10 +277,10 @@ def test_a_report_on_hostile_nfts_shows_their_pictures_and_runs_no_script_of_the
     script = f"</script><script>{_RUN}</script><img src=x onerror={_RUN!r}>"
     build.wallet(1, label=script, synced_at="2026-01-01T00:00:00.000000Z", status="ok")
     pictures = [
-        {"image": f"ipfs://{_CID}/good.svg"},
-        {"image": f"ipfs://{_CID}/gone.svg"},
+        {"image": f"ipfs://{CID}/good.svg"},
+        {"image": f"ipfs://{CID}/gone.svg"},
         {"image": f"{_SVG}<script>{_RUN}</script></svg>"},
-        {"extra": json.dumps({"metadata": {"artifactUri": f"ipfs://{_CID}/good.svg"}})},
+        {"extra": json.dumps({"metadata": {"artifactUri": f"ipfs://{CID}/good.svg"}})},
     ]
     for number, picture in enumerate(pictures, start=1):
         build.token(number, name=f"{number} {script}", contract_address=script, **picture)
@@ -288,7 +288,7 @@ def test_a_report_on_hostile_nfts_shows_their_pictures_and_runs_no_script_of_the
         build.change(1, number, None, "1", 1)
     with Provider() as gateway:
         good = reply(f"{_SVG}</svg>".encode(), content_type="image/svg+xml")
-        gateway.on(f"/ipfs/{_CID}/good.svg", good)
+        gateway.on(f"/ipfs/{CID}/good.svg", good)
         words = (tmp_path / "report.html", "-d", build.close(), "--title", script)
         record = Record(browser)
         view = _opened(record, _write(*words, NFTSYNC_IPFS_GATEWAY=f"{gateway.url}/ipfs/"))
