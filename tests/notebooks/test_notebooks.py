@@ -106,7 +106,8 @@ def test_all_notebooks_run_on_the_demo_with_and_without_labels_and_on_an_empty_d
         assert len(figures) == (10 if is_empty else 11)
         for figure in figures:
             marks = [trace for trace in figure["data"] if trace.keys() & {"x", "y", "z"}]
-            assert bool(marks) != is_empty, figure["layout"]["title"]["text"]
+            title = figure["layout"]["title"]["text"]
+            assert (bool(marks), bool(title)) == (not is_empty, True), title
     see_the_demo(runs[0])
     see_names_or_ids(runs[0], copied)
     see_names_or_ids(runs[1], nameless)
