@@ -1,16 +1,13 @@
 """States at past times: before the first sync, and while a sync has stored only some changes."""
 
-from __future__ import annotations
-
 import json
 import signal
-import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from subprocess import DEVNULL
 
 import openpyxl
 import pandas as pd
@@ -20,116 +17,104 @@ import nftsync
 from nftsync import frames
 from nftsync.errors import StoreError
 from nftsync.notebooks.report import Report
-from tests.kit.provider import Peer, Provider, entry, path_of, reply, token, wallet
+from tests.kit.processes import start_process
+from tests.kit.provider import entry, path_of, reply, token, wallet
 from tests.kit.serve_process import query
 from tests.kit.waiting import wait_until
-from tests.kit.worlds import PATIENCE, Outcome
+from tests.kit.worlds import PATIENCE
 
 GAINER, LOSER, LAST = WALLETS = [wallet(0), wallet(1), wallet(2)]
 NFT = token(7)
 #: The holder of the NFT before and after its transfer.
 BEFORE, AFTER = {LOSER}, {GAINER}
 UNKNOWN = "no balances are known yet"
+SPANS = "SELECT count(*) FROM partial_spans"
 
 
 class Stage:
     """A provider of three wallets, and syncs of it as processes; the third can be delayed."""
 
-    def __init__(self, provider: Provider, folder: Path) -> None:
-        self.provider, self.database = provider, folder / "nftsync.db"
+    def __init__(self, provider, database):
+        self.provider, self.database = provider, database
         self.go = threading.Event()
         provider.holds(GAINER)
         provider.holds(LOSER, entry(NFT), entry(token(8)))
         provider.holds(LAST, entry(token(1)))
-        self.names = folder / "wallets.txt"
-        self.names.write_text("\n".join(WALLETS))
 
-    def _answer(self, peer: Peer) -> bool:
-        return reply(self.provider.bodies[peer.seen.path])(peer)
-
-    def _wait(self, peer: Peer) -> bool:
-        self.go.wait(PATIENCE)
-        return self._answer(peer)
-
-    def delay(self) -> None:
+    def delay(self):
         """Delay the next answer for the third wallet until `go` is set."""
-        self.provider.on(path_of(2), self._wait, self._answer)
 
-    def transfer(self) -> None:
-        """Let the NFT change hands after a first sync; the next one is delayed."""
-        self.sync()
-        self.before = now()
-        self.provider.holds(GAINER, entry(NFT))
-        self.provider.holds(LOSER, entry(token(8)))
-        self.delay()
+        def answer(peer):
+            self.go.wait(PATIENCE)
+            return reply(self.provider.bodies[peer.seen.path])(peer)
 
-    def sync(self, *more: str) -> int:
-        return self.start(*more).wait(PATIENCE)
+        self.provider.on(path_of(2), answer)
 
-    def start(self, *more: str) -> subprocess.Popen[bytes]:
-        which = () if "--resume" in more else ("--wallets-file", str(self.names))
-        command = [sys.executable, "-m", "nftsync", "sync", "--concurrency", "1", *more, *which]
-        command += ["--base-url", self.provider.url, "-d", str(self.database)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def start(self):
+        command = [sys.executable, "-m", "nftsync", "sync", "--concurrency", "1"]
+        where = ["--base-url", self.provider.url, "-d", str(self.database)]
+        arguments = [*command, *where, *WALLETS]
+        return start_process(arguments, stdout=DEVNULL, stderr=DEVNULL)
 
-    def start_partly(self) -> subprocess.Popen[bytes]:
+    def sync(self, *wallets, **more):
+        which = None if more else list(wallets or WALLETS)
+        options = {"base_url": self.provider.url, "database": self.database, "progress": False}
+        return nftsync.sync(which, retries=1, **options, **more).status
+
+    def start_partly(self):
         """Start a sync; return when it has stored the gain, and its removal waits."""
-        process = self.start()
         asked = len(self.provider.requests(path_of(2)))
-        wait_until(
-            lambda: len(self.provider.requests(path_of(2))) > asked and self.now() == BEFORE | AFTER
-        )
+        process = self.start()
+        wait_until(lambda: len(self.provider.requests(path_of(2))) > asked)
+        wait_until(lambda: self.now() == BEFORE | AFTER)
         return process
 
-    def now(self) -> set[str]:
+    def now(self):
         return holders(frames.holdings(self.database))
 
 
-def now() -> str:
+def now():
     return datetime.now(UTC).isoformat()
 
 
-def holders(frame: pd.DataFrame) -> set[str]:
+def holders(frame):
     return set(frame.loc[frame["token_id"] == NFT, "wallet_id"])
 
 
-def shown(database: Path, at: str, *, warned: bool) -> set[str]:
+def shown(database, at, *, warned):
     """Return the holders at a time; a warning must name any other time, and only that."""
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         frame = frames.holdings(database, as_of=at)
-    texts = [str(note.message) for note in notes if note.category is nftsync.NftsyncWarning]
-    assert [frame.attrs["as_of"] in text for text in texts] == [True] * warned
+    assert [frame.attrs["as_of"] in str(note.message) for note in notes] == [True] * warned
     assert all(note.category is nftsync.NftsyncWarning for note in notes)
     return holders(frame)
 
 
 @pytest.fixture
-def empty(lying: Provider, tmp_path: Path) -> Iterator[Stage]:
+def empty(lying, database):
     """A stage without a sync."""
-    stage = Stage(lying, tmp_path)
+    stage = Stage(lying, database)
     yield stage
     stage.go.set()
 
 
 @pytest.fixture
-def stage(empty: Stage) -> Stage:
+def stage(empty):
     """A stage after a sync; then the NFT changed hands, and the next sync is delayed."""
-    empty.transfer()
+    empty.sync()
+    empty.before = now()
+    empty.provider.holds(GAINER, entry(NFT))
+    empty.provider.holds(LOSER, entry(token(8)))
+    empty.delay()
     return empty
 
 
-# Before the first sync --------------------------------------------------------------------------
-
-
-def test_a_period_before_the_first_sync_starts_at_its_end(
-    empty: Stage, command: Callable[..., Outcome]
-) -> None:
+def test_a_period_before_the_first_sync_starts_at_its_end(empty, command):
     empty.sync()
     database = empty.database
     empty.provider.holds(wallet(3), entry(token(9)))
-    empty.names.write_text(wallet(3))
-    empty.sync()
+    empty.sync(wallet(3))
     with pytest.warns(nftsync.NftsyncWarning, match="the history begins at .* begins there"):
         frame = frames.statement(database, "30d")
     start = frame.attrs["start"]
@@ -149,12 +134,10 @@ def test_a_period_before_the_first_sync_starts_at_its_end(
     assert over_time["holdings"].tolist() == [4]
 
 
-def test_after_only_refused_reads_no_balance_is_known(
-    empty: Stage, command: Callable[..., Outcome]
-) -> None:
+def test_after_only_refused_reads_no_balance_is_known(empty, command):
     for number in range(3):
         empty.provider.on(path_of(number), reply(status=401))
-    assert empty.sync() == 1
+    assert empty.sync() == "failed"
     where = ("-d", str(empty.database))
     for words in ("statement --from 30d", "statement --month 2026-01 --json"):
         command(*words.split(), *where).tells(UNKNOWN, "`nftsync status`", "`nftsync sync`", code=1)
@@ -172,12 +155,11 @@ def test_after_only_refused_reads_no_balance_is_known(
         empty.sync()
 
 
-def test_no_balance_is_known_before_the_end_of_the_first_sync(empty: Stage) -> None:
+def test_no_balance_is_known_before_the_end_of_the_first_sync(empty):
     empty.delay()
     process = empty.start()
-    count = "SELECT count(*) FROM balances"
     wait_until(lambda: empty.provider.requests(path_of(2)))
-    wait_until(lambda: query(empty.database, count) == [(2,)])
+    wait_until(lambda: query(empty.database, "SELECT count(*) FROM balances") == [(2,)])
     with (
         pytest.warns(nftsync.NftsyncWarning, match="within sync 1"),
         pytest.raises(StoreError, match=UNKNOWN),
@@ -189,29 +171,8 @@ def test_no_balance_is_known_before_the_end_of_the_first_sync(empty: Stage) -> N
         assert frames.statement(empty.database, "30d").iloc[-1]["opening"] == 3
 
 
-# Within a sync ----------------------------------------------------------------------------------
-
-
-def test_a_time_within_a_sync_shows_the_state_before_it_also_after_its_end(stage: Stage) -> None:
-    process = stage.start_partly()
-    within = now()
-    assert shown(stage.database, within, warned=True) == BEFORE
-    assert shown(stage.database, stage.before, warned=False) == BEFORE
-    stage.go.set()
-    assert process.wait(PATIENCE) == 0
-    assert shown(stage.database, within, warned=True) == BEFORE
-    assert shown(stage.database, now(), warned=False) == stage.now() == AFTER
-    spans = query(stage.database, "SELECT count(*) FROM partial_spans")
-    for _ in range(2):  # a sync without changes has no partial state
-        assert stage.sync() == 0
-        assert query(stage.database, "SELECT count(*) FROM partial_spans") == spans
-
-
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-@pytest.mark.parametrize("again", [("--resume",), ()])
-def test_an_interrupted_sync_shows_once_it_is_resumed_or_all_wallets_are_read(
-    stage: Stage, end: signal.Signals, again: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize(("end", "resume"), [(signal.SIGKILL, False), (signal.SIGINT, True)])
+def test_an_interrupted_sync_shows_once_it_is_complete(stage, end, resume):
     process = stage.start_partly()
     process.send_signal(end)
     if end is signal.SIGINT:
@@ -222,23 +183,24 @@ def test_an_interrupted_sync_shows_once_it_is_resumed_or_all_wallets_are_read(
     partial = now()
     with pytest.warns(nftsync.NftsyncWarning, match="complete it: `nftsync sync --resume`"):
         assert holders(frames.holdings(stage.database, as_of=partial)) == BEFORE
-    if not again:  # a sync of other wallets completes nothing
-        stage.names.write_text(LAST)
-        assert stage.sync() == 0
+    if resume:
+        assert stage.sync(resume=True) == "ok"
+    else:
+        assert stage.sync(LAST) == "ok"  # completes nothing
         assert shown(stage.database, now(), warned=True) == BEFORE
-        stage.names.write_text(LOSER)  # the other two have been read since
-    assert stage.sync(*again) == 0
+        assert stage.sync(LOSER) == "ok"  # the other two have been read since
     assert shown(stage.database, partial, warned=True) == BEFORE
     assert shown(stage.database, now(), warned=False) == AFTER
 
 
-def test_each_output_of_a_past_state_shows_the_state_before_a_running_sync(
-    stage: Stage, command: Callable[..., Outcome]
-) -> None:
+def test_each_output_within_a_sync_shows_the_state_before_it_also_after_its_end(stage, command):
     process = stage.start_partly()
-    within, db = now(), ("-d", str(stage.database))
+    database, db = stage.database, ("-d", str(stage.database))
+    within = now()
+    assert shown(database, within, warned=True) == BEFORE
+    assert shown(database, stage.before, warned=False) == BEFORE
     with pytest.warns(nftsync.NftsyncWarning):
-        state = frames.holdings(stage.database, as_of=within).attrs["as_of"]
+        state = frames.holdings(database, as_of=within).attrs["as_of"]
     second = f"{state[:10]} {state[11:19]} UTC"
     note = f"last whole state before it, of {second}"
 
@@ -257,36 +219,30 @@ def test_each_output_of_a_past_state_shows_the_state_before_a_running_sync(
         assert total == {(3, 3)}
         assert {x["end"] for x in done.json} == {state}
         command("statement", *spans).says(f"to {second[:19]} (UTC), in holdings", note)
+    command("statement", "--from", stage.before, *db).says("in holdings", note.split(",")[0])
     with pytest.warns(nftsync.NftsyncWarning):
-        assert frames.diff(stage.database, stage.before, within).empty
+        assert frames.diff(database, stage.before, within).empty
     with pytest.warns(nftsync.NftsyncWarning):
-        assert holders(frames.holding_ages(stage.database, at=within)) == BEFORE
-    assert frames.holdings_over_time(stage.database, end=within)["holdings"].tolist() == [3]
-    report = Report(str(stage.database), start=stage.before, end=within)
-    assert holders(report.holdings) == BEFORE
-    assert report.end == pd.Timestamp(state)
+        assert frames.diff(database, stage.before).empty
+    with pytest.warns(nftsync.NftsyncWarning):
+        assert holders(frames.holding_ages(database, at=within)) == BEFORE
+    assert frames.holdings_over_time(database, end=within)["holdings"].tolist() == [3]
+    report = Report(str(database), start=stage.before, end=within)
+    assert (holders(report.holdings), report.end) == (BEFORE, pd.Timestamp(state))
     assert [note in text for text in report.notes] == [True]
-    whole = "last whole state before it"
-    command("statement", "--from", stage.before, *db).says("in holdings", whole)
-    with pytest.warns(nftsync.NftsyncWarning):
-        assert frames.diff(stage.database, stage.before).empty
 
     stage.go.set()
     assert process.wait(PATIENCE) == 0
-    assert set(frames.holdings_over_time(stage.database)["holdings"]) == {3}
+    assert shown(database, within, warned=True) == BEFORE
+    assert shown(database, now(), warned=False) == stage.now() == AFTER
+    assert set(frames.holdings_over_time(database)["holdings"]) == {3}
     with pytest.warns(nftsync.NftsyncWarning):
-        opened = frames.statement(stage.database, within, by="wallet_id").set_index("wallet_id")
+        opened = frames.statement(database, within, by="wallet_id").set_index("wallet_id")
     with pytest.warns(nftsync.NftsyncWarning):
-        changed = frames.diff(stage.database, within)
+        changed = frames.diff(database, within)
     columns = ["opening", "received", "sent", "closing"]
     assert opened.loc[[GAINER, LOSER], columns].to_numpy().tolist() == [[0, 1, 0, 1], [2, 0, 1, 1]]
     assert sorted(changed["kind"]) == ["arrived", "left"]
-
-
-def test_files_keep_the_time_of_a_past_state(stage: Stage, tmp_path: Path) -> None:
-    frame = frames.holdings(stage.database, as_of=stage.before)
-    frame.to_parquet(tmp_path / "then.parquet")
-    frames.save(frame, tmp_path / "saved.parquet")
-    assert pd.read_parquet(tmp_path / "then.parquet").attrs == frame.attrs
-    assert frames.load(tmp_path / "saved.parquet").attrs == frame.attrs
-    assert "as_of" not in frames.holdings(stage.database).attrs
+    spans = query(database, SPANS)
+    assert stage.sync() == "ok"  # a sync without changes has no partial state
+    assert query(database, SPANS) == spans
