@@ -1,14 +1,11 @@
 """Lists in text files and spreadsheets: all rows are read, or an error names the line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
 import socket
 import sys
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from hypothesis import assume, given
@@ -26,33 +23,14 @@ SPELLED = {
     "label": ("label", "Label", "Wallet label", "wallet_label"),
     "group": ("group", "GROUP"),
 }
-ENCODINGS = {
-    "UTF-8": lambda text: text.encode(),
-    "with a mark": lambda text: text.encode("utf-8-sig"),
-    "UTF-16": lambda text: text.encode("utf-16"),
-    "big-endian": lambda text: ("\ufeff" + text).encode("utf-16-be"),
-    "without a mark": lambda text: text.encode("utf-16-le"),
-    "big-endian without a mark": lambda text: text.encode("utf-16-be"),
-}
-
+#: Byte order marks and encodings.
+ENCODINGS = [(mark, f"utf-{name}") for mark in ("", "\ufeff") for name in ("8", "16-be", "16-le")]
 CELL = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0")
     | st.sampled_from(",;\t\"'#\r\n ")
 )
-
-
 A, B, C = (f"0a9b1c2d-0000-4000-8000-00000000000{digit}" for digit in "abc")
-
-
-def rows_of(text: str) -> list[Cells]:
-    rows = ListFile("wallets file", "w.csv", text).rows(COLUMNS)
-    assert rows is not None
-    return list(rows)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "wallets.csv"
+FILE = Path("wallets.csv")  # in a working directory of the test
 
 
 @given(
@@ -61,21 +39,13 @@ def file(tmp_path: Path) -> Path:
     st.sampled_from(",;\t"),
     st.sampled_from(["\n", "\r\n", "\r"]),
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
-    st.sampled_from(list(ENCODINGS)),
+    st.sampled_from(ENCODINGS),
     st.integers(0, 2),
     st.data(),
 )
 def test_a_spreadsheet_is_read_in_any_format(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[tuple[str, str, str]],
-    order: list[str],
-    separator: str,
-    end: str,
-    quoting: Literal[0, 1],
-    encoding: str,
-    blank_columns: int,
-    data: st.DataObject,
-) -> None:
+    rows, order, separator, end, quoting, encoding, blank_columns, data
+):
     """With any separator, line ends, quotes, encoding, headings, order and blank columns."""
     cells = [cell for row in rows for cell in row]
     assume(quoting == csv.QUOTE_ALL or not any(re.search("[\r\n]|^\\s*#", each) for each in cells))
@@ -85,39 +55,38 @@ def test_a_spreadsheet_is_read_in_any_format(
     writer.writerow([*(data.draw(st.sampled_from(SPELLED[name])) for name in order), *blank])
     for row in rows:
         writer.writerow([*row, *blank])
-    path = tmp_path_factory.getbasetemp() / "wallets.csv"
-    path.write_bytes(ENCODINGS[encoding](text.getvalue()))
-    found = read_list_file(path, "wallets file").rows(COLUMNS)
-    assert found is not None
+    mark, name = encoding
+    FILE.write_bytes((mark + text.getvalue()).encode(name))
+    found = read_list_file(FILE, "wallets file").rows(COLUMNS)
     kept = [[re.sub("\r\n?", "\n", cell).strip() for cell in row] for row in rows]
     expected = [{k: v for k, v in zip(order, row, strict=True) if v} for row in kept]
     assert [row.cells for row in found] == [row for row in expected if row]
 
 
 @given(CELL)
-def test_any_text_is_a_table_or_none_or_refused_in_one_line(text: str) -> None:
+def test_any_text_is_a_table_or_none_or_refused_in_one_line(text):
     for content in (text, f"wallet_id,label\n{text}", f"sep=;\nlabel;wallet_id\n{text}"):
-        rows: list[Cells] = []
-        problem = ""
+        problem, rows = "", None
         try:
-            rows += ListFile("wallets file", "w.csv", content).rows(COLUMNS) or ()
+            rows = ListFile("wallets file", "w.csv", content).rows(COLUMNS)
         except InputError as error:
             problem = str(error)
         assert len(problem.splitlines()) <= 1
-        for row in rows:
+        for row in rows or ():
             assert row.cells.keys() <= COLUMNS.keys()
             assert 1 < row.line <= len(re.split("\r\n|\r|\n", content))
 
 
-def test_rows_have_their_line_and_a_comment_ends_before_quotes() -> None:
+def test_rows_have_their_line_and_a_comment_ends_before_quotes():
     text = '# ours\nwallet_id;label;;\n\n1;"two\n# lines\n\nmore";;\n;;;\n2;x;;\n#3;y\n'
-    assert rows_of(text) == [
-        Cells(4, {"wallet_id": "1", "label": "two\n# lines\n\nmore"}),
-        Cells(9, {"wallet_id": "2", "label": "x"}),
-    ]
-    expected = [Cells(3, {"wallet_id": "1", "label": "a,b"})]
-    assert rows_of("sep=;\r\nWallet ID;Label\r\n1;a,b\r\n") == expected
-    assert ListFile("wallets file", "w.csv", "1;2\n").rows(COLUMNS) is None
+    cells = {"wallet_id": "1", "label": "two\n# lines\n\nmore"}
+    for content, rows in (
+        (text, [Cells(4, cells), Cells(9, {"wallet_id": "2", "label": "x"})]),
+        ("sep=;\r\nWallet ID;Label\r\n1;a,b\r\n", [Cells(3, {"wallet_id": "1", "label": "a,b"})]),
+        ("1;2\n", None),
+    ):
+        found = ListFile("wallets file", "w.csv", content).rows(COLUMNS)
+        assert (found if rows is None else [*found]) == rows
 
 
 @pytest.mark.parametrize(
@@ -132,23 +101,19 @@ def test_rows_have_their_line_and_a_comment_ends_before_quotes() -> None:
          [(A, "\u202e"), (B, "b")]),
     ],
 )  # fmt: skip
-def test_a_wallets_file_may_have_comments_marks_and_quotes(
-    file: Path, content: str, lines: list[tuple[str, ...]]
-) -> None:
+def test_a_wallets_file_may_have_comments_marks_and_quotes(content, lines):
     """Of a repeated wallet, the last line counts."""
-    file.write_bytes(content.encode())
-    assert read_wallets_file(file) == [WalletLine(*line) for line in lines]
+    FILE.write_bytes(content.encode())
+    assert read_wallets_file(FILE) == [WalletLine(*line) for line in lines]
 
 
-def test_windows_1252_is_read_with_a_warning_that_quotes_its_first_line(file: Path) -> None:
+def test_windows_1252_is_read_with_a_warning_that_quotes_its_first_line():
     for label in ("Köln", "Müller & Söhne {0}", "Société – “Été” 50 €", "Ñandú"):
-        file.write_bytes(f"wallet_id;label\r\n{A};{label}".encode("cp1252"))
+        FILE.write_bytes(f"wallet_id;label\r\n{A};{label}".encode("cp1252"))
         note = re.escape(f"line 2 would be {f'{A};{label}'!r}, and was read so")
         with pytest.warns(NftsyncWarning, match=note):
-            assert read_wallets_file(file) == [WalletLine(A, label)]
+            assert read_wallets_file(FILE) == [WalletLine(A, label)]
 
-
-# Errors -----------------------------------------------------------------------------------------
 
 HEADINGS = "wallet_id, label and group, each once. Rename or remove"
 WRONG = ["nonsense", A[:-1], A + "0", "{" + A + "}", A.replace("-", "")]
@@ -183,20 +148,18 @@ UNKNOWN = " is not UTF-8 text: in Windows-1252, line 2 would be '1;"
         (b"\xff\xfea\x00b", " is not valid UTF-16 text"),
     ],
 )  # fmt: skip
-def test_an_unusable_file_is_refused_with_its_line_and_advice(
-    file: Path, content: str | bytes, problem: str
-) -> None:
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+def test_an_unusable_file_is_refused_with_its_line_and_advice(content, problem):
+    FILE.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError) as caught:
-        read_wallets_file(file)
+        read_wallets_file(FILE)
     message = str(caught.value)
-    assert str(file) in message
+    assert str(FILE) in message
     assert "\n" not in message
     assert problem in message
     assert ("iconv -f ENCODING -t UTF-8" in message) == ("UTF-8 text" in problem)
 
 
-def test_a_file_that_cannot_be_opened_is_refused_with_the_reason() -> None:
+def test_a_file_that_cannot_be_opened_is_refused_with_the_reason():
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
         for path, why in ((".", "Is a directory"), ("none", "No such file"), ("socket", r"\w")):
@@ -204,10 +167,8 @@ def test_a_file_that_cannot_be_opened_is_refused_with_the_reason() -> None:
                 read_wallets_file(Path(path))
 
 
-def test_standard_input_is_read_as_utf_8_and_named_in_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def read(content: bytes) -> list[WalletLine]:
+def test_standard_input_is_read_as_utf_8_and_named_in_an_error(monkeypatch):
+    def read(content):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
         return read_wallets_file("-")
 
