@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-import threading
 from collections import defaultdict
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +12,12 @@ from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.run import sync_wallets
-from nftsync.records import WalletRead
-from nftsync.store.mirror import Mirror as Store
 from nftsync.store.wallets import WalletLine
-from nftsync.times import now
-from tests.kit.provider import Provider, entry, token, wallet
+from tests.kit.provider import Provider, wallet
+from tests.kit.serve_process import query
 from tests.kit.worlds import mirrored
 
-#: From this number of wallets on, a process of its own reads them.
+#: From 500 wallets on, a process of its own reads them.
 MANY = 510
 
 
@@ -37,67 +32,29 @@ class Mirror:
     ) -> nftsync.SyncResult:
         """Sync as users do, with short timeouts and one attempt; `toml` are the settings."""
         Path("nftsync.toml").write_text(toml)
-        flags: dict[str, Any] = {
-            "base_url": self.provider.url,
-            "database": self.database,
-            "retries": 1,
-        }
-        flags |= {"timeout": 10, "concurrency": 4, "progress": False, **options}
+        flags = {"base_url": self.provider.url, "database": self.database, "progress": False}
+        flags |= {"retries": 1, "timeout": 10, "concurrency": 4, **options}
         return nftsync.sync(None if wallets is None else list(wallets), **flags)
 
     def run(
-        self,
-        numbers: Iterable[int],
-        *,
-        resume: bool = False,
-        tokens: bool = False,
-        allow_removals: bool = False,
-        concurrency: int = 8,
-        at_once: int | None = None,
-        stopped: threading.Event | None = None,
-        **more: Any,
+        self, numbers: Iterable[int], *, at_once: int | None = None, **options: Any
     ) -> nftsync.SyncResult:
-        """Sync wallets with short waits between attempts; `more` are client options."""
-        request = SyncRequest(
-            [WalletLine(wallet(n)) for n in numbers],
-            tokens=tokens,
-            resume=resume,
-            allow_removals=allow_removals,
-        )
-        options = {"base_url": self.provider.url, "attempts": 3, "first_wait": 0.01, **more}
-        config = ClientConfig(**options)
+        """Sync wallets with short waits between attempts, which no setting allows."""
+        asked = {x: options.pop(x) for x in SyncRequest._fields if x in options}
+        how = {x: options.pop(x) for x in ("concurrency", "stopped") if x in options}
+        client = {"base_url": self.provider.url, "attempts": 3, "first_wait": 0.01, **options}
+        config = ClientConfig(**client)
         return sync_wallets(
             self.database,
             config,
-            request,
-            concurrency=concurrency,
+            SyncRequest([WalletLine(wallet(n)) for n in numbers], **asked),
             progress=False,
             access=access_to(config, at_once=at_once) if at_once else None,
-            stopped=stopped,
+            **{"concurrency": 8, **how},
         )
 
-    def fill(self, count: int) -> list[str]:
-        """Let wallets hold two tokens each; return the wallets."""
-        for number in range(count):
-            tokens = (entry(token(2 * number + n), str(n)) for n in (0, 1))
-            self.provider.holds(wallet(number), *tokens)
-        return [wallet(number) for number in range(count)]
-
-    def apply(self, number: int, amount: str) -> None:
-        """Apply a read of a wallet that holds the token of its number, as another process does."""
-        with Store(self.database) as store, store.transaction() as transaction:
-            read = WalletRead(
-                wallet_id=wallet(number),
-                sequence=store.numbers.take(),
-                started_at=now(),
-                outcome="ok",
-                entries=[(token(number), amount, None)],
-            )
-            transaction.apply([read])
-
     def query(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.database)) as connection, connection:
-            return connection.execute(statement, parameters).fetchall()
+        return query(self.database, statement, *parameters)
 
     def held(self) -> dict[str, dict[str, str]]:
         """Return the stored amounts by wallet and token."""

@@ -1,125 +1,96 @@
 """Work of a sync: its requests and writes are counted, and reads have the order of requests."""
 
-from __future__ import annotations
-
 import hashlib
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import closing, nullcontext
 
 import pytest
 
 from nftsync.provider.client import Client, access_to
 from nftsync.provider.config import ClientConfig, Paging
 from nftsync.pull.loop import Policy, ReadLoop
-from nftsync.pull.reads import Pool, Reader, Task, WalletTask, read, subject_of
-from nftsync.records import (
-    CONTENT_COLUMNS,
-    Applied,
-    OnRemovals,
-    Read,
-    SequenceNumbers,
-    WalletRead,
-)
+from nftsync.pull.reads import Pool, Reader, WalletTask, read, subject_of
+from nftsync.records import CONTENT_COLUMNS, Applied, SequenceNumbers, WalletRead
 from nftsync.store.mirror import BatchSize
 from nftsync.store.mirror import Mirror as Store
 from nftsync.times import now
-from tests.kit.provider import Peer, Provider, balances, entry, path_of, reply, token, wallet
+from tests.kit.provider import Provider, balances, entry, path_of, reply, token, wallet
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
-from tests.pull.mirror import Mirror
-
-# Amounts of work --------------------------------------------------------------------------------
 
 WALLETS = 20
 TABLES = "balance_rows", "balance_change_rows", "tokens", "token_change_rows", "wallet_state_rows"
 
 
-@pytest.fixture
-def tagged(mirror: Mirror) -> Mirror:
-    """A mirror of twenty wallets with two NFTs each, one shared by all; responses have ETags."""
+def test_a_sync_sends_one_request_for_each_wallet_and_writes_only_changes(mirror):
+    """Each wallet holds a token of its own, and one that all share; responses have ETags."""
+
+    def sizes():
+        return [mirror.query(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES]
+
     for number in range(WALLETS):
         body = balances(entry(token(number)), entry(token(WALLETS)))
         mirror.provider.on(path_of(number), reply(body, etag='"1"'), reply(status=304))
-    return mirror
-
-
-def sizes(mirror: Mirror) -> list[int]:
-    return [mirror.query(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES]
-
-
-def test_a_sync_sends_one_request_for_each_wallet_and_writes_only_changes(tagged: Mirror) -> None:
     wallets = [wallet(number) for number in range(WALLETS)]
-    assert tagged.sync(wallets).requests == WALLETS
-    before = sizes(tagged)
+    assert mirror.sync(wallets).requests == WALLETS
+    before = sizes()
     for _ in range(2):
-        result = tagged.sync(wallets)
+        result = mirror.sync(wallets)
         assert (result.requests, result.wallets.unchanged) == (WALLETS, WALLETS)
-        assert sizes(tagged) == before
-    assert tagged.provider.connections <= 3 * 4  # they are kept alive
-    validators = [seen.headers.get("if-none-match") for seen in tagged.provider.requests()]
+        assert sizes() == before
+    assert mirror.provider.connections <= 3 * 4  # they are kept alive
+    validators = [seen.headers.get("if-none-match") for seen in mirror.provider.requests()]
     assert validators == [None] * WALLETS + ['"1"'] * 2 * WALLETS
     changed = balances(entry(token(0), "2"), entry(token(WALLETS)))
-    tagged.provider.on(path_of(0), reply(changed, etag='"2"'))
-    assert tagged.sync(wallets).wallets.unchanged == WALLETS - 1
-    added = [after - size for after, size in zip(sizes(tagged), before, strict=True)]
+    mirror.provider.on(path_of(0), reply(changed, etag='"2"'))
+    assert mirror.sync(wallets).wallets.unchanged == WALLETS - 1
+    added = [after - size for after, size in zip(sizes(), before, strict=True)]
     assert added == [0, 1, 0, 0, 1]
-    tagged.provider.always(reply(b'{"id": "x"}'))
-    assert tagged.sync(wallets, tokens=True).requests == WALLETS + WALLETS + 1
-    assert len({seen.path for seen in tagged.provider.requests()}) == 2 * WALLETS + 1
+    mirror.provider.always(reply(b'{"id": "x"}'))
+    assert mirror.sync(wallets, tokens=True).requests == WALLETS + WALLETS + 1
+    assert len(mirror.provider.attempts()) == 2 * WALLETS + 1
 
 
-def test_applying_a_read_takes_as_many_steps_of_sqlite_in_a_large_database(tmp_path: Path) -> None:
-    def steps(wallets: int) -> list[int]:
-        with Store(tmp_path / f"{wallets}.db", write_gap=0.0) as store:
-            apply(store, [found(store, number) for number in range(wallets)])
-            return [
-                apply(store, [found(store, number, amount, outcome)])
-                for number, amount, outcome in (
-                    *((wallets, "1", "ok"), (wallets // 2, "2", "ok")),
-                    (wallets // 3, "1", "unchanged"),
-                )
-            ]
+def test_applying_a_read_takes_as_many_steps_of_sqlite_in_a_large_database(tmp_path):
+    """Each wallet has twenty NFTs."""
 
-    for large, small in zip(steps(600), steps(60), strict=True):
+    def found(number, amount="1", outcome="ok"):
+        ids = [hashlib.sha256(f"{number} {each}".encode()).hexdigest()[:36] for each in range(20)]
+        content = ("organization", *[None] * (len(CONTENT_COLUMNS) - 1))
+        return WalletRead(
+            wallet_id=wallet(number),
+            sequence=store.numbers.take(),
+            started_at=now(),
+            outcome=outcome,
+            entries=[(each, amount, content) for each in ids if outcome == "ok"],
+            digest=f"{number} {amount}",
+        )
+
+    def steps(*reads):
+        counted = []
+        store.connection.set_progress_handler(lambda: counted.append(None), 10)
+        with store.transaction() as transaction:
+            transaction.apply(reads)
+        store.connection.set_progress_handler(None, 10)
+        return 10 * len(counted)
+
+    results = []
+    for size in (600, 60):
+        with Store(tmp_path / f"{size}.db", write_gap=0.0) as store:
+            steps(*map(found, range(size)))
+            reads = found(size), found(size // 2, "2"), found(size // 3, "1", "unchanged")
+            results.append([steps(each) for each in reads])
+    for large, small in zip(*results, strict=True):
         assert 0 < large < 1.3 * small + 100
-
-
-def apply(store: Store, reads: list[WalletRead]) -> int:
-    """Apply reads; return the steps of SQLite's virtual machine, in tens."""
-    steps: list[None] = []
-    store.connection.set_progress_handler(lambda: steps.append(None), 10)
-    with store.transaction() as transaction:
-        transaction.apply(reads)
-    store.connection.set_progress_handler(None, 10)
-    return 10 * len(steps)
-
-
-def found(store: Store, number: int, amount: str = "1", outcome: Any = "ok") -> WalletRead:
-    """A read of a wallet of twenty NFTs."""
-    ids = [hashlib.sha256(f"{number} {each}".encode()).hexdigest()[:36] for each in range(20)]
-    content = ("organization", *[None] * (len(CONTENT_COLUMNS) - 1))
-    return WalletRead(
-        wallet_id=wallet(number),
-        sequence=store.numbers.take(),
-        started_at=now(),
-        outcome=outcome,
-        entries=[(each, amount, content) for each in ids if outcome == "ok"],
-        digest=f"{number} {amount}",
-    )
 
 
 @pytest.mark.parametrize(
     ("seconds", "sizes"),
     [(10.0, [500, 250, 200, 200]), (0.12, [1_000] * 4), (0.0, [2_000, 4_000, 8_000, 8_000])],
 )
-def test_slow_transactions_make_smaller_ones_and_fast_ones_larger(
-    seconds: float, sizes: list[int]
-) -> None:
+def test_slow_transactions_make_smaller_ones_and_fast_ones_larger(seconds, sizes):
     size = BatchSize()
     size.learn(500, 10.0)  # a small transaction does not count
     for expected in sizes:
@@ -127,31 +98,25 @@ def test_slow_transactions_make_smaller_ones_and_fast_ones_larger(
         assert size.entries == expected
 
 
-# Order of reads ---------------------------------------------------------------------------------
-
 #: Both wallets hold the same token; its name tells the responses apart.
 OLD, NEW = (balances(entry(token(1), metadata={"name": name})) for name in ("Old", "New"))
+FIRST, SECOND = WalletTask(wallet(1)), WalletTask(wallet(2))
 
 
-@pytest.mark.parametrize(
-    ("status", "headers"),
-    [(503, {}), (503, {"retry_after": "1"}), (429, {}), (429, {"retry_after": "1"})],
-)
-def test_a_response_after_refusals_is_newer_than_one_received_meanwhile(
-    mirror: Mirror, status: int, headers: dict[str, str]
-) -> None:
+@pytest.mark.parametrize(("status", "headers"), [(503, {}), (429, {"retry_after": "1"})])
+def test_a_response_after_refusals_is_newer_than_one_received_meanwhile(mirror, status, headers):
     was_read = threading.Event()
     is_last = False
 
-    def first(peer: Peer) -> bool:
+    def first(peer):
         """Refuse, once more after the other wallet was read, and then answer."""
         nonlocal is_last
         if is_last:
             return reply(NEW)(peer)
         is_last = was_read.is_set()
-        return reply(b"", status, length=None, **headers)(peer)
+        return reply(b"", status, **headers)(peer)
 
-    def second(peer: Peer) -> bool:
+    def second(peer):
         sent = reply(OLD)(peer)
         was_read.set()
         return sent
@@ -159,15 +124,13 @@ def test_a_response_after_refusals_is_newer_than_one_received_meanwhile(
     mirror.provider.on(path_of(1), first)
     mirror.provider.on(path_of(2), second)
     # With one thread, a 429 would delay the other wallet, too.
-    threads = 1 if status == 503 and not headers else 2
+    threads = 1 if status == 503 else 2
     result = mirror.run([1, 2], attempts=100, first_wait=0.02, concurrency=threads)
     assert result.status == "ok"
     assert mirror.query("SELECT name FROM tokens") == [("New",)]
 
 
-def test_a_read_that_waited_for_the_rate_limit_is_newer_than_one_that_overtook_it(
-    lying: Provider, database: Path
-) -> None:
+def test_a_read_that_waited_for_the_rate_limit_is_newer_than_one_that_overtook_it(lying, database):
     others_wait = threading.Event()
     lying.on(path_of(3), lambda peer: others_wait.wait(PATIENCE) and reply(OLD)(peer))
     lying.on(path_of(2), reply(OLD))
@@ -191,46 +154,33 @@ def test_a_read_that_waited_for_the_rate_limit_is_newer_than_one_that_overtook_i
         assert store.connection.execute("SELECT name FROM tokens").fetchall() == [("New",)]
 
 
-class Steps:
-    """A read in steps: each ends at the wait for a retry, or with the read."""
-
-    def __init__(self, client: Client, numbers: SequenceNumbers, number: int) -> None:
-        self._steps = read(client, numbers, WalletTask(wallet(number)))
-
-    def waits(self) -> None:
-        next(self._steps)
-
-    def ends(self) -> Read:
-        with pytest.raises(StopIteration) as end:
-            next(self._steps)
-        result: Read = end.value.value
-        return result
+def ended(steps):
+    """End a read whose steps end at the wait for a retry, or with the read; return it."""
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    return end.value.value
 
 
 @pytest.fixture
-def numbers() -> SequenceNumbers:
+def numbers():
     return SequenceNumbers(0, 0)
 
 
-def test_a_failed_read_has_the_number_and_the_time_of_its_last_attempt(
-    lying: Provider, numbers: SequenceNumbers
-) -> None:
+def test_a_failed_read_has_the_number_and_the_time_of_its_last_attempt(lying, numbers):
     lying.on(path_of(1), reply(status=500))
     lying.on(path_of(2), reply(OLD))
     with Client(ClientConfig(base_url=lying.url, attempts=2)) as client:
-        failing = Steps(client, numbers, 1)
-        failing.waits()
-        meanwhile = Steps(client, numbers, 2).ends()
-        failed = failing.ends()
+        failing = read(client, numbers, FIRST)
+        next(failing)
+        meanwhile = ended(read(client, numbers, SECOND))
+        failed = ended(failing)
     assert failed.outcome == "failed"
     assert failed.sequence > meanwhile.sequence
     assert failed.started_at >= meanwhile.started_at
 
 
 @pytest.mark.parametrize("first_is_repeated", [True, False])
-def test_pages_have_the_number_of_the_request_of_the_first_page(
-    lying: Provider, numbers: SequenceNumbers, first_is_repeated: bool
-) -> None:
+def test_pages_have_the_number_of_the_request_of_the_first_page(lying, numbers, first_is_repeated):
     pages = [reply(balances(next="2")), reply(status=503), reply(balances())]
     if first_is_repeated:
         pages.insert(0, reply(status=503))
@@ -238,42 +188,33 @@ def test_pages_have_the_number_of_the_request_of_the_first_page(
     lying.on(path_of(2), reply(OLD))
     paging = Paging(next="next", param="page")
     with Client(ClientConfig(base_url=lying.url, paging=paging)) as client:
-        paged = Steps(client, numbers, 1)
-        paged.waits()
-        meanwhile = Steps(client, numbers, 2).ends()
+        paged = read(client, numbers, FIRST)
+        next(paged)
+        meanwhile = ended(read(client, numbers, SECOND))
         if first_is_repeated:
-            paged.waits()
-        whole = paged.ends()
+            next(paged)
+        whole = ended(paged)
     assert whole.outcome == "ok"
     assert (whole.sequence > meanwhile.sequence) == first_is_repeated
 
 
-def test_a_number_is_taken_when_the_connection_exists(
-    lying: Provider, numbers: SequenceNumbers, certificates: Any
-) -> None:
+def test_a_number_is_taken_when_the_connection_exists(lying, numbers, certificates):
     """Connecting may take seconds, and other reads happen meanwhile."""
     began, may_connect = threading.Event(), threading.Event()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates.server)
 
-    def greeted(*_: object) -> None:
-        began.set()
-        may_connect.wait(PATIENCE)
-
-    tls.sni_callback = greeted
+    tls.sni_callback = lambda *_: began.set() or (may_connect.wait(PATIENCE) and None)
     lying.on(path_of(2), reply(OLD))
     with Provider(tls=tls) as secure, ThreadPoolExecutor(1) as thread:
         secure.on(path_of(1), reply(NEW))
         config = ClientConfig(base_url=secure.url, ca_file=certificates.ca, timeout=2 * PATIENCE)
         with Client(config) as slow, Client(ClientConfig(base_url=lying.url)) as client:
-            connecting = thread.submit(Steps(slow, numbers, 1).ends)
+            connecting = thread.submit(ended, read(slow, numbers, FIRST))
             assert began.wait(PATIENCE)
-            meanwhile = Steps(client, numbers, 2).ends()
+            meanwhile = ended(read(client, numbers, SECOND))
             may_connect.set()
             assert connecting.result().sequence > meanwhile.sequence
-
-
-# The loop ---------------------------------------------------------------------------------------
 
 
 class Waiting(Reader):
@@ -281,68 +222,58 @@ class Waiting(Reader):
 
     reason = None
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.submitted: list[Task] = []
+        self.submitted = []
 
-    def submit(self, tasks: Sequence[Task]) -> None:
+    def submit(self, tasks):
         super().submit(tasks)
         self.submitted += tasks
 
-    def withdraw(self) -> list[Task]:
+    def withdraw(self):
         tasks, self.submitted = self.submitted, []
         self._pending.clear()
         return tasks
 
-    def finish(self, number: int, sequence: int = 1) -> None:
-        origin: dict[str, Any] = {"sequence": sequence, "started_at": "", "outcome": "ok"}
-        self._put([WalletRead(wallet_id=wallet(number), **origin)])
+    def finish(self, sequence=1):
+        origin = {"sequence": sequence, "started_at": "", "outcome": "ok"}
+        self._put([WalletRead(wallet_id=FIRST.wallet_id, **origin)])
 
-    def stop(self) -> None:
+    def stop(self):
         self._pending.clear()
 
 
-class Listing(Policy[None]):
+class Listing(Policy):
     """Collects the reads, and calls a function in their transaction."""
 
-    def __init__(self, more: Callable[[], None]) -> None:
-        self.reads: list[Read] = []
-        self._more = more
+    transaction = nullcontext
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        yield
+    def __init__(self, more):
+        self.reads = []
+        self.more = more
 
-    def apply(
-        self,
-        transaction: None,  # noqa: ARG002
-        reads: Sequence[Read],
-        removals: OnRemovals,  # noqa: ARG002
-    ) -> list[Applied]:
+    def apply(self, _, reads, __):
         self.reads += reads
         return [Applied(read, "ok") for read in reads]
 
-    def in_transaction(self, *_: object) -> None:
-        self._more()
-
-
-FIRST, SECOND = WalletTask(wallet(1)), WalletTask(wallet(2))
+    def in_transaction(self, *_):
+        self.more()
 
 
 @pytest.mark.parametrize("change", ["request", "cancel"])
-def test_a_finished_read_of_a_stopped_loop_may_request_or_cancel_others(change: str) -> None:
-    def more() -> None:
-        if change == "request":
-            loop.request(SECOND, after=0)
-        else:
-            loop.cancel(subject_of(SECOND))
-
+def test_a_finished_read_of_a_stopped_loop_may_request_or_cancel_others(change):
     reader = Waiting()
-    policy = Listing(more)
+    policy = Listing(
+        lambda: (
+            loop.request(SECOND, after=0)
+            if change == "request"
+            else loop.cancel(subject_of(SECOND))
+        )
+    )
     loop = ReadLoop(reader, policy)
     loop.request(FIRST, after=0)
     loop.step(0.0)
-    reader.finish(1)
+    reader.finish()
     if change == "cancel":
         loop.request(SECOND, after=0)
         loop.withdraw()
@@ -353,7 +284,7 @@ def test_a_finished_read_of_a_stopped_loop_may_request_or_cancel_others(change: 
     assert loop.idle
 
 
-def test_a_read_from_before_its_request_is_repeated_and_not_stale() -> None:
+def test_a_read_from_before_its_request_is_repeated_and_not_stale():
     reader = Waiting()
     policy = Listing(lambda: None)
     loop = ReadLoop(reader, policy)
@@ -361,7 +292,7 @@ def test_a_read_from_before_its_request_is_repeated_and_not_stale() -> None:
     for sequence in range(1, 7):
         loop.step(0.0)
         assert not loop.idle
-        reader.finish(1, sequence)
+        reader.finish(sequence)
         loop.step(0.0)
     assert loop.idle
     assert [read.sequence for read in policy.reads] == [1, 2, 3, 4, 5, 6]
