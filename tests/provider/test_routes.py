@@ -1,7 +1,3 @@
-"""Routes from a webhook's type to its read, and the ids in an object."""
-
-from __future__ import annotations
-
 import json
 import re
 import tomllib
@@ -14,7 +10,6 @@ from hypothesis import strategies as st
 
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.webhooks import Route, merge_routes, named_ids, path_for
-from nftsync.settings import load
 from nftsync.text import toml_key
 
 ID = "ABCDEF01-2345-6789-abcd-ef0123456789"
@@ -52,40 +47,6 @@ def test_configured_routes_replace_built_in_ones(configured, found):
         routes = merge_routes({**configured, "*": any_other})
         assert {name: routes.find(name) for name in found} == found
         assert [routes.find(name) for name in others] == [any_other] * len(others)
-
-
-# Invalid routes ---------------------------------------------------------------------------------
-
-AS_TOKEN = f"kind = 'token'\npath = '{OBJECT_PATH}'"
-AS_SYNC = f"kind = 'sync'\npath = '{OBJECT_PATH}'"
-FOR_SYNC = "kind = 'sync'\nwallets = ['a']"
-
-
-@pytest.mark.parametrize(
-    ("name", "table", "begin", "then"),
-    [
-        ("A", "", 'A has no kind; write kind = "token"', ""),
-        ("A", f"path = '{OBJECT_PATH}'", "A has no kind; write kind =", ""),
-        ("'*'", "", '"*" has no kind', ""),
-        ("A", "kind = 'object'", 'A.path is required for kind = "object"', "{resourceId}"),
-        ("A", "kind = 'object'\npath = '/v1/a'", "A.path is required", "{resourceId}"),
-        ("Token", "kind = 'object'", "Token.path is required", ""),
-        ("A", AS_TOKEN, "A.path of kind", 'kind = "object"'),
-        ("Token", f"path = '{OBJECT_PATH}'", "Token.path of kind", "remove path"),
-        ("A", AS_SYNC, "A.path is not allowed", "remove path"),
-        ("Wallet", "holders = true", 'Wallet.holders is not allowed with kind = "wallet"', "token"),
-        ("Token", "wallets = ['a']", 'Token.wallets is not allowed with kind = "token"', "object"),
-        ("A", FOR_SYNC, "A.wallets is not allowed with", 'only "object"'),
-        ("Token", "at_most_every = '9s'", "Token.at_most_every is not allowed with", 'only "sync"'),
-        ("'*'", "kind = 'token'", '"*" cannot have kind = "token"', '"object" or "sync"'),
-    ],
-)
-def test_an_invalid_route_is_an_error_of_the_settings(tmp_path, name, table, begin, then):
-    file = tmp_path / "nftsync.toml"
-    file.write_text(f"[routes.{name}]\n{table}")
-    message = rf"^routes\.{re.escape(begin)}.*{re.escape(then)}.* \(from file {file}\)$"
-    with pytest.raises(SettingsError, match=message):
-        load(environ={}, directory=tmp_path)
 
 
 routes = st.builds(

@@ -1,7 +1,8 @@
+import json
+import re
 from datetime import time, timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -19,10 +20,37 @@ from nftsync.settings import (
     load,
     unknown_variables,
 )
+from tests.kit.errors import everything_said
 
 UUID = "ABCDEF01-2345-6789-abcd-ef0123456789"
 SECRETS = [key.name for key in KEYS if key.secret]
 VARIABLES = [key for key in KEYS if key.variable is not None]
+PATHS = ("ca_file", "client_certificate", "client_key", "collections_file", "hidden_file")
+#: The text of a variable, in which `{}` is a number, and the reader of its value.
+SAMPLES = {
+    **dict.fromkeys(("database", "wallets_file", *PATHS), ("/d/{}.x", Path)),
+    **dict.fromkeys(("concurrency", "retries", "removal_rows"), ("1{}", int)),
+    **dict.fromkeys(("timeout", "rate_limit"), ("{}.5", float)),
+    **dict.fromkeys(("webhook_secret", "webhook_secret_previous", "proxy"), (" x {} ", str)),
+    "removal_limit": ("0.{}5", float),
+    "base_url": ("HTTPS://h{}.example/", lambda text: text.lower()[:-1]),
+    "headers": ('{{"X-Key": "v{}"}}', json.loads),
+    "organization_id": (UUID[:-1] + "{}", str.lower),
+    "ipfs_gateway": ("https://g{}/ipfs", "{}/".format),
+    "api_token": (" t{} ", str.strip),
+}
+
+
+def sample(name: str, layer: int) -> tuple[str, object]:
+    """Return a text for a variable or flag and its value, different for each layer."""
+    text, read = SAMPLES.get(name, (" x {} ", str.strip))
+    return text.format(layer), read(text.format(layer))
+
+
+def in_file(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{k}" = "{v}"' for k, v in value.items()) + "}"
+    return str(value) if isinstance(value, int | float) else f'"{value}"'
 
 
 def toml(directory: Path, text: str) -> Path:
@@ -36,78 +64,58 @@ def load_in(directory: Path, flags: dict | None = None, **environ: str):
     return load(flags, environ=environ, directory=directory)
 
 
-def open_destination_settings(read, environ: dict[str, str]):
+def open_destinations(read, environ: dict[str, str]):
     return alerts.open_destination_settings(read.destinations, read.watch, read.forward, environ)
 
 
-def fails(directory: Path, flags: dict | None = None, **environ: str) -> str:
+def assert_fails(
+    directory: Path, message: str, flags: dict | None = None, config: Path | None = None, **environ
+) -> None:
+    """Compare the message of an error; `…` is any text of its line."""
     with pytest.raises(SettingsError) as caught:
-        load_in(directory, flags, **environ)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+        open_destinations(load(flags, config=config, environ=environ, directory=directory), environ)
+    pattern = ".*".join(map(re.escape, message.split("…")))
+    assert re.fullmatch(pattern, str(caught.value)), str(caught.value)
+    assert "hush" not in everything_said(caught.value)
 
 
-def everything_said(error: BaseException | None) -> str:
-    """The texts of an exception and of all that it was raised from or during."""
-    said = ""
-    while error is not None:
-        said += f"{error}\n{error!r}\n{error.__dict__}\n"
-        if isinstance(error, UnicodeError):
-            said += repr(error.object)
-        error = error.__cause__ or error.__context__
-    return said
-
-
-def sample(name: str, layer: int) -> tuple[str, object]:
-    """Return a text for a variable or flag and its value, different for each layer."""
-    if name == "removal_limit":
-        return f"0.{layer}5", float(f"0.{layer}5")
-    if name in {"concurrency", "retries", "removal_rows"}:
-        return f"1{layer}", 10 + layer
-    if name in {"timeout", "rate_limit"}:
-        return f"{layer}.5", layer + 0.5
-    paths = (
-        "database ca_file client_certificate client_key wallets_file collections_file hidden_file"
-    )
-    if name in paths.split():
-        return f"/d/{layer}.x", Path(f"/d/{layer}.x")
-    texts: dict[str, tuple[str, object]] = {
-        "base_url": (f"HTTPS://h{layer}.example/", f"https://h{layer}.example"),
-        "headers": (f'{{"X-Key": "v{layer}"}}', {"X-Key": f"v{layer}"}),
-        "organization_id": (UUID[:-1] + str(layer), UUID.lower()[:-1] + str(layer)),
-        "ipfs_gateway": (f"https://g{layer}/ipfs", f"https://g{layer}/ipfs/"),
-        "api_token": (f" t{layer} ", f"t{layer}"),
-    }
-    return texts.get(name, (f" x {layer} ", f" x {layer} " if name in SECRETS else f"x {layer}"))
-
-
-def in_file(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f'"{k}" = "{v}"' for k, v in value.items()) + "}"
-    return str(value) if isinstance(value, int | float) else f'"{value}"'
-
-
-@pytest.mark.parametrize("key", VARIABLES, ids=lambda key: key.name)
-def test_flag_before_environment_before_file_before_default(tmp_path, key):
-    (by_flag, flagged), (by_variable, set_), (_, filed) = (sample(key.name, n) for n in range(3))
+def test_flag_before_environment_before_file_before_default(tmp_path):
+    """A blank variable counts as unset; a blank secret is none, but one that signs stays blank."""
     default = load_in(tmp_path)
-    assert default.sources[key.name] == "default"
+    assert set(default.sources.values()) == {"default"}
+    names = [key.name for key in VARIABLES]
+    expected, sources = (dict(vars(default)) for _ in range(2))
+    plain = [key.variable for key in VARIABLES if not key.secret]
 
-    file = toml(tmp_path, f"{key.name} = {in_file(filed)}")
-    read = load_in(tmp_path)
-    assert getattr(read, key.name) == filed
-    assert read.sources[key.name] == f"file {file}"
+    def assert_read(flags, **environ):
+        read = load_in(tmp_path, flags, **environ)
+        assert {name: getattr(read, name) for name in names} == {n: expected[n] for n in names}
+        assert {name: read.sources[name] for name in names} == {n: sources[n] for n in names}
+        return read
 
-    read = load_in(tmp_path, **{key.variable: by_variable})
-    assert getattr(read, key.name) == set_
-    assert read.sources[key.name] == f"environment {key.variable}"
-
-    if key.flag is not None:
-        for value in (by_flag, flagged):
-            read = load_in(tmp_path, {key.name: value}, **{key.variable: by_variable})
-            assert getattr(read, key.name) == flagged
-            assert read.sources[key.name] == f"flag {key.flag}"
-        assert load_in(tmp_path, {key.name: None}) == load_in(tmp_path)
+    file = toml(tmp_path, "\n".join(f"{n} = {in_file(sample(n, 0)[1])}" for n in names))
+    expected |= {name: sample(name, 0)[1] for name in names}
+    sources |= dict.fromkeys(names, f"file {file}")
+    assert_read({})
+    for blank in ("", " \n"):
+        assert_read({}, **dict.fromkeys(plain, blank))
+        read = load_in(tmp_path, **{f"NFTSYNC_{name.upper()}": blank for name in SECRETS})
+        assert (read.api_token, read.headers, read.webhook_secret_previous) == (None, {}, None)
+        assert (read.webhook_secret, read.proxy) == (blank, blank)
+        assert all(read.sources[name].startswith("environment ") for name in SECRETS)
+        shown = {row["setting"]: row["value"] for row in describe(read)}
+        all_shown = ["not set", "not set", "blank", "not set", "blank"]
+        assert [shown[name] for name in SECRETS] == all_shown
+    environ = {key.variable: sample(key.name, 1)[0] for key in VARIABLES}
+    expected |= {name: sample(name, 1)[1] for name in names}
+    sources |= {key.name: f"environment {key.variable}" for key in VARIABLES}
+    assert_read({}, **environ)
+    flagged = [key for key in VARIABLES if key.flag is not None]
+    assert_read(dict.fromkeys(key.name for key in flagged), **environ)
+    expected |= {key.name: sample(key.name, 2)[1] for key in flagged}
+    sources |= {key.name: f"flag {key.flag}" for key in flagged}
+    for part in (0, 1):  # a flag's text, or its value
+        assert_read({key.name: sample(key.name, 2)[part] for key in flagged}, **environ)
 
 
 def test_the_database_is_found_by_variable_and_working_directory(tmp_path, monkeypatch):
@@ -127,13 +135,11 @@ def test_the_nearest_file_upwards_is_read_alone_or_the_one_that_is_named(tmp_pat
     near = toml(tmp_path / "a", "retries = 3")
     (deep / "nftsync.toml").mkdir(parents=True)  # ignored: a directory
     read = load_in(deep)
-    assert (read.retries, read.concurrency) == (3, 16)
-    assert read.sources["retries"] == f"file {near}"
-    other = tmp_path / "etc" / "other.toml"
-    toml(tmp_path / "etc", "retries = 4\ndatabase = 'x.db'").rename(other)
-    for config in (other, Path("etc/other.toml")):
+    assert (read.retries, read.concurrency, read.sources["retries"]) == (3, 16, f"file {near}")
+    other = toml(tmp_path / "etc", "retries = 4\ndatabase = 'x.db'").rename(tmp_path / "other.toml")
+    for config in (other, Path("other.toml")):
         read = load(config=config, environ={}, directory=tmp_path)
-        assert (read.retries, read.database) == (4, tmp_path / "etc" / "x.db")
+        assert (read.retries, read.database) == (4, tmp_path / "x.db")
         assert read.sources["retries"] == f"file {other}"
 
 
@@ -153,7 +159,7 @@ def test_paths_are_relative_to_who_names_them_and_home_is_a_tilde(tmp_path, monk
         assert load_in(tmp_path, {"wallets_file": given_path}).wallets_file == "-"
 
 
-def test_a_base_url_is_read_or_shown_where_it_is_of_no_use(tmp_path):
+def test_a_base_url_has_no_slash_at_its_end(tmp_path):
     for url, read in (
         ("https://api.example.com/", "https://api.example.com"),
         ("HTTP://localhost:8788", "http://localhost:8788"),
@@ -162,108 +168,165 @@ def test_a_base_url_is_read_or_shown_where_it_is_of_no_use(tmp_path):
         ("https://bücher.example", "https://bücher.example"),
     ):
         assert load_in(tmp_path, {"base_url": url}).base_url == read
-    for url in (
-        *("localhost:8000", "ftp://h", "http://", "http:///x", "http://a b", "http://h\\x"),
-        *("http://h\nx", "http://h:99999", "http://h:port", "http://h:0", "http://[::1"),
-        "http://a,b",
-    ):
-        message = fails(tmp_path, NFTSYNC_BASE_URL=url)
-        assert message.startswith("base_url (NFTSYNC_BASE_URL) must be a URL such as ")
-        assert f"not {url!r}" in message
-
-    for url, advice in (
-        *((f"http:{slashes}hush@h", "use api_token or headers") for slashes in ("//me:", "")),
-        *(
-            (f"http://h{mark}hush", "remove everything from the ? or # on, and put an API key in")
-            for mark in "?#"
-        ),
-    ):
-        assert advice in fails(tmp_path, {"base_url": url})
-        for key in ("base_url", "ipfs_gateway"):
-            message = fails(tmp_path, **{f"NFTSYNC_{key.upper()}": url})
-            assert message.startswith(f"{key} (NFTSYNC_{key.upper()}) must not ")
-            assert "hush" not in message
 
 
-def test_a_bad_value_names_key_variable_value_and_source(tmp_path):
-    for key, must, bad in (
-        ("database", "non-blank text", ["a\0b"]),
-        ("organization_id", "a UUID of 8-4-4-4-12 hex digits", ["abc"]),
-        ("concurrency", "a whole number from 1 to 512", ["abc", "0", "513", "1_6", "1.5"]),
-        ("timeout", "a number above 0", ["x", "0", "-1", "inf", "nan", "1e999"]),
-        ("retries", "a whole number of at least 1", ["x", "0"]),
-    ):
-        variable = f"NFTSYNC_{key.upper()}"
-        for value in bad:
-            said = f"{key} ({variable}) must be {must}, not {value!r}"
-            assert fails(tmp_path, **{variable: value}) == f"{said} (from environment {variable})"
-    assert fails(tmp_path, {"retries": "0"}).endswith("not '0' (from flag --retries)")
+NO_URL = "must be a URL such as https://api.example.com"
+NO_LINE = "must be one line of printable ASCII"
+NO_HEADERS = "must be a JSON object of header names and text values"
+HEADER = "headers (NFTSYNC_HEADERS) entry"
+#: By key: the problem, and values with it; messages show the values without `hush`.
+BAD_VALUES = {
+    "base_url": {
+        NO_URL: [
+            *("localhost:8000", "ftp://h", "http://", "http:///x", "http://a b", "http://h\\x"),
+            *("http://h\nx", "http://h:99999", "http://h:port", "http://h:0", "http://[::1"),
+            "http://a,b",
+        ],
+        "must not contain a user name or password; use api_token or headers": [
+            *("http://me:hush@h", "http:hush@h"),
+        ],
+        "must not have a query or fragment; remove everything from the ? or # on, and put an API "
+        "key in `headers`": ["http://h?hush", "http://h#hush"],
+    },
+    "ipfs_gateway": {
+        "must not contain a user name or password": ["http://me:hush@h", "http:hush@h"],
+        "must not have a query or fragment; remove everything from the ? or # on": [
+            *("http://h?hush", "http://h#hush"),
+        ],
+    },
+    "database": {"must be non-blank text": ["a\0b"]},
+    "organization_id": {"must be a UUID of 8-4-4-4-12 hex digits": ["abc"]},
+    "concurrency": {
+        "must be a whole number from 1 to 512": ["abc", "0", "513", "1_6", "1.5"],
+    },
+    "timeout": {"must be a number above 0": ["x", "0", "-1", "inf", "nan", "1e999"]},
+    "retries": {"must be a whole number of at least 1": ["x", "0"]},
+    "api_token": {
+        "must be printable ASCII without spaces": [
+            *("a hush", "a\nhush", "hüsh hush", "hush\x7f", "hush\0"),
+        ],
+        "must be UTF-8 text": ["hush\udc80"],
+    },
+    "headers": {
+        NO_HEADERS: [
+            "hush",
+            '["hush"]',
+            '{"hush": 1}',
+            '{"X": "\udc80hush"}',
+            "hush" + "[" * 9_999,
+        ],
+        "entry 2 has an invalid HTTP header name": ['{"A": "", "X hush": "1"}'],
+        "entry 1 has an invalid HTTP header name": ['{"": "hush"}'],
+        "must not repeat a header": ['{"X": "hush", "x": ""}'],
+    },
+    "headers.X": {NO_LINE: ['{"X": "hush\\r\\nY: 1"}', '{"X": "hush\\n"}', '{"X": "hüsh hush"}']},
+}
 
 
-BAD_IN_FILE = [
-    ('concurrency = "16"', "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not '16'"),
-    ("concurrency = true", "concurrency (NFTSYNC_CONCURRENCY) must be a whole number", "not true"),
-    ("database = ['x']", "database (NFTSYNC_DATABASE) must be text", "not a list"),
-    ("ignore_fields = 'x'", "ignore_fields must be a list of field names", "not 'x'"),
-    ("headers = 'x'", "headers (NFTSYNC_HEADERS) must be a table of header", "(from file"),
-    ("api_token = 5", "api_token (NFTSYNC_API_TOKEN) must be text (from file", ""),
-    ("paging = 1", "paging must be a table", "not 1"),
-    ("routes.Token = 1", "routes.Token must be a table", "not 1 (from"),
-    ("[paging]", "paging must have next and param", ""),
-    ("[paging]\nnext='c'\nparam=''", "paging.param must be non-blank text", "not ''"),
-    ("routes = 1", "routes must be tables [routes.TYPE]", "not 1"),
-    ("[routes.A]\nkind='x'", "routes.A.kind must be token, wallet, object or sync", "not 'x'"),
-    ("[routes.A]\nholders=1", "routes.A.holders must be true or false", "not 1"),
-    ("[routes.A]\ntokens=['a..b']", "routes.A.tokens must be a list of field names", "not a list"),
-    ("[routes.A]\nat_most_every='x'", "routes.A.at_most_every must be a duration", "not 'x'"),
-    ("[routes.A]\npath='//h/x'", "routes.A.path must be a path such as", "not '//h/x'"),
-]
+@pytest.mark.parametrize("key", BAD_VALUES)
+def test_a_bad_value_is_shown_with_its_variable_and_a_secret_is_not(tmp_path, key):
+    variable = f"NFTSYNC_{key.partition('.')[0].upper()}"
+    for problem, texts in BAD_VALUES[key].items():
+        for text in texts:
+            shown = "" if "hush" in text else f", not {text!r}"
+            message = f"{key} ({variable}) {problem}{shown} (from environment {variable})"
+            assert_fails(tmp_path, message, **{variable: text})
+    assert_fails(tmp_path, "retries (NFTSYNC_RETRIES) … (from flag --retries)", {"retries": "0"})
 
 
-def test_a_bad_value_in_the_file_names_key_variable_and_file(tmp_path):
-    for text, begin, then in BAD_IN_FILE:
-        file = toml(tmp_path, text)
-        message = fails(tmp_path)
-        assert message.startswith(begin)
-        assert then in message
-        assert message.endswith(f"(from file {file})")
+WEBHOOK = "[destinations.ops]\nkind = 'webhook'\nurl = 'https://x.example/?key=hush'\n"
+COMMAND = "[destinations.ops]\nkind = 'command'\ncommand = "
+OBJECT_PATH = "/v1/transactions/{resourceId}"
+A, TOKEN = "[routes.A]\n", "[routes.Token]\n"
+TOO_MUCH = "cannot parse FILE: it is not UTF-8, or a value is too long or nested too deeply"
+#: Contents of the file, and what follows in the message; `FILE` is its path.
+BAD_FILES = {
+    'concurrency = "16"': "concurrency (NFTSYNC_CONCURRENCY) must be a whole number…, not '16' (…",
+    "concurrency = true": "concurrency (NFTSYNC_CONCURRENCY) must be a whole number…, not true (…",
+    "database = ['x']": "database (NFTSYNC_DATABASE) must be text, not a list (from file FILE)",
+    "ignore_fields = 'x'": "ignore_fields must be a list of field names, not 'x' (from file FILE)",
+    "headers = 'hush'": "headers (NFTSYNC_HEADERS) must be a table of header… (from file FILE)",
+    "api_token = 5": "api_token (NFTSYNC_API_TOKEN) must be text (from file FILE)",
+    "paging = 1": "paging must be a table, not 1 (from file FILE)",
+    "[paging]": "paging must have next and param (from file FILE)",
+    "[paging]\nnext='c'\nparam=''": "paging.param must be non-blank text, not '' (from file FILE)",
+    # Routes
+    "routes.Token = 1": "routes.Token must be a table, not 1 (from file FILE)",
+    "routes = 1": "routes must be tables [routes.TYPE], not 1 (from file FILE)",
+    A + "kind='x'": "routes.A.kind must be token, wallet, object or sync, not 'x' (from file FILE)",
+    A + "holders=1": "routes.A.holders must be true or false, not 1 (from file FILE)",
+    A + "tokens=['a..b']": "routes.A.tokens must be a list of field names…, not a list (from …",
+    A + "at_most_every='x'": "routes.A.at_most_every must be a duration…, not 'x' (from file FILE)",
+    A + "path='//h/x'": "routes.A.path must be a path such as …, not '//h/x' (from file FILE)",
+    A: 'routes.A has no kind; write kind = "token"… (from file FILE)',
+    A + f"path = '{OBJECT_PATH}'": "routes.A has no kind; write kind =… (from file FILE)",
+    "[routes.'*']": 'routes."*" has no kind… (from file FILE)',
+    A + "kind = 'object'": 'routes.A.path is required for kind = "object"…{resourceId}…',
+    A
+    + "kind = 'object'\npath = '/v1/a'": "routes.A.path is required…{resourceId}… (from file FILE)",
+    TOKEN + "kind = 'object'": "routes.Token.path is required… (from file FILE)",
+    A + f"kind = 'token'\npath = '{OBJECT_PATH}'": 'routes.A.path of kind…kind = "object"… (from …',
+    TOKEN + f"path = '{OBJECT_PATH}'": "routes.Token.path of kind…remove path… (from file FILE)",
+    A + f"kind = 'sync'\npath = '{OBJECT_PATH}'": "routes.A.path is not allowed…remove path… (…",
+    "[routes.Wallet]\nholders = true": 'routes.Wallet.holders is not allowed…"wallet"…token… (…',
+    TOKEN + "wallets = ['a']": 'routes.Token.wallets is not allowed with kind = "token"…object… (…',
+    A + "kind = 'sync'\nwallets = ['a']": 'routes.A.wallets is not allowed with…only "object"… (…',
+    TOKEN + "at_most_every = '9s'": 'routes.Token.at_most_every is not allowed…only "sync"… (…',
+    "[routes.'*']\nkind = 'token'": 'routes."*" cannot have kind = "token"…"object" or "sync"… (…',
+    # Unknown keys
+    "base-url = 'x'": "unknown key 'base-url' in FILE; did you mean 'base_url'?",
+    "TIMEOUT = 1": "unknown key 'TIMEOUT' in FILE; did you mean 'timeout'?",
+    "[route.Token]": "unknown key 'route' in FILE; did you mean 'routes'?",
+    "[paging]\nnxt = 'x'": "unknown key 'nxt' in [paging] of file FILE; did you mean 'next'?",
+    "[paging]\ncolor = 'x'": "unknown key 'color' in [paging] of file FILE; known keys: next, …",
+    # Unreadable files
+    "retries = 2\nx y": "FILE is not valid TOML: line 2, column 3: Expected '=' after a key in a …",
+    "retries = 2\nretries = 3": "FILE is not valid TOML: line 2, at the end: Cannot overwrite a …",
+    "retries = [": "FILE is not valid TOML: line 1, at the end: Invalid value",
+    "retries = 2\n[a]\n[a]": "FILE is not valid TOML: line 3, column 3…",
+    b"# \xff": TOO_MUCH,
+    "retries = " + "9" * 5000: TOO_MUCH,
+    "retries = " + "[" * 50_000: TOO_MUCH,
+    # Secrets of destinations, perhaps at a wrong place
+    WEBHOOK + "secret = 'hush'": "unknown key 'secret' in …",
+    WEBHOOK.replace("'https", "'ftp") + "secret_file = 's1'": "the url of …is not an http(s) URL",
+    WEBHOOK.replace("'https", "'\\u0000https").replace(
+        "'", '"'
+    ): "…ops.url must be non-blank text…",
+    WEBHOOK + "secret_file = 'lacking'": "destinations.ops.secret_file: cannot read …",
+    WEBHOOK + "secret_file = ['s1', 's2', 's1']": "…must be one file, or two during a rotation…",
+    WEBHOOK: "destinations.ops has no secret: set secret_file, or the variable …",
+    WEBHOOK + "url_file = 's1'": "…only one of url and url_file…",
+    WEBHOOK + "password_file = 's1'": '…must not have password_file with kind = "webhook"…',
+    "[destinations.ops]\nkind = 'slack'\nurl = 'https://hush'": "…must not have url with kind…",
+    COMMAND + "'run hush'": "…must be a list of strings…",
+    COMMAND + "['hush', 7]": "…must be a list of strings…",
+    COMMAND + "[]": "…must be a list of strings…",
+    "[destinations.ops]\ncommand = ['hush']": "…must have kind = 'webhook', 'slack'…",
+    "[destinations.a-b]\nkind = 'slack'\n[destinations.A_b]\nkind = 'slack'": "…more than case…",
+}
 
 
-def test_an_unknown_key_is_named_with_the_nearest_or_all_known_ones(tmp_path):
-    for text, where, unknown, hint in (
-        ("base-url = 'x'", "", "base-url", "did you mean 'base_url'?"),
-        ("TIMEOUT = 1", "", "TIMEOUT", "did you mean 'timeout'?"),
-        ("[route.Token]", "", "route", "did you mean 'routes'?"),
-        ("[paging]\nnxt = 'x'", "[paging] of file ", "nxt", "did you mean 'next'?"),
-        ("[paging]\ncolor = 'x'", "[paging] of file ", "color", "known keys: next, param"),
-    ):
-        place = f"{where}{toml(tmp_path, text)}"
-        assert fails(tmp_path) == f"unknown key {unknown!r} in {place}; {hint}"
-
-
-def test_a_file_that_cannot_be_read_is_named_with_the_line(tmp_path):
+@pytest.mark.parametrize("text", BAD_FILES, ids=lambda text: str(text)[:60])
+def test_a_bad_file_is_refused_with_the_place(tmp_path, text):
+    for name in ("s1", "s2"):
+        (tmp_path / name).write_text("hush\n")
     file = tmp_path / "nftsync.toml"
-    too_much = "it is not UTF-8, or a value is too long or nested too deeply"
-    for text, problem in (
-        (b"retries = 2\nx y", "line 2, column 3: Expected '=' after a key in a key/value pair"),
-        (b"retries = 2\nretries = 3", "line 2, at the end: Cannot overwrite a value"),
-        (b"retries = [", "line 1, at the end: Invalid value"),
-        (b"retries = 2\n[a]\n[a]", "line 3, column 3"),
-    ):
-        file.write_bytes(text)
-        assert fails(tmp_path) == f"{file} is not valid TOML: {problem}"
-    for text in (b"# \xff", b"retries = " + b"9" * 5000, b"retries = " + b"[" * 50_000):
-        file.write_bytes(text)
-        assert fails(tmp_path) == f"cannot parse {file}: {too_much}"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    variable = "NFTSYNC_DESTINATIONS_A_B_URL"  # of two destinations
+    message = BAD_FILES[text].replace("FILE", str(file))
+    assert_fails(tmp_path, message, **{variable: "https://x.example/hush"})
+
+
+def test_a_file_that_cannot_be_opened_is_named_and_one_of_windows_is_read(tmp_path):
     for config, why in ((tmp_path / "no.toml", "No such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(SettingsError, match=why) as caught:
-            load(config=config, environ={}, directory=tmp_path)
-        assert str(caught.value).startswith(f"cannot read the settings file {config}: ")
-    file.write_bytes(b"\xef\xbb\xbfretries = 2\r\nconcurrency = 3\r\n")
-    assert load_in(tmp_path).concurrency == 3  # as a Windows editor writes it
+        message = f"cannot read the settings file {config}: {why}…"
+        assert_fails(tmp_path, message, config=config)
+    (tmp_path / "nftsync.toml").write_bytes(b"\xef\xbb\xbfretries = 2\r\nconcurrency = 3\r\n")
+    assert load_in(tmp_path).concurrency == 3
 
 
-def test_routes_and_paging(tmp_path):
+def test_routes_paging_rules_and_forwards_are_tables(tmp_path):
     toml(
         tmp_path,
         """
@@ -271,116 +334,6 @@ def test_routes_and_paging(tmp_path):
         routes.Transaction = { path = "/v1/x/{resourceId}", kind = "object", wallets = ["to.id"] }
         routes."*" = { kind = "sync", at_most_every = "15m" }
         paging = { next = "nextCursor", param = "cursor" }
-        """,
-    )
-    read = load_in(tmp_path)
-    assert read.ignore_fields == ["total"]
-    assert read.paging == Paging(next="nextCursor", param="cursor")
-    assert read.routes == {
-        "Transaction": Route(path="/v1/x/{resourceId}", kind="object", wallets=["to.id"]),
-        "*": Route(kind="sync", at_most_every=timedelta(minutes=15)),
-    }
-    shown = {row["setting"]: row["value"] for row in describe(read)}
-    assert shown["paging"] == "next=nextCursor param=cursor"
-    assert shown["routes"].endswith("*: kind=sync at_most_every=0:15:00")
-
-
-WEBHOOK = "[destinations.ops]\nkind = 'webhook'\nurl = 'https://x.example/?key=hush'\n"
-#: Tables with the word `hush` where a secret may stand by mistake, or at the wrong place.
-MISPLACED = {
-    WEBHOOK + "secret = 'hush'": "unknown key 'secret'",
-    WEBHOOK.replace("'https", "'ftp") + "secret_file = 's1'": "is not an http(s) URL",
-    WEBHOOK.replace("'https", "'\\u0000https").replace("'", '"'): "ops.url must be non-blank text",
-    WEBHOOK + "secret_file = 'lacking'": "cannot read",
-    WEBHOOK + "secret_file = ['s1', 's2', 's1']": "one file, or two during a rotation",
-    WEBHOOK: "destinations.ops has no secret: set secret_file, or the variable",
-    WEBHOOK + "url_file = 's1'": "only one of url and url_file",
-    WEBHOOK + "password_file = 's1'": 'must not have password_file with kind = "webhook"',
-    "[destinations.ops]\nkind = 'slack'\nurl = 'https://hush'": "must not have url with kind",
-    "[destinations.ops]\nkind = 'command'\ncommand = 'run hush'": "must be a list of strings",
-    "[destinations.ops]\nkind = 'command'\ncommand = ['hush', 7]": "must be a list of strings",
-    "[destinations.ops]\nkind = 'command'\ncommand = []": "must be a list of strings",
-    "[destinations.ops]\ncommand = ['hush']": "must have kind = 'webhook', 'slack'",
-}
-
-
-def test_no_secret_of_a_destination_is_shown(tmp_path):
-    for name in ("s1", "s2"):
-        (tmp_path / name).write_text("hush\n")
-    for text, problem in MISPLACED.items():
-        toml(tmp_path, text)
-        with pytest.raises(SettingsError) as caught:
-            open_destination_settings(load_in(tmp_path), {})
-        assert problem in str(caught.value)
-        assert "\n" not in str(caught.value)
-        assert "hush" not in everything_said(caught.value)
-    toml(tmp_path, WEBHOOK + "secret_file = 's1'\nallow_private = true")
-    read = load_in(tmp_path)
-    assert "hush" not in repr(read) + str(describe(read))
-    destinations = open_destination_settings(read, {})
-    assert "hush" not in repr(destinations) + destinations["ops"].shown
-
-
-def test_secrets_of_destinations_come_from_variables_or_files(tmp_path, monkeypatch):
-    for name, text in (("s1", "\ufeffs1\r\n\r\n"), ("s2", " s2 \n")):
-        (tmp_path / name).write_text(text, "utf-8", newline="")
-    toml(
-        tmp_path,
-        WEBHOOK
-        + """secret_file = ["s1", "s2"]
-        [destinations.Other-one]
-        kind = "webhook"
-        url_file = "s1"
-        [destinations.mail]
-        kind = "email"
-        server = "smtp.example.com"
-        from = "a@example.com"
-        recipients = ["b@example.com"]
-        password_file = "s2"
-        """,
-    )
-    read = load_in(tmp_path)
-    other = {
-        "NFTSYNC_DESTINATIONS_OTHER_ONE_URL": "https://y.example",
-        "NFTSYNC_DESTINATIONS_OTHER_ONE_SECRET": "new old",
-    }
-    destinations = open_destination_settings(read, other)
-    assert {name: one.secrets for name, one in destinations.items()} == {
-        "ops": ("s1", "s2"),
-        "Other-one": ("new", "old"),
-        "mail": (),
-    }
-    assert destinations["Other-one"].url == "https://y.example"
-    mail = destinations["mail"]
-    assert (mail.sender, mail.recipients, mail.password, mail.port, mail.security) == (
-        *("a@example.com", ("b@example.com",), "s2"),
-        *(587, "starttls"),
-    )
-    ours = {"NFTSYNC_DESTINATIONS_OPS_SECRET": "s3", "NFTSYNC_DESTINATIONS_MAIL_PASSWORD": " "}
-    destinations = open_destination_settings(read, {**other, **ours})
-    assert destinations["ops"].secrets == ("s3",)
-    assert destinations["mail"].password == "s2"
-    spaced = {"NFTSYNC_DESTINATIONS_MAIL_PASSWORD": "abcd efgh  ijkl\n"}  # as Google shows it
-    destinations = open_destination_settings(read, {**other, **spaced})
-    assert destinations["mail"].password == "abcd efgh  ijkl"
-    for name, value in ours.items():
-        monkeypatch.setenv(name, value)
-    assert unknown_variables() == []
-
-
-def test_no_variable_is_the_secret_of_two_destinations(tmp_path):
-    tables = (f'[destinations.{name}]\nkind = "slack"\n' for name in ("a-b", "A_b"))
-    toml(tmp_path, "".join(tables))
-    with pytest.raises(SettingsError, match="more than case"):
-        open_destination_settings(
-            load_in(tmp_path), {"NFTSYNC_DESTINATIONS_A_B_URL": "https://x.example/hush"}
-        )
-
-
-def test_rules_and_forwards_are_tables(tmp_path):
-    toml(
-        tmp_path,
-        """
         [watch.treasury]
         on = ["sent", "wallet_stale"]
         to = ["ops"]
@@ -399,6 +352,15 @@ def test_rules_and_forwards_are_tables(tmp_path):
         """,
     )
     read = load_in(tmp_path)
+    assert read.ignore_fields == ["total"]
+    assert read.paging == Paging(next="nextCursor", param="cursor")
+    assert read.routes == {
+        "Transaction": Route(path="/v1/x/{resourceId}", kind="object", wallets=["to.id"]),
+        "*": Route(kind="sync", at_most_every=timedelta(minutes=15)),
+    }
+    shown = {row["setting"]: row["value"] for row in describe(read)}
+    assert shown["paging"] == "next=nextCursor param=cursor"
+    assert shown["routes"].endswith("*: kind=sync at_most_every=0:15:00")
     assert read.watch["treasury"] == WatchRule(
         name="treasury",
         on=["sent", "wallet_stale"],
@@ -416,23 +378,56 @@ def test_rules_and_forwards_are_tables(tmp_path):
     assert read.forward["warehouse"] == Forward(name="warehouse", to=["ops"], types=["nft"])
 
 
-def test_a_blank_variable_counts_as_unset_but_a_blank_secret_is_none(tmp_path):
-    plain = [key for key in VARIABLES if not key.secret]
-    lines = [f"{key.name} = {in_file(sample(key.name, 0)[1])}" for key in VARIABLES]
-    file = toml(tmp_path, "\n".join(lines))
-    for blank in ("", " \n"):
-        read = load_in(tmp_path, **{key.variable: blank for key in plain})
-        for key in plain:
-            assert getattr(read, key.name) == sample(key.name, 0)[1]
-            assert read.sources[key.name] == f"file {file}"
+def test_secrets_of_destinations_are_read_and_not_shown(tmp_path, monkeypatch):
+    for name, text in (("s1", "\ufeffhush1\r\n\r\n"), ("s2", " hush2 \n")):
+        (tmp_path / name).write_text(text, "utf-8", newline="")
+    toml(
+        tmp_path,
+        WEBHOOK
+        + """secret_file = ["s1", "s2"]
+        allow_private = true
+        [destinations.Other-one]
+        kind = "webhook"
+        url_file = "s1"
+        [destinations.mail]
+        kind = "email"
+        server = "smtp.example.com"
+        from = "a@example.com"
+        recipients = ["b@example.com"]
+        password_file = "s2"
+        """,
+    )
+    read = load_in(tmp_path)
+    other = {
+        "NFTSYNC_DESTINATIONS_OTHER_ONE_URL": "https://y.example",
+        "NFTSYNC_DESTINATIONS_OTHER_ONE_SECRET": "new old",
+    }
+    destinations = open_destinations(read, other)
+    assert "hush" not in repr(read) + str(describe(read)) + repr(destinations)
+    assert "hush" not in destinations["ops"].shown
+    assert {name: one.secrets for name, one in destinations.items()} == {
+        "ops": ("hush1", "hush2"),
+        "Other-one": ("new", "old"),
+        "mail": (),
+    }
+    assert destinations["Other-one"].url == "https://y.example"
+    mail = destinations["mail"]
+    assert (mail.sender, mail.recipients, mail.password, mail.port, mail.security) == (
+        *("a@example.com", ("b@example.com",), "hush2"),
+        *(587, "starttls"),
+    )
+    ours = {"NFTSYNC_DESTINATIONS_OPS_SECRET": "s3", "NFTSYNC_DESTINATIONS_MAIL_PASSWORD": " "}
+    destinations = open_destinations(read, {**other, **ours})
+    assert (destinations["ops"].secrets, destinations["mail"].password) == (("s3",), "hush2")
+    spaced = {"NFTSYNC_DESTINATIONS_MAIL_PASSWORD": "abcd efgh  ijkl\n"}  # as Google shows it
+    assert open_destinations(read, {**other, **spaced})["mail"].password == "abcd efgh  ijkl"
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    assert unknown_variables() == []
 
-        read = load_in(tmp_path, **{f"NFTSYNC_{name.upper()}": blank for name in SECRETS})
-        assert (read.api_token, read.headers, read.webhook_secret_previous) == (None, {}, None)
-        assert (read.webhook_secret, read.proxy) == (blank, blank)
-        assert all(read.sources[key].startswith("environment ") for key in SECRETS)
-        shown = {row["setting"]: row["value"] for row in describe(read)}
-        expected = ["not set", "not set", "blank", "not set", "blank"]
-        assert [shown[name] for name in SECRETS] == expected
+
+def stripped(value):
+    return value.strip() if isinstance(value, str) else value
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -455,35 +450,28 @@ def test_a_secret_and_nothing_else_comes_from_a_file(tmp_path, name):
         ("bytes", "it is not UTF-8 text"),
     ):
         message = f"{name} ({variable}): cannot read {tmp_path / path}: {why}"
-        assert fails(tmp_path, **{variable: path}) == message
+        assert_fails(tmp_path, message, **{variable: path})
     plain = variable.removesuffix("_FILE")
     both = f"{name}: both {plain} and {variable} are set; unset one of them"
-    for value in ("hush", ""):
-        assert fails(tmp_path, **{plain: value, variable: "hush"}) == both
+    for given_secret in ("hush", ""):
+        assert_fails(tmp_path, both, **{plain: given_secret, variable: "hush"})
 
 
-def stripped(value):
-    return value.strip() if isinstance(value, str) else value
-
-
-#: What editors, shells and spreadsheets write around a text.
+#: What editors, shells and spreadsheets write around a text; PowerShell writes UTF-16.
 AROUND = [
     *("{}", "{}\n", "{}\r\n", "{}\n\n", "{}\r\n\r\n", "{}\r", " {} \n", "\t{}\x0b\x0c\n\n "),
     *("\ufeff{}\r\n", "\ufeff \n{} \r\n", "\u00a0{}\u2028"),
 ]
+FORMS = [*((form, "utf-8") for form in AROUND), ("{}\r\n", "utf-16"), ("\ufeff{}\n", "utf-16-be")]
 
 
 @pytest.mark.parametrize("name", SECRETS)
 def test_marks_and_white_space_around_a_secret_in_a_file_do_not_belong_to_it(tmp_path, name):
     text, value = sample(name, 0)
-    variable = {f"NFTSYNC_{name.upper()}_FILE": "secret"}
-    for around in AROUND:
-        (tmp_path / "secret").write_text(around.format(text), "utf-8", newline="")
-        assert getattr(load_in(tmp_path, **variable), name) == stripped(value)
-    for encoding in ("utf-16", "utf-16-be"):  # of PowerShell, with its mark
-        mark = "\ufeff" if encoding == "utf-16-be" else ""
-        (tmp_path / "secret").write_bytes(f"{mark}{text}\r\n".encode(encoding))
-        assert getattr(load_in(tmp_path, **variable), name) == stripped(value)
+    for form, encoding in FORMS:
+        (tmp_path / "secret").write_text(form.format(text), encoding, newline="")
+        read = load_in(tmp_path, **{f"NFTSYNC_{name.upper()}_FILE": "secret"})
+        assert getattr(read, name) == stripped(value)
 
 
 def test_white_space_inside_a_secret_belongs_to_it(tmp_path):
@@ -492,28 +480,6 @@ def test_white_space_inside_a_secret_belongs_to_it(tmp_path):
         read = load_in(tmp_path, NFTSYNC_WEBHOOK_SECRET_FILE="s")
         assert read.webhook_secret == stored
     assert load_in(tmp_path, NFTSYNC_WEBHOOK_SECRET=" a ").webhook_secret == " a "
-
-
-@pytest.mark.parametrize(
-    ("begin", "texts"),
-    [
-        ("api_token (NFTSYNC_API_TOKEN) must be ",
-         ["a hush", "a\nhush", "hüsh", "hush\x7f", "hush\udc80", "hush\0"]),
-        ("headers (NFTSYNC_HEADERS) must be a JSON object",
-         ["hush", '["hush"]', '{"hush": 1}', '{"X": "\udc80hush"}', "[" * 100_000]),
-        ("headers (NFTSYNC_HEADERS) entry ",
-         ['{"A": "", "X hush": "1"}', '{"": "hush"}']),
-        ("headers.X (NFTSYNC_HEADERS) must be one line of printable",
-         ['{"X": "hush\\r\\nY: 1"}', '{"X": "hush\\n"}', '{"X": "hüsh"}']),
-        ("headers (NFTSYNC_HEADERS) must not repeat a header", ['{"X": "hush", "x": ""}']),
-    ],
-)  # fmt: skip
-def test_a_token_or_headers_that_cannot_be_sent(tmp_path, begin, texts):
-    variable = "NFTSYNC_API_TOKEN" if "API_TOKEN" in begin else "NFTSYNC_HEADERS"
-    for text in texts:
-        message = fails(tmp_path, **{variable: text})
-        assert message.startswith(begin)
-        assert "hush" not in message
 
 
 def test_describe_shows_paths_sources_and_no_secret(tmp_path):
@@ -556,7 +522,7 @@ def test_no_secret_is_ever_shown(tmp_path, secret, name, form, rest):
     variable = f"NFTSYNC_{name.upper()}"
     for file, environ in (
         (None, {variable: secret}),
-        (None, {variable: msgspec.json.encode({"X": secret}).decode()}),
+        (None, {variable: json.dumps({"X": secret}, ensure_ascii=False)}),
         (None, {f"{variable}_FILE": "secret"}),
         (config, {}),
     ):
