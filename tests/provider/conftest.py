@@ -1,8 +1,5 @@
 """A client of the provider double, with short waits between attempts."""
 
-from __future__ import annotations
-
-import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import Any, TypeVar
@@ -11,11 +8,11 @@ import pytest
 
 from nftsync.errors import ReadError
 from nftsync.provider.client import Client, access_to, finish
-from nftsync.provider.config import ClientConfig, Paging
+from nftsync.provider.config import ClientConfig
 from nftsync.provider.rate_limit import GiveUpRule, RateLimiter
 from nftsync.provider.wire import WalletList
 from nftsync.records import Content, Effort
-from tests.kit.provider import MakeClient, Provider, token, wallet
+from tests.kit.provider import Provider, token, wallet
 
 _T = TypeVar("_T")
 
@@ -24,12 +21,11 @@ class Reader:
     """A client whose reads run to their end.
 
     Attributes:
-        rule: its give-up rule, if it has one.
         spent: requests and retries of the last read of each object, by its id or path.
     """
 
-    def __init__(self, client: Client, rule: GiveUpRule | None = None) -> None:
-        self.client, self.rule = client, rule
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self.spent: dict[str, tuple[int, int]] = {}
 
     def balances(self, number: int = 1, **known: Any) -> WalletList:
@@ -63,18 +59,8 @@ class Reader:
             self.spent[name] = effort.requests, effort.retries
 
 
-def describe(error: BaseException) -> str:
-    """Return an error with its causes and contexts, as any printer of tracebacks shows them."""
-    seen: list[str] = []
-    link: BaseException | None = error
-    while link is not None:
-        seen += [repr(link), str(link), repr(link.args), repr(vars(link))]
-        link = link.__cause__ or link.__context__
-    return "\n".join([*seen, *traceback.format_exception(error)])
-
-
 @pytest.fixture
-def make_client(provider: Provider) -> Iterator[MakeClient]:
+def make_client(provider: Provider) -> Iterator[Callable[..., Reader]]:
     """Make a client from fields of its configuration, and from objects that clients share."""
     with ExitStack() as stack:
 
@@ -83,18 +69,14 @@ def make_client(provider: Provider) -> Iterator[MakeClient]:
             limiter: RateLimiter | None = None,
             urgent: bool = False,
             rule: GiveUpRule | None = None,
-            gives_up: bool = False,
-            paging: tuple[str, str] | None = None,
-            **of: Any,
+            **fields: Any,
         ) -> Reader:
-            given = {"base_url": provider.url, "timeout": 10.0, "first_wait": 0.01, **of}
-            pages = None if paging is None else Paging(next=paging[0], param=paging[1])
-            config = ClientConfig(paging=pages, **given)
-            rule = GiveUpRule() if gives_up else rule
+            short = {"base_url": provider.url, "timeout": 10.0, "first_wait": 0.01}
+            config = ClientConfig(**short | fields)
             access = access_to(config)
             if limiter is not None:
                 access = access._replace(limiter=limiter)
             client = Client(config, access, urgent=urgent, rule=rule)
-            return Reader(stack.enter_context(client), rule)
+            return Reader(stack.enter_context(client))
 
         yield make

@@ -1,7 +1,3 @@
-"""Image addresses in untrusted metadata: shown or refused."""
-
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode
@@ -36,13 +32,10 @@ PIECES = (
     *(" ", "\t", "\n", "\x00", '"', "'", "<", ">", "`", "é", "Ｋ", "。", "／", "\u2028", "\u202e"),
     *("\ud800", "💎", "x" * 700),
 )
-addresses = st.one_of(
-    st.text(st.characters()),
+addresses = st.text(st.characters()) | st.builds(
+    "{}{}".format,
+    st.sampled_from(["", "https://", "http://127.0.0.1:8788"]),
     st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
-    st.lists(st.sampled_from(PIECES), max_size=8).map(lambda parts: "https://" + "".join(parts)),
-    st.lists(st.sampled_from(PIECES), max_size=5).map(
-        lambda parts: "http://127.0.0.1:8788" + "".join(parts)
-    ),
 )
 
 
@@ -85,10 +78,8 @@ def test_any_text_gives_a_safe_url_or_a_problem(text):
         ("https://a.example", "https://a.example/"),
         ("https://a.example?b", "https://a.example/?b"),
         ("https://a.example:/b", "https://a.example/b"),
-        (
-            "https://a_b.example.:8443/ü'\"<>{}|^`",
-            "https://a_b.example.:8443/%C3%BC%27%22%3C%3E%7B%7D%7C%5E%60",
-        ),
+        ("https://a_b.example.:8443/ü'\"<", "https://a_b.example.:8443/%C3%BC%27%22%3C"),
+        ("https://a.example/>{}|^`", "https://a.example/%3E%7B%7D%7C%5E%60"),
         ("https://a.example/%41%zz", "https://a.example/%41%25zz"),
         ("https://[2606:4700:0:0::1]/x", "https://[2606:4700::1]/x"),
         (f"ipfs://{V0}", f"{DEFAULT_GATEWAY}{V0}"),
@@ -188,18 +179,15 @@ def test_gateway_and_provider_are_written_as_browsers_write_them():
 IMAGES = Images()
 
 
-@pytest.mark.parametrize(
-    ("number", "digits"),
-    [("188", "bc"), ("0xBC", "bc"), ("0", "0"), ("007", "7"), (str(2**256 - 1), "f" * 64)],
-)
-def test_a_token_number_replaces_id_in_64_digits(number, digits):
-    for template in ("https://a.example/{id}.json", f"ipfs://{V0}/{{id}}"):
-        expected = Images().at(template.replace("{id}", digits.rjust(64, "0")))
-        assert IMAGES.of_token(template, number, "") == expected
-    assert IMAGES.of_token("", number, '{"metadata":{"image_url":"https://a.example/{id}"}}').url
-
-
-def test_other_numbers_give_no_image():
+def test_a_token_number_replaces_id_in_64_digits():
+    for number, digits in (
+        *(("188", "bc"), ("0xBC", "bc"), ("0", "0"), ("007", "7"), (str(2**256 - 1), "f" * 64)),
+    ):
+        for template in ("https://a.example/{id}.json", f"ipfs://{V0}/{{id}}"):
+            expected = IMAGES.at(template.replace("{id}", digits.rjust(64, "0")))
+            assert IMAGES.of_token(template, number, "") == expected
+        extra = '{"metadata":{"image_url":"https://a.example/{id}"}}'
+        assert IMAGES.of_token("", number, extra).url
     for number in ("", "-1", "1.5", "x", "0x", "１", "9" * 79, "0x" + "f" * 65):
         found = IMAGES.of_token("https://a.example/{id}", number, "")
         assert found == (None, "{id} without an on-chain token id")

@@ -1,11 +1,5 @@
-"""The rate limit over many clients, and the give-up rule: when a run sends no more requests."""
-
-from __future__ import annotations
-
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -22,57 +16,39 @@ from tests.provider.conftest import Reader
 GOOD = reply(balances())
 
 
-class Crowd:
-    """Threads that each take one slot, and the order in which they got it."""
-
-    def __init__(self, limiter: RateLimiter) -> None:
-        self.limiter = limiter
-        self.order: list[str] = []
-        self.left_at: list[float] = []
-        self._threads = ExitStack()
-
-    def come(self, name: str, slots: Slots) -> None:
-        """Start another thread; return once it waits in line."""
-        before = self.limiter.waiting
-        thread = threading.Thread(target=self._take, args=(name, slots), daemon=True)
-        thread.start()
-        self._threads.callback(thread.join, 30)
-        wait_until(lambda: self.limiter.waiting == before + 1)
-
-    def _take(self, name: str, slots: Slots) -> None:
-        with slots:
-            self.left_at.append(time.monotonic())
-            self.order.append(name)
-
-    def join(self) -> None:
-        self._threads.close()
+def take(slots: Slots) -> float:
+    """Take a slot; return when."""
+    with slots:
+        return time.monotonic()
 
 
-@pytest.mark.parametrize("arguments", [{"at_once": 1}, {"rate_limit": 20.0, "at_once": 1}])
-def test_urgent_requests_overtake_ordinary_ones(arguments):
-    limiter = RateLimiter(**arguments)
-    ordinary, urgent = Slots(limiter), Slots(limiter, urgent=True)
-    crowd = Crowd(limiter)
-    with ordinary:
-        for slots, name in ((ordinary, "ordinary"), (urgent, "urgent")):
-            for number in range(2):
-                crowd.come(f"{name} {number}", slots)
-    crowd.join()
-    assert crowd.order == ["urgent 0", "urgent 1", "ordinary 0", "ordinary 1"]
+def queue(threads: ThreadPoolExecutor, limiter: RateLimiter, *urgent: bool) -> list[Future[float]]:
+    """Take slots in threads that wait in line in this order."""
+    found = []
+    for number, is_urgent in enumerate(urgent, start=1):
+        found.append(threads.submit(take, Slots(limiter, urgent=is_urgent)))
+        wait_until(lambda number=number: limiter.waiting == number)
+    return found
+
+
+@pytest.mark.parametrize("rate", [None, 20.0])
+def test_urgent_requests_overtake_ordinary_ones(rate):
+    limiter = RateLimiter(rate, at_once=1)
+    with ThreadPoolExecutor(4) as threads:
+        with Slots(limiter):
+            waiting = queue(threads, limiter, False, False, True, True)
+        ordinary, later, urgent, last = (each.result() for each in waiting)
+    assert urgent < last < ordinary < later
 
 
 def test_a_pause_also_delays_requests_that_wait_in_line():
     limiter = RateLimiter(at_once=1)
-    slots = Slots(limiter)
-    crowd = Crowd(limiter)
-    with slots:
-        for number in range(4):
-            crowd.come(str(number), slots)
-        limiter.pause(0.5)
-        resume_at = time.monotonic() + 0.4
-    crowd.join()
-    assert min(crowd.left_at) >= resume_at
-    assert sorted(crowd.order) == ["0", "1", "2", "3"]
+    with ThreadPoolExecutor(4) as threads:
+        with Slots(limiter):
+            waiting = queue(threads, limiter, *[False] * 4)
+            limiter.pause(0.5)
+            resume_at = time.monotonic() + 0.4
+        assert min(each.result() for each in waiting) >= resume_at
 
 
 @pytest.mark.parametrize("at_once", [None, 3])
@@ -82,13 +58,8 @@ def test_a_rate_limit_spaces_the_requests_of_all_clients_and_saves_no_slots(at_o
     with clients[0]:
         time.sleep(0.1)
     began = time.monotonic()
-
-    def take(number: int) -> float:
-        with clients[number % 4]:
-            return time.monotonic()
-
     with ThreadPoolExecutor(16) as threads:
-        left = sorted(threads.map(take, range(40)))
+        left = sorted(threads.map(take, clients * 10))
     assert all(at - began >= number / 100 for number, at in enumerate(left))
 
 
@@ -116,23 +87,6 @@ def test_a_slot_is_free_after_a_failure_and_between_attempts(provider, make_clie
     assert make_client(limiter=limiter, token_command="echo x").balances(2).entries == []
     with pytest.raises(ReadError, match="503"):
         waiting.throw(Stopped("stopped"))
-
-
-def test_clients_of_one_access_share_the_token_and_not_the_give_up_rule(provider, tmp_path):
-    runs = tmp_path / "runs"
-    provider.always(reply(status=403))
-    command = f"sh -c 'echo x >> {runs}; echo t'"
-    config = ClientConfig(base_url=provider.url, token_command=command, rate_limit=1000)
-    access = access_to(config, at_once=2)
-    rule = GiveUpRule()
-    with Client(config, access, rule=rule) as one, Client(config, access, urgent=True) as other:
-        for client in [one] * 20 + [other]:
-            Reader(client).fails(kind=AccessRefused)
-    assert runs.read_text() == "x\n"
-    assert rule.reason is not None
-
-
-# The give-up rule -------------------------------------------------------------------------------
 
 
 def tell(rule: GiveUpRule, *events: int | str) -> list[bool]:
@@ -178,7 +132,6 @@ def test_a_client_reports_its_responses_to_the_rule(provider, make_client):
         tell(rule, *["x"] * 49)
         provider.always(answer)
         make_client(attempts=1, max_bytes=1_000, rule=rule).fails()
-        assert rule.reason is None
         assert tell(rule, "x") == [not is_counted]
 
 
@@ -189,12 +142,10 @@ def test_a_401_before_a_new_token_and_a_403_with_a_wait_are_no_refusals(provider
         provider.always(reply(status=401), GOOD)
         client.balances(number)
     assert len(provider.requests()) == 50
-    rule = GiveUpRule()
-    client = make_client(rule=rule, attempts=5)
+    client = make_client(rule=GiveUpRule(), attempts=5)
     provider.always(reply(b"", 403, retry_after="0"))
     for number in range(5):
         client.fails(r"^the provider answered 403 Forbidden \(after 5 attempts\)$", number=number)
-    assert rule.reason is None
 
 
 @pytest.mark.parametrize(("answers", "reason"), [([], "no TLS"), ([500], None)])
@@ -205,19 +156,32 @@ def test_a_final_failure_ends_the_run_unless_the_provider_has_answered(answers, 
     assert rule.reason == reason
 
 
-def test_a_run_that_gives_up_stops_all_its_clients_and_no_other(provider, make_client):
-    """A request that waits for a slot ends, too."""
-    rule, limiter = GiveUpRule(), RateLimiter()
-    one, later = (make_client(rule=rule, limiter=limiter) for _ in range(2))
-    other = make_client()
-    provider.always(GOOD)
-    limiter.pause(PATIENCE)
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(one.balances)
-        rule.count_failure("no TLS", final=True)
-        assert isinstance(waiting.exception(), Stopped)
-    for client in (later, make_client(rule=rule)):
-        with pytest.raises(Stopped):
-            client.balances()
-    other.balances()
-    assert len(provider.requests()) == 1
+def test_a_run_that_gives_up_stops_all_its_clients_and_no_other(provider, tmp_path):
+    """They may share an access, and then the token; a request that waits for a slot ends, too."""
+    runs = tmp_path / "runs"
+    command = f"sh -c 'echo x >> {runs}; echo t'"
+    config = ClientConfig(base_url=provider.url, token_command=command, rate_limit=1000)
+    access, rule = access_to(config, at_once=2), GiveUpRule()
+    provider.always(*[reply(status=403)] * 21, GOOD)
+    with (
+        Client(config, access, rule=rule) as first,
+        Client(config, access, rule=rule) as second,
+        Client(config, access, urgent=True) as other,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        for _ in range(20):
+            assert rule.reason is None
+            Reader(first).fails(kind=AccessRefused)
+        assert rule.reason is not None
+        Reader(other).fails(kind=AccessRefused)
+        for client in (first, second, Client(config, access, rule=rule)):
+            with pytest.raises(Stopped):
+                Reader(client).balances()
+        Reader(other).balances()
+        assert (runs.read_text(), len(provider.requests())) == ("x\n", 22)
+        access.limiter.pause(PATIENCE)
+        rule = GiveUpRule()
+        with Client(config, access, rule=rule) as paused:
+            waiting = thread.submit(Reader(paused).balances)
+            rule.count_failure("no TLS", final=True)
+            assert isinstance(waiting.exception(), Stopped)

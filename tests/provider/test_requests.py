@@ -1,7 +1,3 @@
-"""Requests: user agent, credentials, connections, conditions, pages; reads of objects."""
-
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -21,21 +17,10 @@ from nftsync.provider.client import access_to
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.rate_limit import Auth
 from nftsync.provider.wire import CutShort, check_object
-from tests.kit.provider import (
-    Peer,
-    balances,
-    entry,
-    head,
-    path_of,
-    raw,
-    reply,
-    token,
-    uuid,
-    wallet,
-)
+from tests.kit.errors import everything_said
+from tests.kit.provider import Peer, balances, entry, head, path_of, raw, reply, token, uuid, wallet
 from tests.kit.waiting import has_ended, wait_until
 from tests.kit.worlds import PATIENCE
-from tests.provider.conftest import describe
 
 SECRET = "s3cr3t-t0k3n"
 EMPTY = balances()
@@ -55,9 +40,6 @@ def test_a_read_requests_json_in_the_name_of_nftsync(provider, make_client):
     assert seen.headers["host"] == f"127.0.0.1:{provider.port}"
     assert set(seen.headers) == {"host", "user-agent", "accept", "accept-encoding"}
     assert seen.body == b""
-
-
-# Connections ------------------------------------------------------------------------------------
 
 
 def test_each_thread_keeps_one_connection_also_after_a_refusal(provider, make_client):
@@ -115,12 +97,7 @@ def test_a_response_that_came_before_its_request_is_never_used(provider, make_cl
     assert provider.connections == 2
 
 
-# Credentials ------------------------------------------------------------------------------------
-
-
-def test_headers_are_sent_on_every_request_and_a_token_replaces_authorization(
-    provider, make_client
-):
+def test_headers_are_sent_and_a_token_replaces_authorization(provider, make_client):
     provider.always(reply(b'{"metadata": {}}'))
     headers = {"X-Api-Key": SECRET, "AUTHORIZATION": "Basic eA=="}
     for more, sent in (({}, "Basic eA=="), ({"api_token": SECRET}, f"Bearer {SECRET}")):
@@ -132,24 +109,18 @@ def test_headers_are_sent_on_every_request_and_a_token_replaces_authorization(
             assert seen.headers["authorization"] == sent
 
 
-class Counting:
+def counting(before: str = "", then: str = "echo t$(wc -c < runs)") -> str:
     """A token command that counts its runs in a file and prints `t1`, `t2`, ..."""
-
-    def __init__(self, folder: Path, before: str = "", then: str = "echo t$(wc -c < runs)") -> None:
-        self.runs = folder / "runs"
-        self.line = shlex.join(["sh", "-c", f"cd {folder}; {before} printf x >> runs; {then}"])
-
-    @property
-    def count(self) -> int:
-        return self.runs.stat().st_size if self.runs.exists() else 0
+    return shlex.join(["sh", "-c", f"cd {Path.cwd()}; {before} printf x >> runs; {then}"])
 
 
-def test_16_threads_run_the_token_command_once_at_the_start_and_once_after_a_401(
-    provider, make_client, tmp_path
-):
-    command = Counting(tmp_path)
-    client = make_client(token_command=command.line)
-    assert command.count == 0
+def runs() -> int:
+    return len(Path("runs").read_text()) if Path("runs").exists() else 0
+
+
+def test_16_threads_run_the_token_command_once_for_each_token(provider, make_client):
+    client = make_client(token_command=counting())
+    assert runs() == 0
     accepted = ["t1"]
     together = threading.Barrier(16)
 
@@ -164,32 +135,32 @@ def test_16_threads_run_the_token_command_once_at_the_start_and_once_after_a_401
     provider.always(answer)
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(read, range(16)))
-        assert command.count == 1
+        assert runs() == 1
         assert set(client.spent.values()) == {(1, 0)}
         accepted[0] = "t2"
         list(threads.map(read, range(16)))
-    assert command.count == 2
+    assert runs() == 2
     assert set(client.spent.values()) <= {(2, 1), (1, 0)}
     refused = [x for x in provider.requests()[16:] if x.headers["authorization"] == "Bearer t1"]
     assert len(provider.requests()) == 16 + len(refused) + 16
     assert 1 <= len(refused) <= 16
     accepted[0] = "another"  # so that the new token is refused, too
     client.fails("401", AccessRefused)
-    assert (command.count, client.last) == (3, (2, 1))
+    assert (runs(), client.last) == (3, (2, 1))
 
 
-def test_a_failing_command_runs_once_for_all_waiting_threads_and_again_later(tmp_path):
+def test_a_failing_command_runs_once_for_all_waiting_threads_and_again_later():
     wait = "while [ ! -e go ]; do sleep 0.01; done;"
-    auth = Auth(token_command=(command := Counting(tmp_path, wait, "exit 1")).line)
+    auth = Auth(token_command=counting(wait, "exit 1"))
     with ThreadPoolExecutor(8) as threads:
         asked = [threads.submit(auth.headers) for _ in range(8)]
         wait_until(lambda: sum("renew" in stack for stack in stacks()) == 8)
-        (tmp_path / "go").touch()
+        Path("go").touch()
         assert all(isinstance(each.exception(30), SettingsError) for each in asked)
-    assert command.count == 1
+    assert runs() == 1
     with pytest.raises(SettingsError):
         auth.headers()
-    assert command.count == 2
+    assert runs() == 2
 
 
 def stacks() -> list[set[str]]:
@@ -211,25 +182,15 @@ def stacks() -> list[set[str]]:
         ("a\0b", "cannot be run"),
     ],
 )
-def test_the_error_of_a_token_command_shows_none_of_its_output(
-    provider, make_client, command, message
-):
+def test_an_error_shows_no_output_of_the_token_command(provider, make_client, command, message):
     with pytest.raises(SettingsError) as caught:
         make_client(token_command=command).balances()
     assert re.match(rf"token_command \(NFTSYNC_TOKEN_COMMAND\) {message}", str(caught.value))
-    assert SECRET not in describe(caught.value)
+    assert SECRET not in everything_said(caught.value)
     assert provider.requests() == []
 
 
-def test_marks_and_line_ends_around_a_token_are_removed(provider, make_client):
-    provider.always(reply(EMPTY))
-    make_client(token_command=r"printf '\357\273\277 token\r\n\r\n '").balances()
-    assert provider.requests()[0].headers["authorization"] == "Bearer token"
-
-
-def test_a_token_command_gets_none_of_our_settings_and_ends_with_its_children(
-    tmp_path, monkeypatch
-):
+def test_a_token_command_gets_no_settings_and_ends_with_its_children(tmp_path, monkeypatch):
     monkeypatch.setenv("NFTSYNC_WEBHOOK_SECRET", SECRET)
     monkeypatch.setenv("NFTSYNC_HEADERS", f'{{"X-Key": "{SECRET}"}}')
     monkeypatch.setenv("VAULT_ADDR", "vault.example")
@@ -239,7 +200,8 @@ def test_a_token_command_gets_none_of_our_settings_and_ends_with_its_children(
     assert "VAULT_ADDR=vault.example" in seen.read_text()
     assert "NFTSYNC_" not in seen.read_text()
     starts = f"sleep 300 >&2 & echo $! > {child}"
-    auth = Auth(token_command=f"sh -c '{starts}; echo t'")
+    printed = r'printf "\357\273\277 t\r\n\r\n "'
+    auth = Auth(token_command=f"sh -c '{starts}; {printed}'")
     assert auth.headers()[0] == {"Authorization": "Bearer t"}
     wait_until(lambda: has_ended(child))
     auth = Auth(token_command=f"sh -c '{starts}; wait'", command_timeout=0.5)
@@ -254,9 +216,6 @@ def test_the_keys_of_connections_are_never_written(tmp_path, monkeypatch):
     assert access.network.tls.keylog_filename is None
 
 
-# Webhook configuration and other objects ---------------------------------------------------------
-
-
 def test_the_webhook_configuration_is_patched_with_the_given_fields(provider, make_client):
     provider.always(reply(status=204), reply(SECRET.encode(), 400))
     changes = {"url": "https://me.example/w\u00e9", "enabled": False, "sharedSecret": SECRET}
@@ -264,7 +223,7 @@ def test_the_webhook_configuration_is_patched_with_the_given_fields(provider, ma
     client.configure_webhooks(changes)
     with pytest.raises(ReadError, match="400") as caught:
         client.configure_webhooks(changes)
-    assert SECRET not in describe(caught.value)
+    assert SECRET not in everything_said(caught.value)
     seen, _ = provider.requests()
     path = "/api/organization/v1/current-organization/webhook-config"
     assert (seen.method, seen.path) == ("PATCH", path)
@@ -279,14 +238,9 @@ _DEEP = b"[" * 100_000 + b"]" * 100_000
 @pytest.mark.parametrize(
     ("body", "kept"),
     [
-        *(
-            (body, body.decode())
-            for body in (
-                b' {"a": [1, {"b": null}], "a": 2} \n',
-                b'{"amount": ' + b"9" * 5_000 + b', "x": 1e999, "y": -0.10}',
-                '{"name": "\u00e9\\u0000\\ud83d\\ude00"}'.encode(),
-            )
-        ),
+        (b' {"a": [1, {"b": null}], "a": 2} \n', None),
+        (b'{"amount": ' + b"9" * 5_000 + b', "x": 1e999, "y": -0.10}', None),
+        ('{"name": "\u00e9\\u0000\\ud83d\\ude00"}'.encode(), None),
         # Without unreadable fields:
         (b'\xef\xbb\xbf{"a": 1}', '{"a": 1}'),
         (b'{"a": 1.50, "b": %s, "c": {"d": NaN}, "e": "x"}' % _DEEP, '{"a":1.50,"e":"x"}'),
@@ -297,7 +251,7 @@ _DEEP = b"[" * 100_000 + b"]" * 100_000
 )
 def test_an_object_is_kept_as_sent_without_its_unreadable_fields(provider, make_client, body, kept):
     provider.bodies[PATH] = body
-    assert make_client().object(PATH).decode() == kept
+    assert make_client().object(PATH).decode() == (kept or body.decode())
     assert [(x.method, x.path, x.body) for x in provider.requests()] == [("GET", PATH, b"")]
 
 
@@ -314,12 +268,12 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-_OBJECTS = st.dictionaries(st.text(max_size=8), _JSON, max_size=3)
 
 
 @settings(max_examples=60)
 @given(
-    st.binary(max_size=60) | (_OBJECTS | _JSON).map(lambda value: json.dumps(value).encode()),
+    st.binary(max_size=60)
+    | (st.dictionaries(st.text(), _JSON) | _JSON).map(json.dumps).map(str.encode),
     st.data(),
 )
 def test_any_body_is_an_object_or_refused_and_a_cut_is_called_cut_short(body, data):

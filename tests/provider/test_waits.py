@@ -1,18 +1,10 @@
-"""Waits that the provider asks for: their forms, and their effect on reads."""
-
-from __future__ import annotations
-
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.provider.waits import asked_wait
-from tests.kit.faults import GOOD
-from tests.kit.provider import head, raw, reply
 
 AT = "Wed, 21 Oct 2026 07:28:00 GMT"
 EPOCH = int(datetime(2026, 10, 21, 7, 28, tzinfo=UTC).timestamp())
@@ -21,9 +13,6 @@ EPOCH = int(datetime(2026, 10, 21, 7, 28, tzinfo=UTC).timestamp())
 def asked(status: int = 429, **headers: str) -> float | None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return asked_wait(status, {"date": AT, **named})
-
-
-# Forms --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -118,84 +107,3 @@ _ANY = st.text(max_size=20) | st.builds(
 def test_any_wait_is_a_time_or_nothing(text, at, name):
     seconds = asked_wait(429, {name: text, "date": at})
     assert seconds is None or 0 <= seconds < float("inf")
-
-
-# Reads ------------------------------------------------------------------------------------------
-
-
-def date(seconds: float) -> str:
-    return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
-
-
-def in_two_seconds() -> str:
-    return str(int(datetime.now(UTC).timestamp()) + 2)
-
-
-@pytest.mark.parametrize(
-    ("status", "headers"),
-    [
-        (429, lambda: {"retry_after": "1"}),
-        (503, lambda: {"retry_after": date(2)}),
-        (403, lambda: {"x_ratelimit_remaining": "0", "x_ratelimit_reset": in_two_seconds()}),
-        (429, lambda: {"ratelimit": '"default";r=0;t=1'}),
-    ],
-)
-def test_a_wait_delays_all_threads(provider, make_client, status, headers):
-    provider.always(lambda peer: reply(status=status, **headers())(peer), reply(GOOD))
-    client = make_client(attempts=1)
-    client.fails(f"{status}")
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(client.balances, range(8)))
-    refused, *others = provider.requests()
-    gaps = [seen.at - refused.at for seen in others]
-    assert len(gaps) == 8
-    assert min(gaps) >= 0.9
-    assert max(gaps) - min(gaps) > 0.001, "no jitter"
-
-
-def test_two_headers_of_one_name_are_a_list(provider, make_client):
-    both = head("retry-after: 1", "retry-after: 301", "content-length: 0", status=429)
-    provider.always(raw(both, then="keep"))
-    make_client().fails("asks to wait 301 s")
-
-
-@pytest.mark.parametrize(
-    ("status", "headers"),
-    [
-        (429, {"retry_after": "301"}),
-        (503, {"retry_after": "9" * 20}),
-        (429, {"retry_after": "far"}),
-        (403, {"x_ratelimit_remaining": "0", "x_ratelimit_reset": "3600"}),
-        (429, {"ratelimit": "limit=9, remaining=0, reset=301"}),
-    ],
-)
-def test_a_wait_of_more_than_five_minutes_fails_the_read_at_once(
-    provider, make_client, status, headers
-):
-    headers = {name: date(400) if value == "far" else value for name, value in headers.items()}
-    provider.always(reply(status=status, **headers), reply(GOOD))
-    client = make_client()
-    client.fails(rf"answered {status} .* and asks to wait \d+ s, longer than 300 s$")
-    assert client.last == (1, 0)
-    assert client.balances(2).entries, "other reads do not wait"
-
-
-def test_a_date_is_compared_with_the_clock_of_the_provider(provider, make_client):
-    """Here, it is ten minutes fast."""
-    at = datetime.now(UTC).timestamp()
-    for later in ({"retry_after": date(601)}, {"x_ratelimit_reset": str(int(at) + 601)}):
-        provider.always(reply(status=429, **later, date=date(600)), reply(GOOD))
-        assert make_client().balances().entries
-        assert asked_wait(429, {"retry-after": date(602)}) > 600
-
-
-@pytest.mark.parametrize("close", [True, False])
-@pytest.mark.parametrize("status", [403, 408, 421, 425, 429, 500])
-def test_a_retry_uses_a_new_connection(provider, make_client, status, close):
-    headers = {"retry_after": "0"} | ({"connection": "close"} if close else {})
-    provider.always(reply(GOOD), reply(b"", status, **headers), reply(GOOD))
-    client = make_client()
-    client.balances(1)
-    assert client.balances(2).entries
-    assert client.last == (2, 1)
-    assert [seen.connection for seen in provider.requests()] == [1, 1, 2]
