@@ -12,11 +12,13 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
-from typing import NamedTuple, Self
+from socketserver import BaseRequestHandler
+from typing import NamedTuple
 
 from tests.kit.servers import ThreadServer, carry
 
@@ -126,7 +128,14 @@ WITHIN = (
 SPOILED = "spoiled"
 
 
-class Relay:
+class _Relayed(BaseRequestHandler):
+    server: Relay
+
+    def handle(self) -> None:
+        self.server.relay(self.request)
+
+
+class Relay(ThreadServer):
     """Forwards connections to a port of this machine, with faults.
 
     Attributes:
@@ -135,49 +144,31 @@ class Relay:
     """
 
     def __init__(self, url: str, fault: Callable[[], Fault | None]) -> None:
+        super().__init__(_Relayed)
         scheme, _, self._far = url.rpartition("//")
+        self.url = f"{scheme}//127.0.0.1:{self.port}"
         self.fault = fault
         self.counts: Counter[str] = Counter()
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.url = f"{scheme}//127.0.0.1:{self._listener.getsockname()[1]}"
-
-    def __enter__(self) -> Self:
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-        self._accepting.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
+        """End all connections."""
         self._closing.set()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._accepting.join(10)
-        with self._lock:
-            sockets = list(self._sockets)
-        for sock in sockets:
+        super().__exit__()
+        for sock in list(self._sockets):
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         while self._sockets:
-            self._closing.wait(0.01)
+            time.sleep(0.01)
 
     def count(self, what: str, number: int = 1) -> None:
         with self._lock:
             self.counts[what] += number
 
-    def _accept(self) -> None:
-        while not self._closing.is_set():
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                self._sockets.add(near)
-            threading.Thread(target=self._connection, args=(near,), daemon=True).start()
-
-    def _connection(self, near: socket.socket) -> None:
+    def relay(self, near: socket.socket) -> None:
+        self._sockets.add(near)
         self.count("connections")
         fault = self.fault()
         try:
@@ -202,8 +193,7 @@ class Relay:
             pass  # one side has disconnected
         finally:
             near.close()
-            with self._lock:
-                self._sockets.discard(near)
+            self._sockets.discard(near)
 
     def _answers(
         self, far: socket.socket, near: socket.socket, fault: Fault | None, asking: threading.Thread

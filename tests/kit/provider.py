@@ -20,9 +20,6 @@ from typing import Any, NamedTuple, Self
 
 from tests.kit.worlds import PATIENCE
 
-MakeClient = Callable[..., Any]
-"""Makes a client of the test's provider; arguments are those of `Client`."""
-
 Sender = Callable[["Peer"], bool]
 """Sends an answer to `peer.seen`; True keeps the connection for the next request."""
 
@@ -69,9 +66,6 @@ def entry(token_id: str, amount: str = "1", **fields: Any) -> dict[str, Any]:
 
 def balances(*entries: Mapping[str, Any], **beside: Any) -> bytes:
     return json.dumps({"nftTokenBalances": entries, **beside}).encode()
-
-
-# Answers --------------------------------------------------------------------------------------
 
 
 def reply(
@@ -215,8 +209,6 @@ class Provider:
             thread.join(10)
             assert not thread.is_alive()
 
-    # Scripts --------------------------------------------------------------------------------------
-
     def always(self, *answers: Sender) -> None:
         """Answer all other paths with these in turn, and then always with the last."""
         with self._lock:
@@ -232,8 +224,6 @@ class Provider:
     def holds(self, wallet_id: str, *entries: Mapping[str, Any], **beside: Any) -> None:
         self.bodies[f"/v1/wallets/{wallet_id}/nft-balances"] = balances(*entries, **beside)
 
-    # Records --------------------------------------------------------------------------------------
-
     def requests(self, path: str | None = None) -> list[Seen]:
         with self._lock:
             return [seen for seen in self.seen if path is None or seen.path == path]
@@ -246,8 +236,6 @@ class Provider:
         """Wait for this number of requests."""
         with self._arrived:
             assert self._arrived.wait_for(lambda: len(self.seen) >= count, PATIENCE)
-
-    # Connections ----------------------------------------------------------------------------------
 
     def _start(self, target: Callable[..., None], *args: Any) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
@@ -300,7 +288,9 @@ class Provider:
             name, _, value = text.partition(":")
             assert name.lower() not in headers, "a header was sent twice"
             headers[name.lower()] = value.strip()
-        body = stream.read(int(headers.get("content-length", "0")))
+        length = int(headers.get("content-length", "0"))
+        if len(body := stream.read(length)) < length:
+            return None  # the client was killed meanwhile
         path, _, query = target.partition("?")
         with self._arrived:
             seen = Seen(

@@ -10,19 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nftsync.provider.webhooks import HEADER, sign
-from nftsync.receiver.app import close_app, create_app
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.wsgi import HttpServer
+from tests.receiver.conftest import Running, running
 
-SECRET = "shared secret"
 FILE = Path(__file__).parents[2] / "docs/reference/provider.yaml"
 DESCRIPTION: dict[str, Any] = schemathesis.openapi.from_path(FILE).raw_schema
 BALANCES, TOKEN, CONFIG = DESCRIPTION["paths"]
@@ -36,23 +32,16 @@ def sandbox() -> Iterator[SandboxServer]:
 
 
 @pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a receiver."""
-    app = create_app(database=tmp_path_factory.mktemp("receiver") / "a.db", secrets=[SECRET])
-    try:
-        with HttpServer(app) as server:
-            yield f"{server.url}/webhooks"
-    finally:
-        close_app(app)
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("receiver") / "a.db") as made:
+        yield made
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize(("path", "method"), [(BALANCES, "GET"), (TOKEN, "GET"), (CONFIG, "PATCH")])
 @settings(max_examples=15, derandomize=True)
 @given(data=st.data())
-def test_the_sandbox_does_as_described(
-    sandbox: SandboxServer, path: str, method: str, mode: Any, data: st.DataObject
-) -> None:
+def test_the_sandbox_does_as_described(sandbox, path, method, mode, data):
     schema = schemathesis.openapi.from_dict(DESCRIPTION)
     case: Any = data.draw(schema[path][method].as_strategy(generation_mode=mode))
     if mode is schemathesis.GenerationMode.POSITIVE and path != CONFIG:
@@ -65,10 +54,9 @@ def test_the_sandbox_does_as_described(
 
 @settings(max_examples=30, derandomize=True)
 @given(data=st.data())
-def test_the_receiver_stores_each_webhook_as_described(receiver: str, data: st.DataObject) -> None:
+def test_the_receiver_stores_each_webhook_as_described(receiver, data):
     parts = DESCRIPTION | {"paths": {"/webhooks": DESCRIPTION["webhooks"]["changed"]}}
     operation = schemathesis.openapi.from_dict(parts)["/webhooks"]["POST"]
     body = json.dumps(data.draw(operation.as_strategy()).body).encode()
-    signed = {HEADER: sign(SECRET, body)}
-    assert httpx.post(receiver, content=body, headers=signed, trust_env=False).status_code == 200
-    assert httpx.post(receiver, content=body, trust_env=False).status_code == 401
+    assert receiver.post(body) == 200
+    assert receiver.client.post("/webhooks", content=body).status_code == 401
