@@ -30,14 +30,9 @@ AMOUNTS = st.lists(
 )
 
 
-def number(amount: str | None) -> int | None:
-    """An amount as frames have it."""
-    return int(amount) if amount is not None and re.fullmatch("[0-9]{1,100}", amount) else None
-
-
 def total(amounts: list[str | None]) -> str | None:
-    """The exact sum, as text; None of nothing."""
-    numbers = [found for amount in amounts if (found := number(amount)) is not None]
+    """The exact sum of the amounts that frames have as numbers, as text; None of nothing."""
+    numbers = [int(a) for a in amounts if a is not None and re.fullmatch("[0-9]{1,100}", a)]
     return str(sum(numbers)) if numbers else None
 
 
@@ -54,13 +49,8 @@ def hold(connection: sqlite3.Connection, amounts: list[str | None]) -> None:
     connection.executemany("INSERT INTO held VALUES (?, ?)", enumerate(amounts))
 
 
-# SQLite -----------------------------------------------------------------------------------------
-
-
 @given(AMOUNTS, st.integers(0, 3))
-def test_sums_are_exact_and_skip_other_texts(
-    memory: sqlite3.Connection, amounts: list[str | None], before: int
-) -> None:
+def test_sums_are_exact_and_skip_other_texts(memory, amounts, before):
     hold(memory, amounts)
     assert memory.execute("SELECT exact_sum(amount) FROM held").fetchone() == (total(amounts),)
     rows = memory.execute(
@@ -72,7 +62,7 @@ def test_sums_are_exact_and_skip_other_texts(
 
 
 @given(AMOUNTS)
-def test_keys_sort_as_the_numbers_do(memory: sqlite3.Connection, amounts: list[str | None]) -> None:
+def test_keys_sort_as_the_numbers_do(memory, amounts):
     hold(memory, amounts)
     rows = memory.execute(
         "SELECT amount FROM held WHERE amount_key(amount) IS NOT NULL ORDER BY amount_key(amount)"
@@ -84,12 +74,12 @@ def test_keys_sort_as_the_numbers_do(memory: sqlite3.Connection, amounts: list[s
 @given(
     st.text(st.sampled_from("09-a\0\u0662 "), max_size=4) | st.integers(98, 102).map("7".__mul__)
 )
-def test_the_condition_finds_amounts_without_a_sum(memory: sqlite3.Connection, text: str) -> None:
+def test_the_condition_finds_amounts_without_a_sum(memory, text):
     query = f"SELECT {exact_sum.NOT_EXACT} FROM (SELECT ? AS amount)"
     assert bool(memory.execute(query, (text,)).fetchone()[0]) == (exact_sum.exact(text) is None)
 
 
-def test_other_values_of_sqlite_are_no_amounts(memory: sqlite3.Connection) -> None:
+def test_other_values_of_sqlite_are_no_amounts(memory):
     query = "SELECT exact_sum(column1) FROM (VALUES (NULL), (1.5), (x'31'), ('x'))"
     assert memory.execute(query).fetchone() == (None,)
     query = "SELECT exact_sum(column1), max(amount_key(column1)) FROM (VALUES (7), ('35'), (-9))"
@@ -98,17 +88,13 @@ def test_other_values_of_sqlite_are_no_amounts(memory: sqlite3.Connection) -> No
     assert exact_sum.amount_key(1.5) is None
 
 
-# DuckDB -----------------------------------------------------------------------------------------
-
 #: The sum of docs/use/sql.md: the cast would round 1.5, so other texts must not reach it.
 IN_DUCKDB = "sum(CASE WHEN regexp_full_match(amount, '[0-9]{1,100}') THEN amount::BIGNUM END)"
 
 
 @given(AMOUNTS)
 @settings(max_examples=30)
-def test_duckdb_sums_a_file_exactly(
-    tmp_path_factory: pytest.TempPathFactory, amounts: list[str | None]
-) -> None:
+def test_duckdb_sums_a_file_exactly(tmp_path_factory, amounts):
     path = tmp_path_factory.getbasetemp() / "amounts.parquet"
     table = pa.table({"amount": pa.array(amounts, pa.string())})
     pq.write_table(table, path)

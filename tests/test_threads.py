@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,7 +20,7 @@ from nftsync.provider.webhooks import Routes, merge_routes
 from nftsync.replay.config import ReplayConfig
 from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
-from nftsync.serve.serve import ServeConfig, Service, run_service, serve
+from nftsync.serve.serve import ServeConfig, run_service, serve
 from nftsync.threads import Failures, start_thread
 from nftsync.wsgi import HttpServer, Listener
 from tests.kit.provider import wallet
@@ -37,22 +36,13 @@ def failing(*_: object, **__: object) -> Any:
     raise Unforeseen("a fault")
 
 
-def get(url: str) -> int:
-    return httpx.get(url, trust_env=False, verify=False, timeout=30).status_code
-
-
-# The mechanism --------------------------------------------------------------------------------
-
-
-def test_a_thread_s_failure_without_an_owner_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_thread_s_failure_without_an_owner_is_logged(caplog):
     start_thread("x", failing).join(PATIENCE)
     (record,) = caplog.records
     assert (record.levelname, record.getMessage()) == ("ERROR", "a thread failed: x")
 
 
-def test_the_first_of_several_failures_is_raised_with_what_failed() -> None:
+def test_the_first_of_several_failures_is_raised_with_what_failed():
     given_up: list[bool] = []
     failures = Failures(lambda: given_up.append(True))
     failures.raise_first()
@@ -67,66 +57,39 @@ def test_the_first_of_several_failures_is_raised_with_what_failed() -> None:
     assert isinstance(raised.value.__cause__, Unforeseen)
 
 
-# serve ----------------------------------------------------------------------------------------
-
-
 class FaultyRoutes(Routes):
     find = failing
 
 
-@pytest.fixture
-def parts(tmp_path: Path) -> Callable[..., ServeConfig]:
-    """A `serve` that never reaches its provider, with the parts that a test names."""
+def config_of(routes: Routes, **options: Any) -> ServeConfig:
+    """A `serve` that never reaches its provider."""
     client = ClientConfig(base_url="http://127.0.0.1:9")
-
-    def make(*, routes: Routes | None = None, run_sync: Any = None) -> ServeConfig:
-        replay = ReplayConfig(
-            client=client,
-            access=access_to(client),
-            routes=routes or merge_routes({}),
-            run_sync=failing,
-        )
-        return ServeConfig(
-            database=tmp_path / "nftsync.db",
-            secrets=[SECRET],
-            port=0,
-            metrics_port=free_port(),
-            replay=replay,
-            sync_every=None if run_sync is None else timedelta(hours=1),
-            run_sync=run_sync,
-        )
-
-    return make
+    access = access_to(client)
+    replay = ReplayConfig(client=client, access=access, routes=routes, run_sync=failing)
+    ports = {"port": 0, "metrics_port": free_port()}
+    return ServeConfig(
+        database=Path("nftsync.db").resolve(), secrets=[SECRET], replay=replay, **ports, **options
+    )
 
 
-def assert_fails(config: ServeConfig, part: str, act: Callable[[Service], object]) -> None:
-    """A fault makes health checks fail, names the part, and lets all else end."""
+def test_a_replay_that_fails_unexpectedly_ends_serve():
+    """Health checks fail meanwhile."""
+    config = config_of(FaultyRoutes(merge_routes({}).by_type), sync_every=None, run_sync=None)
     over = threading.Event()
     with run_service(config, over.set) as running:
-        health = running.url.replace("/webhooks", "/healthz")
-        act(running)
+        post(running.url, webhook("Wallet", wallet(1)))
         assert over.wait(PATIENCE)
-        assert get(health) == 503
-    with pytest.raises(NftsyncError, match=f"^the {part} failed unexpectedly"):
+        health = running.url.replace("/webhooks", "/healthz")
+        assert httpx.get(health, trust_env=False, verify=False, timeout=30).status_code == 503
+    with pytest.raises(NftsyncError, match="^the replay failed unexpectedly"):
         running.failures.raise_first()
 
 
-def test_a_replay_that_fails_unexpectedly_ends_serve(parts: Callable[..., ServeConfig]) -> None:
-    config = parts(routes=FaultyRoutes(merge_routes({}).by_type))
-    assert_fails(config, "replay", lambda r: post(r.url, webhook("Wallet", wallet(1))))
-
-
-def test_a_serve_whose_sync_fails_unexpectedly_ends(
-    parts: Callable[..., ServeConfig],
-) -> None:
-    message = (
-        r"the sync failed unexpectedly \(Unforeseen: a fault\); stored data is kept. Start it again"
-    )
-    with pytest.raises(NftsyncError, match=message):
-        serve(parts(run_sync=failing), print)
-
-
-# HTTP servers ---------------------------------------------------------------------------------
+def test_a_serve_whose_sync_fails_unexpectedly_ends():
+    reason = r"the sync failed unexpectedly \(Unforeseen: a fault\)"
+    config = config_of(merge_routes({}), sync_every=timedelta(hours=1), run_sync=failing)
+    with pytest.raises(NftsyncError, match=f"{reason}; stored data is kept. Start it again"):
+        serve(config, print)
 
 
 class FaultySocket(socket.socket):
@@ -143,7 +106,7 @@ def faulty_listener() -> Listener:
     return listener
 
 
-def test_an_http_server_that_ends_by_itself_tells_its_owner_and_can_be_closed() -> None:
+def test_an_http_server_that_ends_by_itself_tells_its_owner_and_can_be_closed():
     failures: SimpleQueue[Exception] = SimpleQueue()
     with (
         HttpServer(failing, faulty_listener(), on_broken=failures.put) as server,
@@ -153,10 +116,7 @@ def test_an_http_server_that_ends_by_itself_tells_its_owner_and_can_be_closed() 
     Listener(port=server.port).close()  # the port is free again
 
 
-# The sandbox ----------------------------------------------------------------------------------
-
-
-def test_a_sandbox_command_whose_deliveries_fail_ends_with_1_and_says_so(tmp_path: Path) -> None:
+def test_a_sandbox_command_whose_deliveries_fail_ends_with_1_and_says_so(tmp_path):
     """A damaged state file: its attempts are not JSON."""
     state = tmp_path / "state"
     with SandboxServer(generate(wallets=1), state=state) as server:

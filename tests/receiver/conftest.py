@@ -1,13 +1,12 @@
-"""Webhooks as the service sends them, and receivers on real ports, with real databases."""
+"""Receivers on real ports, with real databases."""
 
 import io
 import json
 import logging
 import socket
-import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,32 +17,17 @@ from nftsync.provider.webhooks import HEADER, sign
 from nftsync.receiver.app import close_app, create_app
 from nftsync.serve.log import log_lines
 from nftsync.wsgi import HttpServer
-
-SECRET = "a secret that never shows"
-ORGANIZATION = "00000000-0000-4000-8000-00000000000a"
-
-
-def fields(**changed: Any) -> dict[str, Any]:
-    """The fields of a good webhook with a new id."""
-    return {
-        "organizationId": ORGANIZATION,
-        "action": "create",
-        "id": str(uuid.uuid4()),
-        "resourceId": str(uuid.uuid4()),
-        "resourceType": "Wallet",
-        "createdAtUtc": "2026-01-31T12:00:00.1234567+00:00",
-        "changes": None,
-    } | changed
+from tests.kit.serve_process import SECRET, post, query, webhook
 
 
 def body(**changed: Any) -> bytes:
     """The body of a good webhook with a new id."""
-    return json.dumps(fields(**changed)).encode()
+    return webhook("Wallet", str(uuid.uuid4()), **changed)
 
 
-def headers(content: bytes, secret: str = SECRET) -> dict[str, str]:
-    """The headers it is signed with."""
-    return {HEADER: sign(secret, content), "Content-Type": "application/json; charset=utf-8"}
+def fields(**changed: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(body(**changed))
+    return found
 
 
 def raw(content: bytes, *, secret: str = SECRET) -> bytes:
@@ -60,15 +44,10 @@ class Running(NamedTuple):
     client: httpx.Client
 
     def post(self, content: bytes, secret: str = SECRET) -> int:
-        reply = self.client.post("/webhooks", content=content, headers=headers(content, secret))
-        return reply.status_code
-
-    def query(self, statement: str) -> list[Any]:
-        with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
-            return connection.execute(statement).fetchall()
+        return post("/webhooks", content, secret, self.client)
 
     def webhooks(self, columns: str = "webhook_id, state, deliveries") -> list[Any]:
-        return self.query(f"SELECT {columns} FROM webhooks ORDER BY webhook_no")
+        return query(self.database, f"SELECT {columns} FROM webhooks ORDER BY webhook_no")
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.server.port), timeout=20)
@@ -126,5 +105,5 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture
 def receiver(shared: Running) -> Running:
     """A receiver whose inbox is empty."""
-    shared.query("DELETE FROM webhooks")
+    query(shared.database, "DELETE FROM webhooks")
     return shared

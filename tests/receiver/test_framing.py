@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.receiver.conftest import Running, body, raw
+from tests.kit.serve_process import query
+from tests.receiver.conftest import body, raw
 from tests.receiver.framing import Outcome, requests
 
 NEXT = b"GET /next HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -47,9 +48,9 @@ def assert_outcome(outcome: Outcome, found: list[int], sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [100_000, 3])
-def test_an_ambiguous_request_is_the_last_of_its_connection(receiver: Running, size: int) -> None:
+def test_an_ambiguous_request_is_the_last_of_its_connection(receiver, size):
     for outcome, content in signed():
-        receiver.query("DELETE FROM webhooks")
+        query(receiver.database, "DELETE FROM webhooks")
         found = statuses(receiver.server.port, pieces(content + NEXT, size))
         assert_outcome(outcome, found, content)
         if size > 3 and outcome == "refused":
@@ -57,7 +58,7 @@ def test_an_ambiguous_request_is_the_last_of_its_connection(receiver: Running, s
         assert len(receiver.webhooks()) == found.count(200)
 
 
-def test_requests_before_an_ambiguous_one_are_answered(receiver: Running) -> None:
+def test_requests_before_an_ambiguous_one_are_answered(receiver):
     """Also if their bodies have empty lines, or lines that look like headers."""
     before = raw(body().replace(b",", b",\r\n\r\n")) + raw(body().replace(b",", b",\n"))
     for outcome, content in signed():

@@ -1,5 +1,3 @@
-"""Our HTTP server: slow and greedy clients, few descriptors or threads, and an orderly stop."""
-
 import resource
 import socket
 import subprocess
@@ -16,7 +14,7 @@ import pytest
 from nftsync.errors import InputError
 from nftsync.wsgi import HttpServer, Listener
 from tests.kit.worlds import PATIENCE
-from tests.receiver.conftest import Running, body, raw
+from tests.receiver.conftest import body, raw
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -30,7 +28,7 @@ def connect(server: HttpServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=20)
 
 
-def test_slow_clients_do_not_keep_a_good_one_waiting(receiver: Running) -> None:
+def test_slow_clients_do_not_keep_a_good_one_waiting(receiver):
     whole = raw(body())
     with ExitStack() as stack:
         for number in range(24):
@@ -40,23 +38,12 @@ def test_slow_clients_do_not_keep_a_good_one_waiting(receiver: Running) -> None:
     assert len(receiver.webhooks()) == 20
 
 
-def test_ports_and_hosts_that_cannot_be_used_are_named() -> None:
-    with (
-        HttpServer(hello) as server,
-        pytest.raises(InputError, match=rf"port {server.port} .* taken by .*; use --web-port"),
-    ):
-        Listener(port=server.port, advice="use --web-port")
-    for host, port in (("127.0.0.1", 70_000), ("no.such.host.invalid", 0), ("192.0.2.1", 0)):
-        with pytest.raises(InputError, match="cannot listen"):
-            Listener(host, port)
-
-
 def get(server: HttpServer) -> str:
     return httpx.get(server.url, trust_env=False, verify=False, timeout=PATIENCE).text
 
 
 @pytest.mark.parametrize("host", ["localhost", "::1"])
-def test_names_and_both_kinds_of_addresses_are_served(host: str) -> None:
+def test_names_and_both_kinds_of_addresses_are_served(host):
     try:
         listener = Listener(host)
     except InputError:
@@ -66,17 +53,22 @@ def test_names_and_both_kinds_of_addresses_are_served(host: str) -> None:
         assert get(server) == "hello"
 
 
-def test_its_port_is_free_after_a_stop_and_its_threads_have_ended() -> None:
+def test_its_port_is_taken_until_a_stop_which_ends_its_threads():
     before = set(threading.enumerate())
     with HttpServer(hello) as server:
         get(server)
+        with pytest.raises(InputError, match=rf"port {server.port} .* taken by .*; use --web-port"):
+            Listener(port=server.port, advice="use --web-port")
     server.close()
     assert set(threading.enumerate()) <= before  # threads of earlier tests may end meanwhile
     with HttpServer(hello, Listener(port=server.port)) as again:
         assert get(again) == "hello"
+    for host, port in (("127.0.0.1", 70_000), ("no.such.host.invalid", 0), ("192.0.2.1", 0)):
+        with pytest.raises(InputError, match="cannot listen"):
+            Listener(host, port)
 
 
-def test_a_stop_lets_requests_in_work_finish_refuses_others_and_cuts_off_half_sent_ones() -> None:
+def test_a_stop_lets_requests_in_work_finish_refuses_others_and_cuts_off_half_sent_ones():
     entered, go = threading.Semaphore(0), threading.Event()
     whole = b"x" * 5_000_000  # more than the system takes at once
 
@@ -122,7 +114,7 @@ with HttpServer(hello) as server:
 """
 
 
-def test_more_clients_than_descriptors_wait_and_bring_no_flood_of_errors() -> None:
+def test_more_clients_than_descriptors_wait_and_bring_no_flood_of_errors():
     pipe = subprocess.PIPE
     with (
         subprocess.Popen(
@@ -149,7 +141,7 @@ def test_more_clients_than_descriptors_wait_and_bring_no_flood_of_errors() -> No
     0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 3_000,
     reason="this process may not open the files of both sides of 700 connections",
 )
-def test_700_idle_connections_stop_nobody_and_none_had_to_be_closed_for_that() -> None:
+def test_700_idle_connections_stop_nobody_and_none_had_to_be_closed_for_that():
     """Nor do descriptors of more than 1,024, which `select` could not serve."""
     with HttpServer(hello, idle_seconds=3_600) as server, ExitStack() as stack:
         idle = [stack.enter_context(connect(server)) for _ in range(700)]
@@ -160,7 +152,7 @@ def test_700_idle_connections_stop_nobody_and_none_had_to_be_closed_for_that() -
                 one.recv(1)
 
 
-def test_clients_that_wait_get_their_turn_when_idle_ones_are_closed() -> None:
+def test_clients_that_wait_get_their_turn_when_idle_ones_are_closed():
     with HttpServer(hello, connections=4, idle_seconds=1) as server, ExitStack() as stack:
         idle = [stack.enter_context(connect(server)) for _ in range(20)]
         assert get(server) == "hello"

@@ -5,52 +5,37 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from nftsync.errors import InputError, SettingsError
+from nftsync.provider.webhooks import HEADER
 from tests.kit.inbox import quarantine_id
+from tests.kit.serve_process import signed
 from tests.kit.worlds import PATIENCE
-from tests.receiver.conftest import SECRET, Running, body, headers, logged, raw
+from tests.receiver.conftest import body, logged, raw
 
 LIMIT = 256 * 1024
-HEADER, *_ = headers(b"")
 
 
-def good(content: bytes, secret: str = SECRET) -> str:
-    return headers(content, secret)[HEADER]
-
-
-def bad_signatures(content: bytes) -> list[list[tuple[str, str | bytes]]]:
-    """The headers of requests, none of which is signed."""
-    return [
-        [],
-        *([(HEADER, value)] for value in ("", "ä" * 44, b"\xff" * 44, "x" * 3_000)),
-        [(HEADER, good(content, "another secret"))],
-        [(HEADER, good(content)), (HEADER, good(content))],
-        [(HEADER, good(content)), (HEADER, "x")],
-        [(HEADER, f"{good(content)},{good(content)}")],
-        [(HEADER, good(content).rstrip("="))],
-        [(HEADER, f"sha256={good(content)}")],
-        [(HEADER, good(content + b" "))],
-        [(HEADER.replace("-", "_"), good(content))],
-    ]
-
-
-def test_a_bad_signature_is_401_and_nothing_is_stored(
-    receiver: Running,
-) -> None:
+def test_a_bad_signature_is_401_and_nothing_is_stored(receiver):
     content = body()
-    for lines in bad_signatures(content):
+    good = signed(content)[HEADER]
+    signatures: list[list[str | bytes]] = [
+        *([], [""], ["ä" * 44], [b"\xff" * 44], ["x" * 3_000], [good, good], [good, "x"]),
+        *([f"{good},{good}"], [good.rstrip("=")], [f"sha256={good}"]),
+        *([signed(content, "another secret")[HEADER]], [signed(content + b" ")[HEADER]]),
+    ]
+    lines = [[(HEADER, value) for value in values] for values in signatures]
+    for sent in (*lines, [(HEADER.replace("-", "_"), good)]):
         encoded = [
             (name.encode(), value if isinstance(value, bytes) else value.encode("latin-1"))
-            for name, value in lines
+            for name, value in sent
         ]
         reply = receiver.client.post("/webhooks", content=content, headers=encoded)
-        assert (reply.status_code, reply.json()) == (401, {"error": "signature refused"}), lines
+        assert (reply.status_code, reply.json()) == (401, {"error": "signature refused"}), sent
     assert receiver.webhooks() == []
 
 
@@ -60,26 +45,26 @@ def _chunks(content: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_over_the_limit_is_413_whole_each_time(receiver: Running, chunked: bool) -> None:
-    for signed, size in ((False, 1_000_000), (True, LIMIT + 1)) * 3:
+def test_a_body_over_the_limit_is_413_whole_each_time(receiver, chunked):
+    for is_signed, size in ((False, 1_000_000), (True, LIMIT + 1)) * 3:
         content = b" " * size
         with httpx.Client(base_url=receiver.server.url, trust_env=False, verify=False) as client:
             reply = client.post(
                 "/webhooks",
                 content=_chunks(content) if chunked else content,
-                headers=headers(content) if signed else {},
+                headers=signed(content) if is_signed else {},
             )
         assert (reply.status_code, reply.json()) == (413, {"error": "body over 256 KiB"})
     content = body()
     content += b" " * (LIMIT - len(content))
     reply = receiver.client.post(
-        "/webhooks", content=_chunks(content) if chunked else content, headers=headers(content)
+        "/webhooks", content=_chunks(content) if chunked else content, headers=signed(content)
     )
     assert reply.status_code == 200
     assert receiver.webhooks("state, length(body)") == [("pending", LIMIT)]
 
 
-def test_a_signed_body_that_is_unusable_is_200_and_quarantined(receiver: Running) -> None:
+def test_a_signed_body_that_is_unusable_is_200_and_quarantined(receiver):
     contents = [b"", b"x", b"[]", b"\xff", b"[" * 100_000, body(resourceId="..")]
     for content in contents:
         assert receiver.post(content) == 200
@@ -98,7 +83,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-def test_another_method_is_405_another_path_404(receiver: Running) -> None:
+def test_another_method_is_405_another_path_404(receiver):
     for method, path, status, allow in OTHERS:
         reply = receiver.client.request(method, path, follow_redirects=False)
         assert reply.status_code == status, (method, path)
@@ -110,19 +95,19 @@ def test_another_method_is_405_another_path_404(receiver: Running) -> None:
         assert reply.headers["Server"] == "nftsync"
 
 
-def test_a_query_changes_nothing_and_the_path_can_be_chosen(run: Callable[..., Running]) -> None:
+def test_a_query_changes_nothing_and_the_path_can_be_chosen(run):
     receiver = run(path="/hooks/nft")
     content = body()
     for path, status in (("/hooks/nft?a=b", 200), ("/webhooks", 404)):
-        reply = receiver.client.post(path, content=content, headers=headers(content))
+        reply = receiver.client.post(path, content=content, headers=signed(content))
         assert reply.status_code == status
     assert receiver.client.get("/hooks/nft").status_code == 405
 
 
-def test_pipelined_and_chunked_requests_are_answered_in_order(receiver: Running) -> None:
+def test_pipelined_and_chunked_requests_are_answered_in_order(receiver):
     """Several requests in one packet, one of them refused, one chunked."""
     first, second, third = body(), body(), body()
-    head = f"Transfer-Encoding: chunked\r\n{HEADER}: {good(third)}\r\n\r\n{len(third):x}"
+    head = f"Transfer-Encoding: chunked\r\n{HEADER}: {signed(third)[HEADER]}\r\n\r\n{len(third):x}"
     chunked = f"POST /webhooks HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode() + third
     last = b"\r\n0\r\n\r\nGET /no HTTP/1.1\r\nHost: x\r\n\r\n"  # whose reply ends the connection
     replies = receiver.replies(raw(first) + raw(second, secret="wrong") + chunked + last)
@@ -131,14 +116,14 @@ def test_pipelined_and_chunked_requests_are_answered_in_order(receiver: Running)
 
 
 @pytest.mark.parametrize("hosts", ["", "Host: x\r\nHost: y\r\n"])
-def test_a_request_without_one_host_is_400_and_the_last(receiver: Running, hosts: str) -> None:
+def test_a_request_without_one_host_is_400_and_the_last(receiver, hosts):
     bad = raw(body()).replace(b"Host: receiver\r\n", hosts.encode())
     reply = receiver.replies(bad + raw(body()))
     assert (reply.split()[1], reply.count(b"HTTP/1")) == (b"400", 1)
     assert receiver.webhooks() == []
 
 
-def test_a_body_shorter_than_it_was_said_to_be_stores_nothing(receiver: Running) -> None:
+def test_a_body_shorter_than_it_was_said_to_be_stores_nothing(receiver):
     content = body()
     with receiver.connect() as link:
         link.sendall(raw(content)[:-1])
@@ -146,7 +131,7 @@ def test_a_body_shorter_than_it_was_said_to_be_stores_nothing(receiver: Running)
     assert receiver.webhooks("action") == [("afterwards",)]
 
 
-def test_replay_is_woken_by_what_is_new_alone(run: Callable[..., Running]) -> None:
+def test_replay_is_woken_by_what_is_new_alone(run):
     woken = threading.Semaphore(0)
     receiver = run(on_stored=woken.release)
     content = body()
@@ -158,9 +143,7 @@ def test_replay_is_woken_by_what_is_new_alone(run: Callable[..., Running]) -> No
     assert not woken.acquire(blocking=False)
 
 
-def test_a_receiver_needs_a_good_secret_and_path(
-    run: Callable[..., Running], tmp_path: Path
-) -> None:
+def test_a_receiver_needs_a_good_secret_and_path(run, tmp_path):
     for secrets in ([], [""], [" \t"], ["good", ""], ["\udcff"]):
         with pytest.raises(SettingsError, match="NFTSYNC_WEBHOOK_SECRET"):
             run(secrets=secrets)
@@ -173,16 +156,13 @@ def test_a_receiver_needs_a_good_secret_and_path(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_wrong_signatures_are_logged_once_with_advice(
-    run: Callable[..., Running],
-) -> None:
+def test_many_wrong_signatures_are_logged_once_with_advice(run):
     receiver = run()
     with logged() as lines:
-        for _ in range(9):
-            receiver.post(body(), "wrong")
-        receiver.post(body())
-        for _ in range(9):
-            receiver.post(body(), "wrong")
+        for _ in range(2):
+            for _ in range(9):
+                receiver.post(body(), "wrong")
+            receiver.post(body())
         assert not [line for line in lines() if "in a row" in line["message"]]
         for _ in range(200):
             receiver.post(body(), "wrong")
@@ -191,7 +171,7 @@ def test_many_wrong_signatures_are_logged_once_with_advice(
         assert words in advice
 
 
-def test_the_log_names_the_encoding_of_a_refused_webhook(receiver: Running) -> None:
+def test_the_log_names_the_encoding_of_a_refused_webhook(receiver):
     content = body()
     encodings = ("gzip", "br", "x" * 1_000)
     with logged() as lines:
@@ -199,7 +179,7 @@ def test_the_log_names_the_encoding_of_a_refused_webhook(receiver: Running) -> N
             receiver.client.post(
                 "/webhooks",
                 content=gzip.compress(content),
-                headers=headers(content) | {"Content-Encoding": encoding},
+                headers=signed(content) | {"Content-Encoding": encoding},
             )
         receiver.post(content, "wrong")
     found = [line.get("content_encoding") for line in lines()]
@@ -207,7 +187,7 @@ def test_the_log_names_the_encoding_of_a_refused_webhook(receiver: Running) -> N
     assert receiver.webhooks() == []
 
 
-def test_a_flood_of_refused_webhooks_is_a_few_lines_and_a_count(receiver: Running) -> None:
+def test_a_flood_of_refused_webhooks_is_a_few_lines_and_a_count(receiver):
     with logged() as of_receiver:
         for _ in range(100):
             receiver.post(b"x", "wrong")
