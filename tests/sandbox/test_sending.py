@@ -48,6 +48,7 @@ def test_the_same_bytes_go_out_at_growing_intervals_and_then_no_more(receiver, s
     for delivery in ended:
         assert (delivery["state"], delivery["nextAttemptAt"]) == ("failed", None)
         assert statuses(delivery) == [500] * 8
+        assert delivery["attempts"][7]["nextAttemptAt"] is None
         for attempt, seconds in zip(delivery["attempts"], RETRY_SECONDS, strict=False):
             at, due = map(datetime.fromisoformat, (attempt["at"], attempt["nextAttemptAt"]))
             wait = (due - at).total_seconds() - attempt["ms"] / 1000
