@@ -80,17 +80,27 @@ def test_a_webhook_without_an_id_is_known_again_by_its_body(connection):
     ]
 
 
+def test_a_requeued_webhook_is_a_duplicate(connection):
+    content = body()
+    assert put(connection, content, organization=OTHER) == ["quarantined"]
+    connection.execute("UPDATE webhooks SET state = 'done'")
+    connection.commit()
+    assert put(connection, content, content) == ["duplicate", "duplicate"]
+    assert [(row["webhook_id"], row["state"], row["deliveries"]) for row in rows(connection)] == [
+        (quarantine_id(content), "done", 3)
+    ]
+
+
 def test_a_repeated_webhook_is_only_counted(connection):
     """Whatever its state, and whatever the organization by now."""
-    known, quarantined = body(), body()
-    put(connection, known)
-    assert put(connection, quarantined, organization=OTHER) == ["quarantined"]
+    content = body()
+    put(connection, content)
     for deliveries, state in enumerate(STATES, start=2):
         connection.execute("UPDATE webhooks SET state = ?, body = NULL", (state,))
         before = rows(connection)
-        assert put(connection, known, at=LATER, organization=OTHER) == ["duplicate"]
-        assert put(connection, quarantined, at=LATER) == ["duplicate"]
+        assert put(connection, content, at=LATER) == ["duplicate"]
         assert rows(connection) == [row | {"deliveries": deliveries} for row in before]
+    assert put(connection, content, organization=OTHER) == ["duplicate"]
 
 
 def test_a_known_id_with_another_body_is_quarantined(connection):
