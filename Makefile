@@ -80,11 +80,11 @@ load: $(READY_DEV)  ## send 30 minutes of webhooks while `serve` is killed repea
 attacks: $(READY_DEV)  ## simulate faulty providers; print the share of holdings that each removes
 	$(BIN)/python -m tests.nightly.attacks
 
-network: $(READY_DEV)  ## break network connections at random bytes; ROUNDS=200
-	$(BIN)/python -m tests.nightly.network --rounds $(or $(ROUNDS),200)
+network: $(READY_DEV)  ## break network connections at random bytes; SEEDS=200
+	$(BIN)/python -m tests.nightly.network --seeds $(or $(SEEDS),200)
 
-stops: $(READY_DEV)  ## stop and continue the processes of syncs at random times; ROUNDS=20
-	$(BIN)/python -m tests.nightly.stops --rounds $(or $(ROUNDS),20)
+stops: $(READY_DEV)  ## stop and continue the processes of syncs at random times; SEEDS=20
+	$(BIN)/python -m tests.nightly.stops --seeds $(or $(SEEDS),20)
 
 FUZZED := tests/test_fuzz.py tests/test_times.py tests/provider tests/receiver \
 	tests/pull/test_list_files.py tests/settings tests/sandbox/test_worldfile.py \
@@ -107,14 +107,14 @@ lakekills: $(READY_DEV)  ## kill a lake's workers and drivers at random times an
 lakerounds: $(READY_DEV)  ## compare a lake with a database after rounds of random changes; ROUNDS=26 SEEDS=3
 	$(BIN)/python -m tests.nightly.lake_rounds --rounds $(or $(ROUNDS),26) --seeds $(or $(SEEDS),3)
 
-lakedamage: $(READY_DEV)  ## damage each file of a lake, then read it; FLIPS=3
-	$(BIN)/python -m tests.nightly.lake_damage --flips $(or $(FLIPS),3)
+lakedamage: $(READY_DEV)  ## damage each file of a lake, then read it; SEEDS=140
+	$(BIN)/python -m tests.nightly.lake_damage --seeds $(or $(SEEDS),140)
 
 watchkills: $(READY_DEV)  ## kill a serve that sends alerts at random times; KILLS=200
 	$(BIN)/python -m tests.nightly.watch_kills --kills $(or $(KILLS),200)
 
 flips: $(READY_DEV)  ## flip random bits in a database, then run every command; SEEDS=2000
-	$(BIN)/python -m tests.nightly.flips --rounds $(or $(SEEDS),2000)
+	$(BIN)/python -m tests.nightly.flips --seeds $(or $(SEEDS),2000)
 
 mutations: $(READY_DEV)  ## print the share of random mutations that tests detect; COUNT=200 SEED=1
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group mutations

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +13,7 @@ from nftsync.records import CONTENT_COLUMNS, WalletRead
 from nftsync.store.mirror import Mirror
 from nftsync.times import format_time
 from tests.kit.database import begun, token_id, wallet_id
+from tests.kit.serve_process import query
 
 WALLETS, TOKENS = (1, 2, 3, 4), (1, 2, 3)
 AMOUNTS = ("0", "00", "1", "01", "2", "3", "1.5", "", str(2**256 - 1), str(2**256 - 2))
@@ -22,7 +21,6 @@ _SENTINEL = 99
 
 
 def moment(seconds: float) -> str:
-    """Return a time in the future."""
     return format_time(datetime(2090, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds))
 
 
@@ -59,8 +57,6 @@ READS = st.lists(
 
 
 class Change(NamedTuple):
-    """A row of the change log."""
-
     wallet: str
     token: str
     old: str | None
@@ -93,55 +89,41 @@ class Histories:
         return clock
 
     def _apply(self, mirror: Mirror, read: Read, clock: float) -> None:
-        content = None
-        if read.content is not None:
-            content = tuple(map(read.content.get, CONTENT_COLUMNS))
+        content = read.content and tuple(map(read.content.get, CONTENT_COLUMNS))
+        entries = [(token_id(t), amount, content) for t, amount in read.amounts.items()]
+        applied = WalletRead(
+            wallet_id=wallet_id(read.wallet),
+            sequence=mirror.numbers.take(),
+            started_at=moment(read.started),
+            outcome="ok" if read.whole else "incomplete",
+            entries=entries,
+            digest=repr((read.amounts, content)),
+        )
         with mirror.transaction(moment(clock)) as transaction:
-            transaction.apply(
-                [
-                    WalletRead(
-                        wallet_id=wallet_id(read.wallet),
-                        sequence=mirror.numbers.take(),
-                        started_at=moment(read.started),
-                        outcome="ok" if read.whole else "incomplete",
-                        entries=[
-                            (token_id(t), amount, content) for t, amount in read.amounts.items()
-                        ],
-                        digest=repr((read.amounts, content)),
-                    )
-                ]
-            )
+            transaction.apply([applied])
 
     def label(self, labels: dict[str, str]) -> None:
-        """Set labels by wallet id."""
-        with closing(sqlite3.connect(self.path)) as connection, connection:
-            connection.executemany(
-                "UPDATE wallets SET label = ? WHERE wallet_id = ?",
-                [(label, wallet) for wallet, label in labels.items()],
-            )
+        for wallet, label in labels.items():
+            query(self.path, "UPDATE wallets SET label = ? WHERE wallet_id = ?", label, wallet)
 
     def log(self) -> Iterator[Change]:
-        with closing(sqlite3.connect(self.path)) as connection:
-            for row in connection.execute(
-                "SELECT wallet_id, token_id, old_amount, new_amount, observed_at, baseline"
-                " FROM balance_changes ORDER BY change_id"
-            ):
-                yield Change._make((*row[:5], bool(row[5])))
+        rows = query(
+            self.path,
+            "SELECT wallet_id, token_id, old_amount, new_amount, observed_at, baseline"
+            " FROM balance_changes ORDER BY change_id",
+        )
+        return (Change(*row[:5], bool(row[5])) for row in rows)
 
     def begin(self) -> str:
-        """Return the time of the first read."""
-        with closing(sqlite3.connect(self.path)) as connection:
-            (first,) = connection.execute(
-                "SELECT min(observed_at) FROM (SELECT observed_at FROM wallet_state_rows"
-                " UNION ALL SELECT observed_at FROM balance_change_rows)"
-            ).fetchone()
-        return str(first)
+        states = "SELECT observed_at FROM wallet_state_rows"
+        changes = "SELECT observed_at FROM balance_change_rows"
+        times = f"SELECT min(observed_at) FROM ({states} UNION ALL {changes})"
+        return str(query(self.path, times)[0][0])
 
     def held(self, until: str) -> dict[tuple[str, str], int | str]:
         """Return the holdings at a time, by wallet and token; amounts as of `size`."""
-        held = {
-            (each.wallet, each.token): size(each.new) for each in self.log() if each.at <= until
-        }
+        log = (each for each in self.log() if each.at <= until)
+        held = {(each.wallet, each.token): size(each.new) for each in log}
         return {key: amount for key, amount in held.items() if amount != 0}
 
 

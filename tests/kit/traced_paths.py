@@ -28,65 +28,47 @@ from nftsync.wsgi import HttpServer
 from tests.kit.serve_process import SECRET, post, webhook
 
 
-class Tracer:
-    """Collects the modules whose functions run, in all later threads."""
+@contextmanager
+def traced(paths: dict[str, set[str]], name: str) -> Iterator[None]:
+    """Collect the modules whose functions run in a block, in all threads that start there."""
+    modules = paths[name] = set()
 
-    def __init__(self) -> None:
-        self.modules: set[str] = set()
-        self._on = False
-        threading.setprofile(self._note)
-
-    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+    def note(frame: FrameType, event: str, _: Any) -> None:
         # The bodies of modules and classes run once, when they are imported.
-        if self._on and event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            name = frame.f_globals.get("__name__", "")
-            if name.partition(".")[0] == "nftsync":
-                self.modules.add(name)
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            module = frame.f_globals.get("__name__", "")
+            if module.partition(".")[0] == "nftsync":
+                modules.add(module)
 
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        self._on = True
-        sys.setprofile(self._note)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-            self._on = False
-
-
-def sync_once(base: str, wallets: list[str], database: Path) -> set[str]:
-    """Sync some wallets into a new database."""
-    tracer = Tracer()
-    with tracer.on():
-        nftsync.sync(wallets, base_url=base, database=database, progress=False)
-    return tracer.modules
-
-
-def replay_one(base: str, wallet: str, database: Path) -> set[str]:
-    """Send a webhook to a receiver, and replay it."""
-    config = replay_config(settings.load({"base_url": base}, environ={}, directory=database.parent))
-    tracer = Tracer()
-    app = create_app(database=database, secrets=[SECRET])
-    with HttpServer(app) as server, tracer.on():
-        assert post(f"{server.url}/webhooks", webhook("Wallet", wallet)) == 200
-        result = replay_once(database, config, threading.Event(), progress=False)
-    close_app(app)
-    assert result.done == 1
-    return tracer.modules
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
 
 
 def main() -> None:
     for name in [name for name in os.environ if name.startswith("NFTSYNC_")]:
         del os.environ[name]
+    paths: dict[str, set[str]] = {}
     world = generate(wallets=8, nfts=5)
     with tempfile.TemporaryDirectory() as folder, SandboxServer(world) as provider:
         os.chdir(folder)  # no settings file
-        wallets, inbox = world.wallets(), Path(folder, "inbox.db")
-        paths: dict[str, set[str]] = {}
+        wallets, inbox, base = world.wallets(), Path(folder, "inbox.db"), {"base_url": provider.url}
+        config = replay_config(settings.load(base, environ={}, directory=Path(folder)))
         for number in range(2):  # the first one also fills caches
-            database = Path(folder, f"sync{number}.db")
-            paths["wallet"] = sync_once(provider.url, wallets, database)
-            paths["webhook"] = replay_one(provider.url, wallets[number], inbox)
+            with traced(paths, "wallet"):
+                database = Path(folder, f"sync{number}.db")
+                nftsync.sync(wallets, database=database, progress=False, **base)
+            with traced(paths, "webhook"):
+                app = create_app(database=inbox, secrets=[SECRET])
+                with HttpServer(app) as server:
+                    assert post(f"{server.url}/webhooks", webhook("Wallet", wallets[number])) == 200
+                    result = replay_once(inbox, config, threading.Event(), progress=False)
+                close_app(app)
+            assert result.done == 1
     print(json.dumps({path: sorted(modules) for path, modules in paths.items()}))
 
 

@@ -1,8 +1,8 @@
 """An S3 that moto plays, as a process that prints its port: `python s3_server.py LOG [FAULTS]`.
 
 One request at a time: moto looks whether an object is there and then puts it, so that only then its
-conditional put is what S3's is. In the bucket `forgetful` it passes over the condition. In the
-bucket `unsure`, the first commit to each table, and each second one to `runs`, takes effect and is
+conditional put is what S3's is. In the lake `forgetful` it passes over the condition. In the
+lake `unsure`, the first commit to each table, and each second one to `runs`, takes effect and is
 answered 503. So is the share FAULTS of all requests below a lake, half of them without effect.
 Below a folder such as `403-AccessDenied`, it answers this error. It logs each request: method,
 path, `If-None-Match` and status.
@@ -20,7 +20,7 @@ from typing import Any
 from moto.moto_server.werkzeug_app import create_backend_app
 from waitress.server import create_server
 
-_UNCONFIRMED = re.compile(r"/unsure/.*/(0+1|runs/_delta_log/\d+[13579])\.json")
+_UNCONFIRMED = re.compile(r".*/unsure/(?:.*/)?(0+1|runs/_delta_log/\d+[13579])\.json")
 _ERROR = re.compile(r"[/=](\d{3})-(\w+?)(?:/|%2F)")
 #: An error like S3's, with parts of the request in it.
 _BODY = (
@@ -43,7 +43,7 @@ def main(log: Path, faults: float = 0.0) -> None:
                 )
                 return start(status, *more)
 
-            if environment["PATH_INFO"].startswith("/forgetful/"):
+            if "/forgetful/" in environment["PATH_INFO"]:
                 environment.pop("HTTP_IF_NONE_MATCH", None)
             path = environment["PATH_INFO"]
             if error := _ERROR.search(f"{path}?{environment['QUERY_STRING']}"):

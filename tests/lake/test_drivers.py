@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import nullcontext
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 from unittest.mock import Mock
@@ -17,26 +16,15 @@ from nftsync.lake.ledger import Ledger
 from nftsync.lake.ledger_table import LedgerTable
 from nftsync.lake.manifest import write_manifest
 from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import (
-    Cluster,
-    check_lake,
-    cluster_of,
-    command,
-    ended,
-    files,
-    held,
-    published,
-    runs_of,
-    staged,
-    start,
-)
+from tests.kit import lakes
+from tests.kit.lake_cluster import BUCKETS, cluster_of, path_of, refused, show, sync_words
+from tests.kit.processes import ended, start
 from tests.kit.provider import Provider, reply, token, wallet
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE, Outcome
-from tests.lake.conftest import BUCKETS
-from tests.lake.lakes import path_of, refused, show
+from tests.kit.worlds import run_command as command
 
-WALLETS = [wallet(number) for number in range(40)]
+WALLETS = [wallet(number) for number in range(20)]
 LATE = [each for each in WALLETS if bucket_of(each, BUCKETS) == BUCKETS - 1]
 #: The last wallet of the last bucket.
 SLOW = path_of(LATE[-1])
@@ -44,11 +32,9 @@ HELD = {(each, token(number)): "1" for number, each in enumerate(WALLETS)}
 
 
 @pytest.fixture
-def words(lake: Path, provider: Provider, cluster: Cluster) -> tuple[object, ...]:
+def words(lake, provider, cluster) -> list[object]:
     show(provider, WALLETS)
-    (file := lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
-    where = ("--base-url", provider.url, "--scheduler", cluster.address, "--wallets-file", file)
-    return ("lake", "sync", lake, *where, "--takeover-after", "2s", "--buckets", BUCKETS)
+    return [*sync_words(lake, WALLETS, provider.url, cluster), "--takeover-after", "2s"]
 
 
 def slow(provider: Provider) -> threading.Event:
@@ -58,7 +44,7 @@ def slow(provider: Provider) -> threading.Event:
     return event
 
 
-def resume(words: tuple[object, ...], provider: Provider) -> Outcome:
+def resume(words: list[object], provider: Provider) -> Outcome:
     """Resume a run that lacks the last bucket; only this may be read."""
     asked = len(provider.requests())
     outcome = command(*words, "--resume", "--json").says()
@@ -67,24 +53,18 @@ def resume(words: tuple[object, ...], provider: Provider) -> Outcome:
     return outcome
 
 
-def test_of_two_drivers_one_begins_and_the_other_reports_it(
-    provider: Provider, words: tuple[object, ...], lake: Path
-) -> None:
-    go = slow(provider)
-    drivers = [start(*words, folder=lake.parent) for _ in range(2)]
-    wait_until(lambda: any(each.poll() is not None for each in drivers))
+def test_of_two_drivers_one_works_and_the_other_reports_it(provider, words, lake):
+    go, driver = slow(provider), start(*words, folder=lake.parent)
+    wait_until(lambda: provider.requests(SLOW))
+    refused(command(*words), 75, "another driver")
     go.set()
-    first, second = sorted(map(ended, drivers))
-    assert first.code == 0, first.said
-    refused(second, 75, "another driver")
-    assert (len(runs_of(lake)), held(lake)) == (1, HELD)
+    ended(driver).says()
+    assert (len(lakes.runs_of(lake)), lakes.held(lake)) == (1, HELD)
 
 
-def test_resume_takes_over_a_run_whose_driver_is_frozen(
-    provider: Provider, words: tuple[object, ...], lake: Path
-) -> None:
+def test_resume_takes_over_a_run_whose_driver_is_frozen(provider, words, lake):
     go, frozen = slow(provider), start(*words, folder=lake.parent)
-    wait_until(lambda: provider.requests(SLOW) and staged(lake) == BUCKETS - 1)
+    wait_until(lambda: provider.requests(SLOW) and lakes.staged(lake) == BUCKETS - 1)
     frozen.send_signal(signal.SIGSTOP)
     go.set()
     outcome = resume(words, provider)
@@ -92,45 +72,31 @@ def test_resume_takes_over_a_run_whose_driver_is_frozen(
     # The workers of the first driver continue, so the last bucket may be theirs, too.
     early = len(WALLETS) - len(LATE)
     assert outcome.json["resumed"]["wallets"] in {early, len(WALLETS)}
-    pinned = files(lake)
+    pinned = lakes.files(lake)
     frozen.send_signal(signal.SIGCONT)
     refused(ended(frozen), 75, "taken over")
-    assert (files(lake), held(lake)) == (pinned, HELD)
-    check_lake(lake)
+    assert (lakes.files(lake), lakes.held(lake)) == (pinned, HELD)
+    lakes.check_lake(lake)
 
 
-def test_drivers_report_paused_missing_and_lost_workers_and_schedulers(
-    provider: Provider, words: tuple[object, ...], lake: Path
-) -> None:
+def test_drivers_report_missing_and_paused_workers_and_lost_schedulers(provider, words, lake):
     """A run whose scheduler is lost can be resumed."""
     with cluster_of(lake.parent, 0) as own:
-        where = ("--scheduler", own.address)
-        own.workers.append(own.start_worker("--memory-limit", "64MiB"))
-        waiting = start(*words, *where, folder=lake.parent)
-        assert waiting.stderr is not None
-        assert waiting.stderr.readline().startswith("Dask has paused all workers")
-        own.workers.append(own.start_worker())
-        own.workers[0].kill()  # another worker gets its tasks
-        outcome = ended(waiting)
-        assert (outcome.code, outcome.err, held(lake)) == (0, "", HELD)
-        own.workers[1].kill()
-        own.workers[1].wait()
-        go, asked = slow(provider), len(provider.requests(SLOW))
-        waiting = start(*words, *where, folder=lake.parent)
-        assert waiting.stderr is not None
-        assert waiting.stderr.readline() == "The Dask scheduler has no workers. Waiting for one.\n"
-        own.workers.append(own.start_worker())
-        wait_until(lambda: len(provider.requests(SLOW)) > asked and staged(lake) == BUCKETS - 1)
+        go, driver = slow(provider), start(*words, "--scheduler", own, folder=lake.parent)
+        assert driver.stderr.readline() == "The Dask scheduler has no workers. Waiting for one.\n"
+        own.start_worker("--memory-limit", "64MiB")
+        assert driver.stderr.readline().startswith("Dask has paused all workers")
+        own.start_worker()
+        own.kill()  # the other worker gets its tasks
+        wait_until(lambda: provider.requests(SLOW) and lakes.staged(lake) == BUCKETS - 1)
         own.scheduler.kill()
-        refused(ended(waiting), 1, "lost the connection to the Dask scheduler")
+        refused(ended(driver), 1, "lost the connection to the Dask scheduler")
     go.set()
     resume(words, provider)
-    assert held(lake) == HELD
+    assert lakes.held(lake) == HELD
 
 
-def test_a_driver_that_was_taken_over_before_it_pins_changes_nothing(
-    words: tuple[object, ...], lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_was_taken_over_before_it_pins_changes_nothing(words, lake, monkeypatch):
     """Not even after it has stored all files, and its manifest."""
     others: list[Outcome] = []
 
@@ -143,13 +109,11 @@ def test_a_driver_that_was_taken_over_before_it_pins_changes_nothing(
     monkeypatch.setattr("nftsync.lake.driver.write_manifest", meanwhile)
     refused(command(*words), 75, "taken over")
     assert [(other.code, other.err) for other in others] == [(0, "")]
-    assert held(lake) == published(lake) == HELD
-    check_lake(lake)
+    assert lakes.held(lake) == lakes.published(lake) == HELD
+    lakes.check_lake(lake)
 
 
-def test_a_heartbeat_survives_a_moment_without_ledger_and_reports_other_failures(
-    lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_heartbeat_survives_a_moment_without_ledger_and_reports_other_failures(lake, monkeypatch):
     ledger = Ledger(Lake(str(lake)))
     run = ledger.begin("", 4, 60.0)
     failures: SimpleQueue[Exception] = SimpleQueue()

@@ -14,21 +14,22 @@ from typing import NamedTuple
 import pytest
 
 from nftsync.lake.bucket import bucket_of
+from tests.kit import lakes
 from tests.kit.lake_cluster import (
-    check_lake,
+    BUCKETS,
     cluster_of,
-    ended,
-    held,
-    runs_of,
+    path_of,
+    refused,
     shifted_clock,
-    staged,
-    start,
+    show,
+    sync_words,
+    wallets_of,
 )
+from tests.kit.processes import ended, start
 from tests.kit.provider import Peer, Provider, balances, reply, wallet
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
-from tests.lake.conftest import BUCKETS, Sync
-from tests.lake.lakes import path_of, refused, show, wallets_of
+from tests.lake.conftest import Sync
 
 WALLETS = [wallet(number) for number in range(20)]
 LATE = [each for each in WALLETS if bucket_of(each, BUCKETS) == BUCKETS - 1]
@@ -45,15 +46,14 @@ class Past(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
+def past(tmp_path_factory) -> Iterator[Past]:
     lake = tmp_path_factory.mktemp("past") / "lake"
-    (lake.parent / "wallets.txt").write_text("\n".join(WALLETS))
     with Provider() as provider:
         show(provider, WALLETS)
         provider.on(SLOW, lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
-        words = ("--base-url", provider.url, "--wallets-file", "wallets.txt", "--workers", 1)
-        process = start("lake", "sync", lake, *words, "--buckets", BUCKETS, folder=lake.parent)
-        wait_until(lambda: provider.requests(SLOW) and staged(lake) == BUCKETS - 1)
+        words = sync_words(lake, WALLETS, provider.url)
+        process = start(*words, "--workers", 1, folder=lake.parent)
+        wait_until(lambda: provider.requests(SLOW) and lakes.staged(lake) == BUCKETS - 1)
         os.killpg(process.pid, signal.SIGINT)  # its workers as well, like a terminal
         outcome = ended(process)
         assert (outcome.code, outcome.json["status"]) == (130, "interrupted"), outcome.err
@@ -63,24 +63,21 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
 
 
 @pytest.fixture
-def provider(past: Past) -> Provider:
+def provider(past) -> Provider:
     return past.provider
 
 
 @pytest.fixture
-def resumed(past: Past, lake: Path, sync: Sync) -> Sync:
-    """A sync of the same wallets into a copy of the lake."""
+def resumed(past, lake, sync) -> Sync:
     shutil.copytree(past.lake, lake)
     return partial(sync, WALLETS)
 
 
 def amounts(lake: Path) -> list[str]:
-    return sorted(held(lake).values())
+    return sorted(lakes.held(lake).values())
 
 
-def test_a_resumed_run_reads_only_incomplete_buckets_and_reports_the_age_of_its_reads(
-    past: Past, lake: Path, resumed: Sync
-) -> None:
+def test_a_resumed_run_reads_incomplete_buckets_and_reports_the_age_of_reads(past, lake, resumed):
     assert past.err.startswith("Interrupted; all reads are saved. Resume: ")
     assert f"lake sync {past.lake} --resume" in past.err
     assert past.err.count("\n") == 1
@@ -89,30 +86,26 @@ def test_a_resumed_run_reads_only_incomplete_buckets_and_reports_the_age_of_its_
     paths = {seen.path for seen in past.provider.requests()[asked:]}
     assert paths == {path_of(each) for each in LATE}
     assert (outcome.json["run_id"], outcome.json["wallets"]["ok"]) == (1, len(WALLETS))
-    result, run = outcome.json["resumed"], runs_of(lake)[-1]
+    result, run = outcome.json["resumed"], lakes.runs_of(lake)[-1]
     assert result["wallets"] == EARLY
     assert result["oldest_age_seconds"] > 0
     assert run.started_at < result["oldest_read_at"] < (run.finished_at or "")
     assert amounts(lake) == ["1"] * EARLY + ["2"] * len(LATE)
-    check_lake(lake)
+    lakes.check_lake(lake)
 
 
-def test_without_resume_or_an_interrupted_run_each_wallet_is_read_again(
-    provider: Provider, lake: Path, resumed: Sync
-) -> None:
+def test_without_resume_or_an_interrupted_run_each_wallet_is_read_again(provider, lake, resumed):
     for run_id, more in ((2, ()), (3, ("--resume",))):
         asked = len(provider.requests())
         outcome = resumed(*more).says()
         assert (outcome.json["run_id"], "resumed" in outcome.json) == (run_id, False)
         assert len(provider.requests()[asked:]) == len(WALLETS)
-        assert (amounts(lake), staged(lake)) == (["2"] * len(WALLETS), 0)
-    check_lake(lake)
-    assert [run.status for run in runs_of(lake)] == ["interrupted", "ok", "ok"]
+        assert (amounts(lake), lakes.staged(lake)) == (["2"] * len(WALLETS), 0)
+    lakes.check_lake(lake)
+    assert [run.status for run in lakes.runs_of(lake)] == ["interrupted", "ok", "ok"]
 
 
-def test_only_the_same_provider_in_any_spelling_and_the_same_wallets_are_resumed(
-    provider: Provider, lake: Path, resumed: Sync, sync: Sync, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_the_same_provider_and_wallets_are_resumed(provider, lake, resumed, sync, caplog):
     with Provider() as other:
         outcome = resumed("--resume", "--base-url", other.url)
         refused(outcome, 2, provider.url, "without --resume")
@@ -127,7 +120,7 @@ def test_only_the_same_provider_in_any_spelling_and_the_same_wallets_are_resumed
     assert amounts(copy / "lake") == ["2"] * 5
 
 
-def test_resume_of_damaged_reads_is_refused_in_one_line(lake: Path, resumed: Sync) -> None:
+def test_resume_of_damaged_reads_is_refused_in_one_line(lake, resumed):
     """Cut, or with one flipped bit, which may leave a number that can be read."""
     for kind, words in (("steps", "without --resume"), ("buckets", str(lake))):
         whole = {x: x.read_bytes() for x in (lake / kind).rglob("*") if x.is_file()}
@@ -143,7 +136,7 @@ def test_resume_of_damaged_reads_is_refused_in_one_line(lake: Path, resumed: Syn
             file.write_bytes(content)
     resumed().says()
     assert amounts(lake) == ["2"] * len(WALLETS)
-    check_lake(lake)
+    lakes.check_lake(lake)
 
 
 class Yesterday(datetime):
@@ -154,39 +147,35 @@ class Yesterday(datetime):
         return super().now(tz) - timedelta(hours=30)
 
 
-def test_losses_count_for_24_hours_from_their_application(
-    lake: Path, sync: Sync, lying: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_count_for_24_hours_from_their_application(lake, sync, lying, tmp_path, monkeypatch):
     """Also losses that waited 30 hours for a resume, and none from before."""
     first, last = (wallets_of(bucket, 40) for bucket in range(BUCKETS))
     run = partial(sync, [*first, *last], "--base-url", lying.url)
 
     def lose(*gone: str) -> None:
         show(lying, [*first, *last], count=3)
-        for each in gone:
-            lying.holds(each)
+        show(lying, gone, count=0)
 
     def interrupt(peer: Peer) -> bool:
-        wait_until(lambda: staged(lake) == BUCKETS - 1)
+        wait_until(lambda: lakes.staged(lake) == BUCKETS - 1)
         os.kill(os.getpid(), signal.SIGINT)
         return peer.wait(PATIENCE)
 
     ago = shifted_clock(tmp_path, hours=-30)
-    (folder := tmp_path / "ago").mkdir()
-    with cluster_of(folder, 1, ago) as cluster, monkeypatch.context() as patch:
+    with cluster_of(tmp_path / "ago", 1, ago) as cluster, monkeypatch.context() as patch:
         patch.setattr("nftsync.times.datetime", Yesterday)
         for gone in ((), last[:30]):
             lose(*gone)
-            run("--scheduler", cluster.address).says()
+            run("--scheduler", cluster).says()
         lose(*last[:30], *first[:25])
         lying.on(path_of(last[-1]), interrupt)
-        run("--scheduler", cluster.address).says("Resume: ", code=130)
-    assert len(held(lake)) == 3 * 50
+        run("--scheduler", cluster).says("Resume: ", code=130)
+    assert len(lakes.held(lake)) == 3 * 50
     lying.on(path_of(last[-1]))
     resumed = run("--resume").says()
     assert resumed.json["resumed"]["oldest_age_seconds"] > 29 * 3_600
-    assert len(held(lake)) == 3 * 25
+    assert len(lakes.held(lake)) == 3 * 25
     lose(*last[:30], *first[:37])
     assert run().code == 1
-    assert len(held(lake)) == 3 * 25
-    check_lake(lake)
+    assert len(lakes.held(lake)) == 3 * 25
+    lakes.check_lake(lake)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -21,136 +23,105 @@ from nftsync.lake.ledger_table import LakeRun
 from nftsync.lake.reasons import reason_of
 from nftsync.lake.setup import create_lake
 from nftsync.lake.storage import Lake
-from tests.kit.lake_cluster import Cluster, check_lake, cluster_of, command, files, held
-from tests.kit.provider import Provider, token, wallet
+from tests.kit import lakes
+from tests.kit.lake_cluster import BUCKETS, Cluster, cluster_of, refused, show, sync_words
+from tests.kit.provider import token, wallet
 from tests.kit.worlds import PATIENCE, Outcome, mirrored
-from tests.lake.lakes import refused, show
+from tests.kit.worlds import run_command as command
 
 SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
 WALLETS = [wallet(number) for number in range(12)]
 AMOUNT = "700000000000000000.5"
+HELD = {(each, token(number)): AMOUNT for number, each in enumerate(WALLETS)}
 VARIABLES = {"AWS_ACCESS_KEY_ID": "the-key-id", "AWS_SECRET_ACCESS_KEY": SECRET}
-VARIABLES |= {"AWS_REGION": "eu-central-1", "AWS_ALLOW_HTTP": "true"}
 
 
-class Store(NamedTuple):
-    """An S3 and its log."""
-
-    url: str
-    log: Path
-
-    def requests(self) -> list[tuple[str, str, str, str]]:
-        """Return the method, path, `If-None-Match` and status of each request."""
-        lines = [line.split() for line in self.log.read_text().splitlines()]
-        return [(method, path, match, status) for method, path, match, status in lines]
-
-    def ask(self, method: str, path: str) -> bytes:
-        credentials = "AWS4-HMAC-SHA256 Credential=me/20260101/us-east-1/s3/aws4_request"
-        request = Request(self.url + path, method=method, headers={"Authorization": credentials})
-        with urlopen(request) as answer:
-            body: bytes = answer.read()
-        return body
+class Seen(NamedTuple):
+    method: str
+    path: str
+    match: str
+    status: str
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+@pytest.fixture(scope="module", autouse=True)
+def requests(tmp_path_factory) -> Iterator[Callable[[], list[Seen]]]:
+    """Requests to an S3 that the environment names."""
     log = tmp_path_factory.mktemp("s3") / "log"
-    with object_store(log) as variables:
-        store = Store(variables["AWS_ENDPOINT_URL"], log)
-        for bucket in ("holdings", "unsure", "forgetful"):
-            store.ask("PUT", f"/{bucket}")
-        yield store
+    with object_store(log) as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in (variables | VARIABLES | {"AWS_REGION": "eu-central-1"}).items():
+            patch.setenv(name, value)
+        yield lambda: [Seen(*line.split()) for line in log.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def workers(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A worker that has the store's variables."""
-    variables = VARIABLES | {"AWS_ENDPOINT_URL": store.url}
-    with cluster_of(tmp_path_factory.mktemp("workers"), 1, variables) as running:
+def workers(requests, tmp_path_factory) -> Iterator[Cluster]:
+    with cluster_of(tmp_path_factory.mktemp("workers"), 1) as running:
         yield running
 
 
-@pytest.fixture(autouse=True)
-def _variables(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (*VARIABLES.items(), ("AWS_ENDPOINT_URL", store.url)):
-        monkeypatch.setenv(name, value)
-
-
-Sync = Callable[..., Outcome]
-
-
 @pytest.fixture
-def sync(provider: Provider, workers: Cluster, tmp_path: Path) -> Sync:
+def sync(provider, workers) -> Callable[[str], Outcome]:
     """Sync into a lake on S3, without heartbeats."""
     show(provider, WALLETS, AMOUNT)
-    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
-    words = ("--base-url", provider.url, "--scheduler", workers.address, "--takeover-after", "1h")
 
-    def run(url: str, *more: object) -> Outcome:
-        return command("lake", "sync", url, *words, "--wallets-file", "wallets.txt", *more)
+    def run(url: str) -> Outcome:
+        words = sync_words(url, WALLETS, provider.url, workers)
+        return command(*words, "--takeover-after", "1h", "--json")
 
     return run
 
 
-HELD = {(each, token(number)): AMOUNT for number, each in enumerate(WALLETS)}
-
-
-def test_a_lake_on_s3_is_as_in_a_folder_with_conditional_commits_and_few_requests(
-    store: Store, sync: Sync
-) -> None:
-    url, buckets = "s3://holdings/lake", 4
-    outcomes = [sync(url, "--json", "--buckets", buckets).says()]
-    counts, before = [], len(store.requests())
+def test_a_lake_on_s3_is_as_in_a_folder_with_conditional_commits_and_few_requests(requests, sync):
+    url = "s3://lakes/whole"
+    outcomes = [sync(url).says()]
+    counts, before = [], len(requests())
     for _ in range(5):
-        outcomes.append(sync(url, "--json").says())
-        paths = [path for _, path, *_ in store.requests()[before:]]
+        outcomes.append(sync(url).says())
+        paths = [seen.path for seen in requests()[before:]]
         before += len(paths)
-        of_buckets = [x for x in paths if "/lake/buckets/" in x or "/steps/run-" in x]
-        assert len(of_buckets) <= 4 * buckets, of_buckets
+        of_buckets = [x for x in paths if "/whole/buckets/" in x or "/steps/run-" in x]
+        assert len(of_buckets) <= 4 * BUCKETS, of_buckets
         counts.append(len(paths) - len(of_buckets))
     # In one of them, Delta writes a checkpoint of the ledger.
     assert [count for count in counts if count > 50] == [max(counts)] < [100], counts
     for name in ("status", "runs", "removals"):
-        before = len(store.requests())
+        before = len(requests())
         outcomes.append(command("lake", name, url, "--json").says())
-        assert len(store.requests()) - before <= 10, name
+        assert len(requests()) - before <= 10, name
     assert outcomes[0].json["balances"]["added"] == len(HELD)
     assert outcomes[5].json["wallets"]["unchanged"] == len(WALLETS)
     assert outcomes[6].json["tables"]["balance_changes"]["rows"] == len(HELD)
-    assert files(url, 1) == files(url, 6)
-    assert held(url) == HELD
-    check_lake(url)
+    assert lakes.files(url, 1) == lakes.files(url, 6)
+    lakes.check_lake(url)
     assert set(frames.holdings(url)["amount_text"].compute()) == {AMOUNT}
     outcomes.append(command("lake", "export", url, "copy.db").says())
     assert mirrored(Path("copy.db")) == HELD
-    puts = [(path, match) for method, path, match, _ in store.requests() if method == "PUT"]
-    commits = [match for path, match in puts if "/_delta_log/" in path and path.endswith(".json")]
-    assert {*commits} == {"*"}
-    kept = {path for path, _ in puts if path.count("/") > 2 and "/steps/" not in path}
-    stored = b"".join(store.ask("GET", path) for path in kept if "_last_check" not in path)
-    assert SECRET.encode() not in stored
+    puts = [seen for seen in requests() if seen.method == "PUT"]
+    commits = [x for x in puts if "/_delta_log/" in x.path and x.path.endswith(".json")]
+    assert {seen.match for seen in commits} == {"*"}
+    headers = {"Authorization": "AWS4-HMAC-SHA256 Credential=me/20260101/us-east-1/s3/aws4_request"}
+    passing = re.compile("/lakes/?|.*/(steps|_last_check).*")
+    for path in {seen.path for seen in puts if not passing.fullmatch(seen.path)}:
+        with urlopen(Request(os.environ["AWS_ENDPOINT_URL"] + path, headers=headers)) as answer:
+            assert SECRET.encode() not in answer.read()
     assert SECRET not in "".join(outcome.said for outcome in outcomes)
 
 
-def test_commits_that_the_store_made_but_did_not_confirm_are_not_another_drivers(
-    sync: Sync,
-) -> None:
-    for new in (("--buckets", 2), (), ()):
-        sync("s3://unsure/lake", *new).says()
-    assert held("s3://unsure/lake") == HELD
-    check_lake("s3://unsure/lake")
+def test_commits_that_the_store_made_but_did_not_confirm_are_not_another_drivers(sync):
+    for _ in range(3):
+        sync("s3://lakes/unsure").says()
+    assert lakes.held("s3://lakes/unsure") == HELD
+    lakes.check_lake("s3://lakes/unsure")
 
 
-def test_a_store_that_ignores_conditions_is_refused_each_time(
-    sync: Sync, provider: Provider
-) -> None:
+def test_a_store_that_ignores_conditions_is_refused_each_time(sync, provider):
     for _ in range(2):
-        refused(sync("s3://forgetful/lake"), 1, "conditional puts")
+        refused(sync("s3://lakes/forgetful"), 1, "conditional puts")
     assert not provider.requests()
 
 
-def test_of_drivers_that_begin_at_once_the_store_refuses_all_but_one(store: Store) -> None:
-    lake, drivers, late = Lake("s3://holdings/fought"), 4, threading.Event()
+def test_of_drivers_that_begin_at_once_the_store_refuses_all_but_one(requests):
+    lake, drivers, late = Lake("s3://lakes/fought"), 4, threading.Event()
     create_lake(lake)
     late.set()  # a driver that sees another's run does not wait for its heartbeats
     together = threading.Barrier(drivers)
@@ -168,12 +139,9 @@ def test_of_drivers_that_begin_at_once_the_store_refuses_all_but_one(store: Stor
             assert [row.run_id for row in ledger.runs()] == [*range(1, number + 1)]
             with ledger.heartbeat(run, PATIENCE):
                 pass  # it is interrupted
-            if any("/fought/runs/" in path and x == "412" for _, path, _, x in store.requests()):
+            if any("/fought/runs/" in x.path and x.status == "412" for x in requests()):
                 return
     pytest.fail("the store refused none: this proves nothing")
-
-
-# Messages -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -188,18 +156,16 @@ def test_of_drivers_that_begin_at_once_the_store_refuses_all_but_one(store: Stor
         ("400-Unknown", "(Unknown)"),
     ],
 )
-def test_an_error_of_the_store_is_one_line_without_the_body(error: str, said: str) -> None:
-    url = f"s3://holdings/{error}/lake"
+def test_an_error_of_the_store_is_one_line_without_the_body(error, said):
+    url = f"s3://lakes/{error}/lake"
     outcome = command("lake", "runs", url)
     refused(outcome, 1, said, url)
     assert "hush" not in outcome.err
     assert "\x1b" not in outcome.err
 
 
-def test_a_missing_store_and_missing_credentials_are_one_line_within_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    status = ("lake", "status", "s3://holdings/lake")
+def test_a_missing_store_and_missing_credentials_are_one_line_within_seconds(monkeypatch):
+    status = ("lake", "status", "s3://lakes/lake")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = f"127.0.0.1:{closed.getsockname()[1]}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{nobody}")
@@ -218,11 +184,11 @@ def test_a_missing_store_and_missing_credentials_are_one_line_within_seconds(
         ("foo://x/lake", "foo://x/lake is not a lake address"),
         ("s3:///lake", "names no bucket"),
         ("s3://[/lake", "address is invalid"),
-        (f"s3://key:{SECRET}@holdings/lake", "in the environment"),
-        (f"az://holdings/lake?sig={SECRET}", "in the environment"),
+        (f"s3://key:{SECRET}@lakes/lake", "in the environment"),
+        (f"az://lakes/lake?sig={SECRET}", "in the environment"),
     ],
 )
-def test_an_invalid_address_is_a_usage_error(address: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_address_is_a_usage_error(address, said, tmp_path):
     for words in (("runs",), ("sync", "--base-url", "http://127.0.0.1:9")):
         outcome = command("lake", words[0], address, *words[1:])
         refused(outcome, 2, said)
@@ -230,7 +196,7 @@ def test_an_invalid_address_is_a_usage_error(address: str, said: str, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_worker_without_credentials_reports_that_they_are_missing() -> None:
+def test_a_worker_without_credentials_reports_that_they_are_missing():
     error = OSError("Error performing PUT http://169.254.169.254/latest/api/token in 2ms - HTTP")
     assert reason_of(error, "s3://x/y").endswith("here and on every worker")
     error = OSError("GET http://169.254.169.254/computeMetadata/v1/x?audience=y")

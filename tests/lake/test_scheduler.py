@@ -7,33 +7,31 @@ import socketserver
 import ssl
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import dask
 import pytest
 
 import nftsync.lake.cluster
-from tests.kit.lake_cluster import cluster_of, command, ended, runs_of, start
+from tests.kit import lakes
+from tests.kit.lake_cluster import cluster_of, refused, sync_words
+from tests.kit.processes import ended, start
 from tests.kit.provider import Provider, balances, reply, wallet
 from tests.kit.servers import ThreadServer
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import PATIENCE
-from tests.lake.lakes import refused
+from tests.kit.worlds import run_command as command
 
 #: Seconds after which a command hangs.
 HANGS = 60
 WALLETS = [wallet(number) for number in range(20)]
-WORDS = ("--wallets-file", "wallets.txt", "--buckets", 2, "--base-url")
+NOWHERE = "http://127.0.0.1:9"
 
 
-@pytest.fixture(autouse=True)
-def _wallets(tmp_path: Path) -> None:
-    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
-
-
-def hold(provider: Provider) -> None:
-    """Let the provider leave all requests unanswered."""
+@pytest.fixture
+def provider(provider) -> Provider:
+    """A provider that leaves all requests unanswered."""
     provider.always(lambda peer: peer.wait(PATIENCE) or reply(balances())(peer))
+    return provider
 
 
 class Talk(socketserver.BaseRequestHandler):
@@ -79,9 +77,7 @@ def hangs(*_: object) -> None:
 
 
 @pytest.mark.parametrize("what", [*STRANGERS, *ADDRESSES])
-def test_an_address_without_a_scheduler_ends_with_one_line(
-    what: str, lake: Path, certificates: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_without_a_scheduler_ends_with_one_line(what, lake, certificates, monkeypatch):
     monkeypatch.setattr(nftsync.lake.cluster, "_CONNECT_SECONDS", 2.0)
     tls = None
     if what == "nothing in TLS":
@@ -91,9 +87,7 @@ def test_an_address_without_a_scheduler_ends_with_one_line(
     with Stranger(STRANGERS.get(what, b""), tls) as stranger:
         address = stranger.address if what in STRANGERS else what
         signal.alarm(HANGS)
-        outcome = command(
-            "lake", "sync", lake, *WORDS, "http://127.0.0.1:9", "--scheduler", address
-        )
+        outcome = command(*sync_words(lake, WALLETS, NOWHERE, address))
         signal.alarm(0)
     refused(outcome, 1, f"nftsync: cannot reach a Dask scheduler at {address or repr('')}: ")
     assert not outcome.out
@@ -101,11 +95,7 @@ def test_an_address_without_a_scheduler_ends_with_one_line(
     assert dask.compute(dask.delayed(sum)([1, 2])) == (3,)  # Dask works as before
 
 
-# Signals ------------------------------------------------------------------------------------------
-
-
 def processes_of(session: int) -> set[int]:
-    """Return the processes of a session that have not ended."""
     running = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
@@ -115,21 +105,18 @@ def processes_of(session: int) -> set[int]:
     return running
 
 
-def test_ctrl_c_ends_the_wait_for_a_silent_scheduler(lake: Path) -> None:
+def test_ctrl_c_ends_the_wait_for_a_silent_scheduler(lake):
     with Stranger() as silent:
-        words = (*WORDS, "http://127.0.0.1:9", "--scheduler", silent.address)
-        process = start("lake", "sync", lake, *words, folder=lake.parent)
+        words = sync_words(lake, WALLETS, NOWHERE, silent.address)
+        process = start(*words, folder=lake.parent)
         wait_until(lambda: silent.connections)
         process.send_signal(signal.SIGINT)
         assert ended(process) == (130, "", "nftsync: interrupted\n")
 
 
 @pytest.mark.parametrize("when", ["starts", "reads"])
-def test_few_wallets_have_one_worker_which_a_signal_ends(
-    when: str, lake: Path, provider: Provider
-) -> None:
-    hold(provider)
-    process = start("lake", "sync", lake, *WORDS, provider.url, folder=lake.parent)
+def test_few_wallets_have_one_worker_which_a_signal_ends(when, lake, provider):
+    process = start(*sync_words(lake, WALLETS, provider.url), folder=lake.parent)
     wait_until(provider.requests if when == "reads" else lambda: len(processes_of(process.pid)) > 1)
     commands = [Path(f"/proc/{x}/cmdline").read_text() for x in processes_of(process.pid)]
     process.send_signal(signal.SIGTERM)
@@ -139,20 +126,16 @@ def test_few_wallets_have_one_worker_which_a_signal_ends(
         assert len([words for words in commands if "spawn_main" in words]) == 1, commands
 
 
-def test_a_signal_ends_a_run_that_cannot_reach_its_worker_or_scheduler(
-    lake: Path, provider: Provider, tmp_path: Path
-) -> None:
-    hold(provider)
+def test_a_signal_ends_a_run_that_cannot_reach_its_worker_or_scheduler(lake, provider, tmp_path):
     with cluster_of(tmp_path, 1) as cluster:
         for stopped in (cluster.workers[0], cluster.scheduler):
             asked = len(provider.requests())
-            words = (*WORDS, provider.url, "--scheduler", cluster.address)
-            process = start("lake", "sync", lake, *words, folder=tmp_path)
+            process = start(*sync_words(lake, WALLETS, provider.url, cluster), folder=tmp_path)
             provider.wait_for(asked + 1)
             stopped.send_signal(signal.SIGSTOP)
             process.send_signal(signal.SIGTERM)
             outcome = ended(process)
             refused(outcome, 130, "Interrupted; all reads are saved. ")
-            assert outcome.json["status"] == runs_of(lake)[-1].status == "interrupted"
-            cluster.workers[0].kill()
-            cluster.workers.append(cluster.start_worker())
+            assert outcome.json["status"] == lakes.runs_of(lake)[-1].status == "interrupted"
+            cluster.kill()
+            cluster.start_worker()

@@ -5,117 +5,132 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
+import socketserver
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kit import lakes
 from tests.kit.forward_proxy import ForwardProxy
-from tests.kit.lake_cluster import cluster_of, command, ended, held, start
+from tests.kit.lake_cluster import cluster_of, refused, show, sync_words
+from tests.kit.processes import ended, start
 from tests.kit.provider import Provider, wallet
 from tests.kit.serve_process import free_port
+from tests.kit.servers import ThreadServer, carry
 from tests.kit.worlds import PATIENCE
-from tests.lake.conftest import Sync
-from tests.lake.lakes import refused, show
-from tests.lake.wiretap import Wiretap
+from tests.kit.worlds import run_command as command
 
 WALLETS = [wallet(number) for number in range(8)]
-WORDS = ("--wallets-file", "wallets.txt", "--buckets", 2, "--base-url")
 #: Dask sends payloads as they are, so that a record can be searched.
 PLAIN = {"DASK_DISTRIBUTED__COMM__COMPRESSION": "False"}
 
 
-@pytest.fixture(autouse=True)
-def _wallets(tmp_path: Path) -> None:
-    (tmp_path / "wallets.txt").write_text("\n".join(WALLETS))
-
-
 @pytest.fixture
-def provider(provider: Provider) -> Provider:
+def provider(provider) -> Provider:
     show(provider, WALLETS)
     return provider
 
 
-def headers(provider: Provider, since: int = 0) -> set[tuple[str | None, str | None]]:
-    """Return the credentials of the requests since a number."""
-    names = ("authorization", "x-key")
-    return {
-        (seen.headers.get(names[0]), seen.headers.get(names[1]))
-        for seen in provider.requests()[since:]
+def headers(provider: Provider, since: int = 0) -> set[tuple[str | None, ...]]:
+    seen = provider.requests()[since:]
+    return {tuple(one.headers.get(name) for name in ("authorization", "x-key")) for one in seen}
+
+
+class Tapped(socketserver.BaseRequestHandler):
+    server: Wiretap
+
+    def handle(self) -> None:
+        here, sent, received = self.request, bytearray(), bytearray()
+        self.server.records += [sent, received]
+        with suppress(OSError), socket.create_connection(self.server.target) as there:
+            back = threading.Thread(target=carry, args=(there, here, received.extend), daemon=True)
+            back.start()
+            carry(here, there, sent.extend)
+            back.join()
+
+
+class Wiretap(ThreadServer):
+    """A proxy that records each direction of each connection to a port."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(Tapped)
+        self.target, self.address = ("127.0.0.1", port), f"tcp://127.0.0.1:{self.port}"
+        self.records: list[bytearray] = []
+
+    def count(self, text: str) -> int:
+        return sum(bytes(record).count(form) for record in self.records for form in forms_of(text))
+
+
+def forms_of(text: str) -> set[bytes]:
+    """Return a text in plain and in base64, but for letters that depend on the bytes around it."""
+    plain = text.encode()
+    starts = {before: base64.b64encode(bytes(before) + plain) for before in range(3)}
+    return {plain} | {
+        encoded[(8 * before + 5) // 6 : (before + len(plain)) * 8 // 6]
+        for before, encoded in starts.items()
     }
 
 
-class Side:
-    """The secrets of the driver, or of the workers."""
-
-    def __init__(self, name: str, folder: Path, proxy: ForwardProxy, files: Any) -> None:
-        def canary(what: str) -> str:
-            return f"canary-{name}-{what}-4711"
-
-        key = folder / f"{name}.key"
-        key.write_text(Path(files.client_key_alone).read_text())
-        kinds = ("token", "api_token", "argument", "headers", "password", "store")
-        self.secrets = {kind: canary(kind) for kind in (*kinds, "webhook_secret")}
-        self.secrets["client_key"] = next(x for x in key.read_text().splitlines() if "-" not in x)
-        self.token, self.key = self.secrets["token"], self.secrets["headers"]
-        self.proxy_credentials = f"me:{self.secrets['password']}"
-        encoded = base64.b64encode(self.token.encode()).decode()
-        self.variables = {
-            "NFTSYNC_API_TOKEN": self.secrets["api_token"],
-            # Only its output has the token.
-            "NFTSYNC_TOKEN_COMMAND": f"sh -c 'echo {encoded} | base64 -d' {canary('argument')}",
-            "NFTSYNC_HEADERS": json.dumps({"X-Key": self.key}),
-            "NFTSYNC_PROXY": proxy.with_credentials(self.proxy_credentials),
-            "NFTSYNC_WEBHOOK_SECRET": canary("webhook_secret"),
-            "NFTSYNC_CA_FILE": files.ca,
-            "NFTSYNC_CLIENT_CERTIFICATE": files.client_certificate_alone,
-            "NFTSYNC_CLIENT_KEY": str(key),
-            "AWS_ACCESS_KEY_ID": f"{canary('store')}-id",
-            "AWS_SECRET_ACCESS_KEY": f"{canary('store')}-secret",
-        }
+def variables_of(name: str, folder: Path, proxy: ForwardProxy, files: Any) -> dict[str, str]:
+    """Return the settings of the driver or of the workers; secrets start with `canary-NAME-`."""
+    key = folder / f"{name}.key"
+    key.write_text(Path(files.client_key_alone).read_text())
+    token = base64.b64encode(f"canary-{name}-token-4711".encode()).decode()
+    return {
+        "NFTSYNC_API_TOKEN": f"canary-{name}-api-4711",
+        # Only its output has the token.
+        "NFTSYNC_TOKEN_COMMAND": f"sh -c 'echo {token} | base64 -d' canary-{name}-argument-4711",
+        "NFTSYNC_HEADERS": json.dumps({"X-Key": f"canary-{name}-headers-4711"}),
+        "NFTSYNC_PROXY": proxy.with_credentials(f"me:canary-{name}-password-4711"),
+        "NFTSYNC_WEBHOOK_SECRET": f"canary-{name}-webhook-4711",
+        "NFTSYNC_CA_FILE": files.ca,
+        "NFTSYNC_CLIENT_CERTIFICATE": files.client_certificate_alone,
+        "NFTSYNC_CLIENT_KEY": str(key),
+        "AWS_ACCESS_KEY_ID": f"canary-{name}-store-id",
+        "AWS_SECRET_ACCESS_KEY": f"canary-{name}-store-secret",
+    }
 
 
-def test_no_secret_crosses_the_network_to_a_scheduler(
-    lake: Path, certificates: Any, tmp_path: Path
-) -> None:
+def test_no_secret_crosses_the_network_to_a_scheduler(lake, certificates, tmp_path):
     """Neither of the driver nor of a worker; each worker signs in with its own."""
     with ExitStack() as stack:
         enter = stack.enter_context
         provider = enter(Provider(certificate=certificates.server))
         amounts = show(provider, WALLETS)
         proxy = enter(ForwardProxy())
-        driving = Side("driver", tmp_path, proxy, certificates)
-        working = Side("worker", tmp_path, proxy, certificates)
-        proxy.credentials = working.proxy_credentials
-        cluster = enter(cluster_of(tmp_path, 0, working.variables | PLAIN))
-        host, port = cluster.address.removeprefix("tcp://").split(":")
-        taps = [enter(Wiretap((host, int(port))))]
+        driving, working = (
+            PLAIN | variables_of(name, tmp_path, proxy, certificates)
+            for name in ("driver", "worker")
+        )
+        proxy.credentials = "me:canary-worker-password-4711"
+        cluster = enter(cluster_of(tmp_path, 0, working))
+        taps = [enter(Wiretap(int(cluster.address.rpartition(":")[2])))]
         for _ in range(2):
-            own = free_port()
-            taps.append(enter(Wiretap(("127.0.0.1", own))))
-            addresses = ["--listen-address", f"tcp://127.0.0.1:{own}"]
-            addresses += ["--contact-address", taps[-1].address]
-            cluster.workers.append(cluster.start_worker(*addresses, scheduler=taps[0].address))
-        where = ("--scheduler", taps[0].address)
-        variables = driving.variables | PLAIN
-        words = ("lake", "sync", lake, *where, *WORDS, provider.url)
-        outcome = ended(start(*words, folder=tmp_path, variables=variables))
-        sizes = [tap.size() for tap in taps]
+            taps.append(enter(Wiretap(free_port())))
+            own = f"tcp://127.0.0.1:{taps[-1].target[1]}"
+            addresses = ("--listen-address", own, "--contact-address", taps[-1].address)
+            cluster.start_worker(*addresses, scheduler=taps[0].address)
+        words = sync_words(lake, WALLETS, provider.url, taps[0].address)
+        outcome = ended(start(*words, folder=tmp_path, variables=driving))
+        private = [
+            x for x in Path(certificates.client_key_alone).read_text().split() if len(x) > 30
+        ]
         seen = {
-            f"{name} of the {side}": sum(tap.count(secret) for tap in taps)
-            for side, secrets in (("driver", driving.secrets), ("worker", working.secrets))
-            for name, secret in secrets.items()
+            secret: sum(tap.count(secret) for tap in taps)
+            for secret in ("canary-driver-", "canary-worker-", private[0])
         }
-        urls = taps[0].count(provider.url)
-    # The records are readable: they have the addresses for the workers.
-    assert all(size > 1_000 for size in sizes)
-    assert urls
-    assert not {name: count for name, count in seen.items() if count}
+        # The records are readable: they have the addresses for the workers.
+        assert all(sum(map(len, tap.records)) > 1_000 for tap in taps)
+        assert taps[0].count(provider.url)
+    assert not {secret: count for secret, count in seen.items() if count}
     assert outcome.code == 0, outcome.err
-    assert headers(provider) == {(f"Bearer {working.token}", working.key)}
-    assert held(lake) == amounts
+    token, key = "Bearer canary-worker-token-4711", "canary-worker-headers-4711"
+    assert headers(provider) == {(token, key)}
+    assert lakes.held(lake) == amounts
 
 
 #: Settings of a driver that it must not send.
@@ -129,9 +144,7 @@ OWN = {
 }
 
 
-def test_a_worker_without_settings_of_the_driver_ends_the_run_with_one_line(
-    provider: Provider, sync: Sync, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_without_settings_of_the_driver_ends_the_run(provider, sync, monkeypatch):
     for variable, value in OWN.items():
         monkeypatch.setenv(variable, value)
     outcome = sync(WALLETS)
@@ -140,22 +153,20 @@ def test_a_worker_without_settings_of_the_driver_ends_the_run_with_one_line(
     assert not provider.requests()
 
 
-def test_workers_read_their_own_files_or_name_themselves_and_the_missing_file(
-    provider: Provider, sync: Sync, tmp_path: Path
-) -> None:
+def test_workers_read_their_own_files_or_name_a_missing_one(provider, sync, tmp_path):
     """A settings file, and the file of a secret; but the driver names the provider."""
     settings, secret = tmp_path / "settings.toml", tmp_path / "token"
     settings.write_text('base_url = "http://127.0.0.1:9"\n[headers]\nX-Key = "own"\n')
     (tmp_path / "driver.toml").write_text('api_token = "of-the-driver"\n')
     with cluster_of(tmp_path, 0) as cluster:
-        where = ("--scheduler", cluster.address)
+        where = ("--scheduler", cluster)
         cluster.variables = {"NFTSYNC_API_TOKEN_FILE": str(secret)}  # it is missing
-        cluster.workers.append(cluster.start_worker("--name", "alice"))
+        cluster.start_worker("--name", "alice")
         outcome = sync(WALLETS, *where)
-        cluster.workers[0].kill()
+        cluster.kill()
         refused(outcome, 2, "worker alice (tcp://", "NFTSYNC_API_TOKEN_FILE", str(secret))
         cluster.variables = {**cluster.variables, "NFTSYNC_CONFIG": str(settings)}
-        cluster.workers.append(cluster.start_worker())
+        cluster.start_worker()
         for text in ("from-a-file", "rotated"):  # the next run reads it again
             secret.write_text(f"{text}\n")
             asked = len(provider.requests())
@@ -163,9 +174,9 @@ def test_workers_read_their_own_files_or_name_themselves_and_the_missing_file(
             assert headers(provider, asked) == {(f"Bearer {text}", "own")}
 
 
-def test_workers_that_a_sync_starts_sign_in_as_it_does_and_write_for_the_owner_alone(
-    lake: Path, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_started_workers_sign_in_as_the_sync_and_write_for_the_owner(
+    lake, provider, tmp_path, monkeypatch
+):
     """Also with a secret that can be read only once, and a settings file of the command's flag."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -178,8 +189,8 @@ def test_workers_that_a_sync_starts_sign_in_as_it_does_and_write_for_the_owner_a
     lake.chmod(0o755)
     before = os.umask(0)
     try:
-        more = ("--workers", 1, "--config", "own.toml")
-        command("lake", "sync", lake, *WORDS, provider.url, *more).says()
+        words = sync_words(lake, WALLETS, provider.url)
+        command(*words, "--workers", 1, "--config", "own.toml").says()
         assert os.umask(0) == 0
     finally:
         os.umask(before)

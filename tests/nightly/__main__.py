@@ -17,6 +17,7 @@ RUNS = (
     *("lakekills", "lakerounds", "lakedamage", "watchkills", "mutations"),
 )
 LOGS = Path("build/nightly")
+ROW = "{:12} {:7} {:>8}  {}"
 
 
 def main() -> None:
@@ -24,19 +25,17 @@ def main() -> None:
     if unknown := set(runs) - {*RUNS}:
         raise SystemExit(f"unknown runs: {', '.join(sorted(unknown))}. Known: {', '.join(RUNS)}")
     LOGS.mkdir(parents=True, exist_ok=True)
-    rows, failed = [], False
+    results = set()
+    print(ROW.format("run", "result", "time", "last line"))
     for run in runs:
         began, log = time.monotonic(), LOGS / f"{run}.log"
-        print(f"{run} ...", file=sys.stderr, flush=True)
         with log.open("w") as output:
             code = subprocess.run(["make", run], stdout=output, stderr=output).returncode
-        lines = log.read_text().splitlines() or [""]
+        results.add("failed" if code else "ok")
+        *_, last = ["", *log.read_text().splitlines()]
         minutes = (time.monotonic() - began) / 60
-        rows.append((run, "failed" if code else "ok", f"{minutes:.0f} min", lines[-1][:60]))
-        failed = failed or bool(code)
-    for row in [("run", "result", "time", "last line"), *rows]:
-        print("{:12} {:7} {:>8}  {}".format(*row))
-    sys.exit(failed)
+        print(ROW.format(run, "failed" if code else "ok", f"{minutes:.0f} min", last[:60]))
+    sys.exit("failed" in results)
 
 
 if __name__ == "__main__":

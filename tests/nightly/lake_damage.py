@@ -1,94 +1,48 @@
 """Damage each file of a lake, and read it: a right answer or one line, never a wrong answer.
 
-    python -m tests.nightly.lake_damage --flips 3
-    python -m tests.nightly.lake_damage --only balances      # the files whose path contains this
-
-The lake has runs before and after a compaction. Each file is emptied, cut, deleted, and gets single
-flipped bits. Each command and frame then reads the lake, and a sync runs over it, which publishes
+The lake has runs before and after a compaction. A seed empties, cuts or deletes a file, or flips
+one bit. Each command and frame then reads the lake, and a sync runs over it, which publishes
 damaged Delta tables again.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import shutil
-import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask
 
 from nftsync import frames, lake
 from nftsync.errors import NftsyncError
 from nftsync.lake.tables import PUBLISHED
-from tests.kit.lake_cluster import check_lake, cluster_of, command, held, published
+from tests.kit import lakes
+from tests.kit.lake_cluster import Cluster, cluster_of, sync_words
 from tests.kit.provider import Provider, entry, token, wallet
 from tests.kit.worlds import Outcome
+from tests.kit.worlds import run_command as command
+from tests.nightly.rounds import run_seeds
 
 WALLETS = [wallet(number) for number in range(6)]
 
 
-class Damage(NamedTuple):
-    """A damage of a file."""
-
-    name: str
-    apply: Callable[[Path], object]
-
-
-def flip(bit: int, path: Path) -> None:
-    """Flip one bit of a file."""
+def damage(path: Path, rng: random.Random) -> str:
     content = bytearray(path.read_bytes())
-    content[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(content)
-
-
-def cut(end: int, path: Path) -> None:
-    """Cut a file to some bytes."""
-    path.write_bytes(path.read_bytes()[:end])
-
-
-def damages(size: int, flips: int, rng: random.Random) -> Iterator[Damage]:
-    """Yield the damages of a file of so many bytes."""
-    yield Damage("deleted", Path.unlink)
-    if size:
-        for part in (0, 1 / 3, 2 / 3, 0.98):
-            end = int(size * part)
-            yield Damage(f"cut at {end}", partial(cut, end))
-        for bit in sorted(rng.sample(range(8 * size), min(flips, 8 * size))):
-            yield Damage(f"bit {bit}", partial(flip, bit))
-
-
-def make_lake(folder: Path, provider: Provider, scheduler: str) -> None:
-    """Make a lake with three runs, of which a compaction follows the second."""
-    (folder / "wallets.txt").write_text("\n".join(WALLETS))
-    for run in range(3):
-        for number, each in enumerate(WALLETS):
-            own = [
-                entry(token(number), "1", name=f"{number}"),
-                entry(token(9), str(1 + run), name=f"{run}"),
-            ]
-            provider.holds(each, *own, *([entry(token(20 + number))] if run < 2 else []))
-        more = ("--buckets", 2) if run == 0 else ()
-        said = sync(folder / "lake", provider, scheduler, "--takeover-after", "1h", *more)
-        assert said.code == 0, said
-        if run == 1:
-            assert command("lake", "compact", folder / "lake").code == 0
-
-
-def sync(folder: Path, provider: Provider, scheduler: str, *more: object) -> Outcome:
-    """Sync a lake."""
-    words = ("--base-url", provider.url, "--wallets-file", folder.parent / "wallets.txt")
-    return command(
-        *("lake", "sync", folder, *words, "--scheduler", scheduler, "--json"),
-        *("--allow-removals", *more),
-    )
+    how = rng.choice(["deleted", "cut", "bit", "bit"]) if content else "deleted"
+    if how == "deleted":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(content[: int(len(content) * rng.choice([0, 1 / 3, 2 / 3, 0.98]))])
+    else:
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content)
+    return how
 
 
 def _rows(frame: Any) -> list[str]:
@@ -131,100 +85,82 @@ def answers(folder: Path, run: int | None = None) -> Iterator[tuple[str, Outcome
             yield frame.__name__, Outcome(0, "", ""), answer
 
 
-def fault_of(said: Outcome, answer: Any, right: Any, before: Any) -> str | None:
-    """Return the fault of an answer, or None. `before`: the answer of the previous entry."""
-    if "Traceback" in said.err:
-        return said.err
-    if answer is not None:
-        return None if answer in (right, before) else f"a wrong answer: {answer}, not {right}"
-    if said.code == 0 or said.err.count("\n") != 1:
-        return f"exit {said.code} with these lines: {said.err}"
-    return None
-
-
 class Lakes:
-    """A lake, and damaged copies of it."""
+    """A lake with three runs, of which a compaction follows the second, and damaged copies."""
 
-    def __init__(self, folder: Path, provider: Provider, scheduler: str) -> None:
-        self.original, self._damaged, self._number = folder / "lake", folder / "damaged", 0
-        self._provider, self._scheduler = provider, scheduler
-        make_lake(folder, provider, scheduler)
-        self._damaged.mkdir()
-        shutil.copy(folder / "wallets.txt", self._damaged)
+    def __init__(self, folder: Path, provider: Provider, cluster: Cluster) -> None:
+        self.original, self._url, self._cluster = folder / "lake", provider.url, cluster
+        for run in range(3):
+            for number, each in enumerate(WALLETS):
+                own = [
+                    entry(token(number), "1", name=f"{number}"),
+                    entry(token(9), str(1 + run), name=f"{run}"),
+                ]
+                provider.holds(each, *own, *([entry(token(20 + number))] if run < 2 else []))
+            self._sync(self.original, "--takeover-after", "1h").says()
+            if run == 1:
+                command("lake", "compact", self.original).says()
         self._right = {name: answer for name, _, answer in answers(self.original)}
         self._before = {name: answer for name, _, answer in answers(self.original, 2)}
-        self._held = held(self.original)
+        self._held = lakes.held(self.original)
 
-    def files(self) -> list[Path]:
-        """Return the files of the lake."""
-        return sorted(path for path in self.original.rglob("*") if path.is_file())
+    def _sync(self, path: Path, *more: object) -> Outcome:
+        words = sync_words(path, WALLETS, self._url, self._cluster)
+        return command(*words, "--json", "--allow-removals", *more)
 
-    def meet(self, path: Path, damage: Damage, *, syncs: bool) -> tuple[Counter[str], str | None]:
-        """Read a lake with a damaged file; return counts of outcomes, and a fault."""
-        self._number += 1  # a process caches reads of an address
-        copy = self._damaged / f"lake-{self._number}"
-        shutil.copytree(self.original, copy)
+    def files(self, pattern: str = "**/*") -> list[Path]:
+        return sorted(path for path in self.original.glob(pattern) if path.is_file())
+
+    def meet(self, seed: int, folder: Path, path: Path, *, syncs: bool) -> Counter[str]:
+        """Read a copy with a damaged file; return counts of outcomes."""
+        # A process caches reads of an address.
+        copy = shutil.copytree(self.original, folder / f"lake-{seed}")
         own = path.relative_to(self.original)
-        damage.apply(copy / own)
-        counts: Counter[str] = Counter()
+        how = damage(copy / own, random.Random(seed))
         # Nothing compares the content of a published file, which nftsync never reads.
-        unseen = own.parts[0] in PUBLISHED and own.parts[1] != "_delta_log" and "bit" in damage.name
+        unseen = how == "bit" and own.parts[0] in PUBLISHED and own.parts[1] != "_delta_log"
         try:
-            self._meet(copy, own.parts[0], counts, syncs=syncs and not unseen)
-        except Exception:  # noqa: BLE001 - any error is a fault
-            return counts, f"{own}, {damage.name}: {traceback.format_exc()}"
-        finally:
-            shutil.rmtree(copy)
-        return counts, None
+            return self._meet(copy, own.parts[0], syncs=syncs and not unseen)
+        except Exception as error:
+            raise AssertionError(f"{own}, {how}: {traceback.format_exc()}") from error
 
-    def _meet(self, copy: Path, kind: str, counts: Counter[str], *, syncs: bool) -> None:
+    def _meet(self, copy: Path, kind: str, *, syncs: bool) -> Counter[str]:
+        counts = Counter[str]()
         for name, said, answer in answers(copy):
+            right = self._right[name]
             # Without a damaged newest entry of the ledger, the run before it counts.
-            before = self._before.get(name, answer) if kind == "runs" else self._right[name]
-            fault = fault_of(said, answer, self._right[name], before)
-            assert fault is None, f"{name}: {fault}"
-            assert answer is not None or kind not in PUBLISHED, f"{name} reads a published table"
+            before = self._before.get(name, answer) if kind == "runs" else right
+            assert "Traceback" not in said.err, name
+            if answer is None:
+                assert said.code, name
+                assert said.err.count("\n") == 1, (name, said)
+                assert kind not in PUBLISHED, f"{name} reads a published table"
+            else:
+                assert answer in (right, before), f"{name}: {answer}, not {right}"
             counts["one line" if answer is None else "right"] += 1
-            counts["before"] += answer not in (None, self._right[name])
         if syncs:
-            said = sync(copy, self._provider, self._scheduler, "--takeover-after", "1s")
-            fault = fault_of(said, said.out or None, said.out, None)
-            assert fault is None, f"sync: {fault}"
+            said = self._sync(copy, "--takeover-after", "1s")
+            assert "Traceback" not in said.err
             counts["sync refused" if said.code else "sync ok"] += 1
-            assert said.code == 0 or kind not in PUBLISHED, said
-            if said.code == 0:
-                assert held(copy) == published(copy) == self._held
-                check_lake(copy)
-                counts["published again"] += "published again" in said.err
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--flips", type=int, default=3, help="flipped bits of each file")
-    parser.add_argument("--syncs", type=int, default=3, help="sync after one of so many damages")
-    parser.add_argument("--only", default="", help="files whose path contains this")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    rng, counts, faults = random.Random(arguments.seed), Counter[str](), 0
-    with tempfile.TemporaryDirectory() as name, Provider() as provider:
-        folder = Path(name)
-        (folder / "cluster").mkdir()
-        with cluster_of(folder / "cluster", 1) as cluster:
-            lakes = Lakes(folder, provider, cluster.address)
-            for path in lakes.files():
-                for damage in damages(path.stat().st_size, arguments.flips, rng):
-                    if arguments.only in str(path):
-                        syncs = rng.randrange(arguments.syncs) == 0
-                        more, fault = lakes.meet(path, damage, syncs=syncs)
-                        counts += more
-                        counts["damages"] += 1
-                        if fault:
-                            faults += 1
-                            print(f"FAULT {fault[:3000]}", flush=True)
-                print(path.relative_to(lakes.original), dict(counts), flush=True)
-    print(f"{dict(counts)}, {faults} faults")
-    sys.exit(1 if faults else 0)
+            if said.code:
+                assert kind not in PUBLISHED, said
+                assert said.out or said.err.count("\n") == 1, said
+            else:
+                assert lakes.held(copy) == lakes.published(copy) == self._held
+                lakes.check_lake(copy)
+        return counts
 
 
 if __name__ == "__main__":
-    main()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Provider() as provider,
+        cluster_of(Path(name, "cluster"), 1) as cluster,
+    ):
+        whole = Lakes(Path(name), provider, cluster)
+        files = whole.files()
+
+        def run_seed(seed: int, folder: Path) -> Counter[str]:
+            return whole.meet(seed, folder, files[seed % len(files)], syncs=seed % 3 == 0)
+
+        run_seeds(__doc__, run_seed, seeds=140)

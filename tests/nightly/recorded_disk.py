@@ -12,10 +12,11 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import NamedTuple
 
 _CALLS = (
     "openat,pwrite64,write,lseek,fsync,fdatasync,ftruncate,unlink,unlinkat,rename,link,linkat,mkdir,"
@@ -23,27 +24,33 @@ _CALLS = (
 )
 _SECTOR = 512
 _OK = '"' + "".join(f"\\x{byte:02x}" for byte in b"HTTP/1.1 200 ")
-
 #: The unsynced writes that remain after a cut.
-How: TypeAlias = Literal["none", "all", "some", "torn"]
+HOW = ("none", "all", "some", "torn")
 
 
 def can_record() -> bool:
-    """Return whether `strace` is installed and permitted."""
     if shutil.which("strace") is None:
         return False
     return os.spawnlp(os.P_WAIT, "strace", "strace", "-qqq", "-o", "/dev/null", "true") == 0
 
 
-def recording(trace: Path) -> list[str]:
-    """Return the words before a recorded command; signals must be sent to the command itself."""
+def recording(folder: Path) -> list[str]:
+    """Copy the `data` of a folder; return the words before a command that is recorded."""
+    shutil.copytree(folder / "data", folder / "before")
     shown = ("-y", "-xx", "-s", "2000000", "-e", "signal=none", "-e", f"trace={_CALLS}")
-    return ["strace", "-f", "--seccomp-bpf", *shown, "-o", str(trace)]
+    return ["strace", "-f", "--seccomp-bpf", *shown, "-o", str(folder / "trace")]
 
 
-@dataclass(eq=False)
-class _Change:
-    """A change of a file's content, or of the names in directories; `None` bytes truncate."""
+class _Call(NamedTuple):
+    begin: int
+    end: int
+    name: str
+    given: list[str]
+    result: str
+
+
+class _Change(NamedTuple):
+    """A change of a file's content; `None` bytes truncate."""
 
     begin: int
     end: int
@@ -53,206 +60,198 @@ class _Change:
 
 @dataclass(eq=False)
 class _File:
-    """A file: its first content, its changes, and its syncs."""
-
     first: bytes = b""
     changes: list[_Change] = field(default_factory=list)
     syncs: list[tuple[int, int]] = field(default_factory=list)
 
+    def content(self, at: int, how: str, rng: random.Random) -> bytes:
+        content = bytearray(self.first)
+        synced = max((begin for begin, end in self.syncs if end < at), default=-1)
+        for change in self.changes:
+            if change.begin >= at:
+                break
+            pieces = [(change.offset, change.data)]
+            if change.end >= synced:
+                if how == "none" or (how == "some" and rng.random() < 0.5):
+                    continue
+                if how == "torn" and change.data is not None:
+                    pieces = [
+                        (change.offset + start, change.data[start : start + _SECTOR])
+                        for start in range(0, len(change.data), _SECTOR)
+                        if rng.random() < 0.6
+                    ]
+            for offset, data in pieces:
+                content.extend(b"\0" * (offset - len(content)))
+                content[offset : None if data is None else offset + len(data)] = data or b""
+        return bytes(content)
 
-@dataclass(eq=False)
-class _Naming:
-    """Names that were added (a file) or removed (None) at once."""
 
-    begin: int
-    end: int
-    names: dict[Path, _File | None]
+_Names = dict[Path, _File | None]
 
 
-@dataclass(frozen=True)
-class Reply:
-    """A request that was answered 200.
-
-    Attributes:
-        at: the moment in which the reply was handed to the system.
-        request: its bytes.
-    """
+class Cut(NamedTuple):
+    """A power cut: its moment, the unsynced writes that remain, and a folder with the files."""
 
     at: int
-    request: bytes
+    how: str
+    left: Path
 
 
 class Disk:
-    """The recorded files of a folder.
-
-    Args:
-        folder: the recorded folder.
-        before: a copy of it at the start.
-        trace: the output of `strace`.
+    """The recorded files in the `data` of a folder.
 
     Attributes:
         end: the moment after all; moments are counted from 0.
-        replies: of the program, if it is a server.
+        replies: the requests that a server answered 200, each with the moment of the answer.
         printed: texts on standard output, each with the moment before.
         syncs: the moments after each sync.
     """
 
-    def __init__(self, folder: Path, before: Path, trace: Path) -> None:
-        self._folder = folder
-        self._now: dict[Path, _File] = {}
-        self._directories: dict[Path, list[tuple[int, int]]] = {folder: []}
-        for path in before.rglob("*"):
-            if path.is_file():
-                self._now[folder / path.relative_to(before)] = _File(path.read_bytes())
-            else:
-                self._directories[folder / path.relative_to(before)] = []
+    def __init__(self, folder: Path) -> None:
+        self._folder, before, self.end = folder / "data", folder / "before", 0
+        paths = {self._folder / path.relative_to(before): path for path in before.rglob("*")}
+        self._now = {x: _File(y.read_bytes()) for x, y in paths.items() if y.is_file()}
+        self._directories: dict[Path, list[tuple[int, int]]] = {
+            path: [] for path in (self._folder, *(paths.keys() - self._now.keys()))
+        }
         self._first = dict(self._now)
-        self._namings: list[_Naming] = []
+        self._namings: list[tuple[int, int, _Names]] = []  # names that changed at once
         self._places: dict[str, int] = {}
         self._requests: dict[str, bytes] = {}
-        self.replies: list[Reply] = []
+        self.replies: list[tuple[int, bytes]] = []
         self.printed: list[tuple[int, bytes]] = []
         self.syncs: list[int] = []
-        self.end = 0
-        for begin, end, name, given, result in _calls(trace):
-            self.end = max(self.end, end + 1)
-            method = getattr(self, f"_on_{name}", None)
-            if method is not None and not result.startswith("-1"):
-                method(begin, end, given, result)
+        for call in _calls(folder / "trace"):
+            self.end = max(self.end, call.end + 1)
+            if not call.result.startswith("-1"):
+                self._replay(call)
 
-    # Recorded calls ----------------------------------------------------------------------------
+    def _replay(self, call: _Call) -> None:
+        which, path = call.given[0], _path_of(call.given[0])
+        match call.name:
+            case "openat":
+                self._open(call, _path_of(call.result))
+            case "pwrite64":
+                self._change(call, int(call.given[3]), _bytes_of(call.given[1]))
+            case "write":
+                data = _bytes_of(call.given[1])
+                if which.startswith("1<"):
+                    self.printed.append((call.begin, data))
+                if which in self._places:
+                    self._change(call, self._places[which], data)
+                    self._places[which] += int(call.result)
+            case "lseek" if which in self._places:
+                self._places[which] = int(call.result)
+            case "ftruncate":
+                self._change(call, int(call.given[1]))
+            case "fsync" | "fdatasync":
+                syncs = self._now[path].syncs if path in self._now else self._directories.get(path)
+                if syncs is not None:
+                    syncs.append((call.begin, call.end))
+                    self.syncs.append(call.end + 1)
+            case "mkdir":
+                self._directories.setdefault(*_paths(call), [])
+            case "unlink" | "unlinkat":
+                self._name(call, dict.fromkeys(_paths(call)))
+            case "rename":
+                self._rename(call, *_paths(call))
+            case "link" | "linkat":
+                old, new = _paths(call)
+                if old in self._now:
+                    self._name(call, {new: self._now[old]})
+            case "recvfrom":
+                data, earlier = _bytes_of(call.given[1]), self._requests.get(which, b"")
+                self._requests[which] = data if data.startswith(b"POST ") else earlier + data
+            case "sendto" if call.given[1].startswith(_OK):
+                self.replies.append((call.begin, self._requests.get(which, b"")))
 
-    def _on_openat(self, begin: int, end: int, given: list[str], result: str) -> None:
-        path = _path_of(result)
-        if path is None or self._folder not in path.parents or path.name.endswith("-shm"):
+    def _open(self, call: _Call, path: Path) -> None:
+        if self._folder not in path.parents or path.name.endswith("-shm"):
             return
-        self._places[result] = 0
-        if path in self._now:
-            if "O_TRUNC" in given[2]:
-                self._now[path].changes.append(_Change(begin, end))
-        elif "O_CREAT" in given[2]:
-            self._name(begin, end, {path: _File()})
+        self._places[call.result] = 0
+        if path not in self._now and "O_CREAT" in call.given[2]:
+            self._name(call, {path: _File()})
+        elif path in self._now and "O_TRUNC" in call.given[2]:
+            self._now[path].changes.append(_Change(call.begin, call.end))
 
-    def _on_pwrite64(self, begin: int, end: int, given: list[str], _: str) -> None:
-        self._write(begin, end, given[0], given[1], int(given[3]))
+    def _change(self, call: _Call, offset: int, data: bytes | None = None) -> None:
+        if (file := self._now.get(_path_of(call.given[0]))) is not None:
+            file.changes.append(_Change(call.begin, call.end, offset, data))
 
-    def _on_write(self, begin: int, end: int, given: list[str], result: str) -> None:
-        if given[0].startswith("1<"):
-            self.printed.append((begin, _bytes_of(given[1])))
-        place = self._places.get(given[0])
-        if place is not None:
-            self._write(begin, end, given[0], given[1], place)
-            self._places[given[0]] = place + int(result)
-
-    def _on_lseek(self, _: int, __: int, given: list[str], result: str) -> None:
-        if given[0] in self._places:
-            self._places[given[0]] = int(result)
-
-    def _write(self, begin: int, end: int, which: str, data: str, offset: int) -> None:
-        file = self._now.get(_path_of(which) or Path())
-        if file is not None:
-            file.changes.append(_Change(begin, end, offset, _bytes_of(data)))
-
-    def _on_ftruncate(self, begin: int, end: int, given: list[str], _: str) -> None:
-        file = self._now.get(_path_of(given[0]) or Path())
-        if file is not None:
-            file.changes.append(_Change(begin, end, int(given[1])))
-
-    def _on_fsync(self, begin: int, end: int, given: list[str], _: str) -> None:
-        path = _path_of(given[0]) or Path()
-        if path in self._directories:
-            self._directories[path].append((begin, end))
-        elif path in self._now:
-            self._now[path].syncs.append((begin, end))
-        else:
-            return
-        self.syncs.append(end + 1)
-
-    _on_fdatasync = _on_fsync
-
-    def _on_mkdir(self, _: int, __: int, given: list[str], ___: str) -> None:
-        self._directories.setdefault(Path(os.fsdecode(_bytes_of(given[0]))), [])
-
-    def _on_unlink(self, begin: int, end: int, given: list[str], _: str) -> None:
-        self._name(begin, end, {Path(os.fsdecode(_bytes_of(given[0]))): None})
-
-    def _on_unlinkat(self, begin: int, end: int, given: list[str], _: str) -> None:
-        self._name(begin, end, {_joined(given[0], given[1]): None})
-
-    def _on_rename(self, begin: int, end: int, given: list[str], _: str) -> None:
-        old, new = (Path(os.fsdecode(_bytes_of(each))) for each in given)
-        names: dict[Path, _File | None] = {}
+    def _rename(self, call: _Call, old: Path, new: Path) -> None:
+        names: _Names = {}
         if old in self._directories:
             self._directories[new] = self._directories.pop(old)
             for path in [each for each in self._now if old in each.parents]:
                 names |= {path: None, new / path.relative_to(old): self._now[path]}
         elif old in self._now:
             names = {old: None, new: self._now[old]}
-        self._name(begin, end, names)
+        self._name(call, names)
 
-    def _on_linkat(self, begin: int, end: int, given: list[str], _: str) -> None:
-        old, new = _joined(given[0], given[1]), _joined(given[2], given[3])
-        if old in self._now:
-            self._name(begin, end, {new: self._now[old]})
-
-    def _on_link(self, begin: int, end: int, given: list[str], _: str) -> None:
-        old, new = (Path(os.fsdecode(_bytes_of(each))) for each in given)
-        if old in self._now:
-            self._name(begin, end, {new: self._now[old]})
-
-    def _name(self, begin: int, end: int, names: dict[Path, _File | None]) -> None:
+    def _name(self, call: _Call, names: _Names) -> None:
         names = {
             path: file
             for path, file in names.items()
             if self._folder in path.parents and (file is not None or path in self._now)
         }
-        if not names:
-            return
-        self._namings.append(_Naming(begin, end, names))
-        _apply(names, self._now)
+        if names:
+            self._namings.append((call.begin, call.end, names))
+            _apply(names, self._now)
 
-    def _on_recvfrom(self, _: int, __: int, given: list[str], ___: str) -> None:
-        data = _bytes_of(given[1])
-        self._requests[given[0]] = (
-            data if data.startswith(b"POST ") else self._requests.get(given[0], b"") + data
-        )
+    def check_cuts(
+        self,
+        check: Callable[[Cut], object],
+        count: int,
+        rng: random.Random,
+        folder: Path,
+        *after: int,
+    ) -> Counter[str]:
+        """Check the files after random cuts; return counts. AssertionError is a fault."""
+        figures = Counter(syncs=len(self.syncs), cuts=count)
+        for cut in self.cuts(count, rng, folder, *after):
+            try:
+                check(cut)
+            except AssertionError as error:
+                raise AssertionError(f"{cut} of {self.end}: {error}") from error
+            figures[cut.how] += 1
+        return figures
 
-    def _on_sendto(self, begin: int, _: int, given: list[str], __: str) -> None:
-        if given[1].startswith(_OK):
-            self.replies.append(Reply(begin, self._requests.get(given[0], b"")))
+    def cuts(self, count: int, rng: random.Random, folder: Path, *after: int) -> Iterator[Cut]:
+        """Yield random cuts, half of them after a sync or these moments, and one at the end."""
+        moments = [*self.syncs, *after]
+        for number in range(count + 1):
+            at = rng.choice(moments) if number % 2 else rng.randrange(self.end + 1)
+            at, how = (at, rng.choice(HOW)) if number < count else (self.end, "none")
+            (left := folder / f"left-{number}").mkdir(parents=True)
+            for path, content in self._cut(at, how, rng).items():
+                (left / path).parent.mkdir(parents=True, exist_ok=True)
+                (left / path).write_bytes(content)
+            yield Cut(at, how, left)
+            shutil.rmtree(left)
 
-    # Power cuts --------------------------------------------------------------------------------
-
-    def cut(self, at: int, how: How, rng: random.Random) -> dict[Path, bytes]:
-        """Return the files after a power cut, by path below the folder.
-
-        Args:
-            at: the moment; calls that began earlier may have an effect.
-            how: the unsynced writes to keep.
-            rng: chooses them.
-        """
+    def _cut(self, at: int, how: str, rng: random.Random) -> dict[Path, bytes]:
+        """Return the files after a power cut; calls that began earlier may have an effect."""
         names = dict(self._first)
-        begun = [each for each in self._namings if each.begin < at]
+        begun = [each for each in self._namings if each[0] < at]
         safe = [
-            any(
-                each.end < begin and end < at
-                for path in each.names
-                for begin, end in self._directories.get(path.parent, ())
-            )
-            for each in begun
+            number
+            for number, (_, end, changed) in enumerate(begun, start=1)
+            for path in changed
+            for begin, synced in self._directories.get(path.parent, ())
+            if end < begin and synced < at
         ]
-        last = max((n for n, is_safe in enumerate(safe) if is_safe), default=-1)
+        last = max(safe, default=0)
         # A journal that keeps a later name keeps the earlier ones.
-        kept = {"none": last + 1, "all": len(begun)}.get(how, rng.randint(last + 1, len(begun)))
-        for each in begun[:kept]:
-            _apply(each.names, names)
+        kept = {"none": last, "all": len(begun)}.get(how, rng.randint(last, len(begun)))
+        for _, _, changed in begun[:kept]:
+            _apply(changed, names)
         return {
-            path.relative_to(self._folder): _content(file, at, how, rng)
+            path.relative_to(self._folder): file.content(at, how, rng)
             for path, file in names.items()
         }
 
 
-def _apply(names: dict[Path, _File | None], to: dict[Path, _File]) -> None:
+def _apply(names: _Names, to: dict[Path, _File]) -> None:
     for path, file in names.items():
         if file is None:
             to.pop(path, None)
@@ -260,39 +259,12 @@ def _apply(names: dict[Path, _File | None], to: dict[Path, _File]) -> None:
             to[path] = file
 
 
-def _content(file: _File, at: int, how: How, rng: random.Random) -> bytes:
-    content = bytearray(file.first)
-    synced = max((begin for begin, end in file.syncs if end < at), default=-1)
-    for change in file.changes:
-        if change.begin >= at:
-            break
-        pieces = [(change.offset, change.data)]
-        if change.end >= synced:
-            if how == "none" or (how == "some" and rng.random() < 0.5):
-                continue
-            if how == "torn" and change.data is not None:
-                pieces = [
-                    (change.offset + start, change.data[start : start + _SECTOR])
-                    for start in range(0, len(change.data), _SECTOR)
-                    if rng.random() < 0.6
-                ]
-        for offset, data in pieces:
-            if data is None:
-                content[offset:] = b"\0" * max(0, offset - len(content))
-            else:
-                content.extend(b"\0" * (offset - len(content)))
-                content[offset : offset + len(data)] = data
-    return bytes(content)
-
-
-# The output of strace -----------------------------------------------------------------------------
-
 _LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>|(\w+)\()(.*)\n")
 _RESULT = re.compile(r"\) += (.*?)(?: [A-Z]+ \(.*\))?$")
 
 
-def _calls(trace: Path) -> Iterator[tuple[int, int, str, list[str], str]]:
-    """Yield the start, end, name, arguments and result of each call."""
+def _calls(trace: Path) -> list[_Call]:
+    """Return the calls, approximately in the order of their effects."""
     begun: dict[str, tuple[int, str]] = {}
     done = []
     with trace.open(encoding="ascii") as lines:
@@ -305,27 +277,27 @@ def _calls(trace: Path) -> Iterator[tuple[int, int, str, list[str], str]]:
                 begun[process] = moment, rest.removesuffix(" <unfinished ...>")
                 continue
             begin, first = begun.pop(process) if resumed else (moment, "")
-            result = _RESULT.search(rest)
-            if result is not None:
+            if (result := _RESULT.search(rest)) is not None:
                 given = (first + rest[: result.start()]).split(", ")
-                done.append((begin, moment, resumed or name, given, result.group(1)))
-    # Approximately in the order of their effects.
-    return iter(sorted(done, key=lambda call: call[1]))
+                done.append(_Call(begin, moment, resumed or name, given, result.group(1)))
+    return done
 
 
 def _bytes_of(text: str) -> bytes:
     return bytes.fromhex(text.strip('"').replace("\\x", ""))
 
 
-def _path_of(descriptor: str) -> Path | None:
-    """Return the path of `7<...>`, or None."""
+def _path_of(descriptor: str) -> Path:
     _, _, rest = descriptor.partition("<")
-    if not rest.endswith(">") or not rest.startswith("\\x2f"):
-        return None
-    return Path(os.fsdecode(_bytes_of(rest[:-1])))
+    is_path = rest.startswith("\\x2f") and rest.endswith(">")
+    return Path(os.fsdecode(_bytes_of(rest[:-1]))) if is_path else Path()
 
 
-def _joined(directory: str, name: str) -> Path:
-    folder = _path_of(directory)
-    path = Path(os.fsdecode(_bytes_of(name)))
-    return path if folder is None else folder / path
+def _paths(call: _Call) -> list[Path]:
+    """Return the paths that a call names, each perhaps after the descriptor of its directory."""
+    found, folder = [], Path()
+    for word in call.given:
+        if word.startswith('"'):
+            found.append(folder / os.fsdecode(_bytes_of(word)))
+        folder = _path_of(word)
+    return found

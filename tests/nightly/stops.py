@@ -1,45 +1,41 @@
 """Stop and continue a sync and its reading process many times; all wallets are read.
 
-    python -m tests.nightly.stops --rounds 20
-    python -m tests.nightly.stops --seed 17        # one round alone
-
-A round is two syncs of wallets with long lists: in one, processes are stopped and continued
+A seed is two syncs of wallets with long lists: in one, processes are stopped and continued
 repeatedly; in the other, the reading process is stopped once for good. Ctrl-Z, `docker pause`, a
 debugger and a sleeping laptop stop a process like that, at any byte of its output. Every other
-round sets PYTHONUNBUFFERED=1, as most container images do.
+seed sets PYTHONUNBUFFERED=1, as most container images do.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from tests.kit.database import begun_once
-from tests.kit.processes import start_process
+from tests.kit.processes import start
 from tests.kit.provider import Provider, entry, token, wallet
-from tests.kit.worlds import PATIENCE, mirrored
-from tests.nightly.rounds import run_rounds
+from tests.kit.worlds import PATIENCE, Outcome, mirrored
+from tests.nightly.rounds import run_seeds
 
 #: Enough for a reading process; its frames of about 400 entries have about 200 kB.
 WALLETS, ENTRIES, TEXT = 520, 100, 450
 #: Seconds, at most, between two signals.
-STOPPED, RUNNING = 0.02, 0.02
+PAUSE = 0.02
 
 
 def long_lists(provider: Provider) -> None:
-    """Let each wallet hold the same long list."""
     fields: dict[str, Any] = {
         "contractAddress": "0x1",
         "metadata": {"name": "x", "description": "y" * TEXT},
@@ -52,111 +48,67 @@ def long_lists(provider: Provider) -> None:
 def start_sync(
     folder: Path, url: str, *flags: str, unbuffered: bool = False, **variables: str
 ) -> subprocess.Popen[str]:
-    """Start a sync of all wallets into `nftsync.db` of a folder."""
     database, names = begun_once(folder / "nftsync.db"), folder / "wallets.txt"
     names.write_text("\n".join(wallet(number) for number in range(WALLETS)))
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    if unbuffered:
-        variables["PYTHONUNBUFFERED"] = "1"
-    return start_process(
-        [
-            *(sys.executable, "-m", "nftsync", "sync", "--json", "--base-url", url, *flags),
-            *("-d", str(database), "--wallets-file", str(names)),
-        ],
-        cwd=folder,
-        env=kept | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ("sync", "--base-url", url, *flags, "-d", database, "--wallets-file", names)
+    variables |= {"PYTHONUNBUFFERED": "1" if unbuffered else ""}
+    return start(*words, folder=folder, variables=variables)
 
 
 def readers(process: subprocess.Popen[Any]) -> list[int]:
-    """Return the ids of a sync's reading processes."""
     try:
         return [child.pid for child in psutil.Process(process.pid).children()]
     except psutil.NoSuchProcess:
         return []
 
 
-def stop_and_continue(process: subprocess.Popen[str], rng: random.Random, until: float) -> int:
-    """Stop and continue the processes until the sync ends; return the number of signals."""
-    signals = 0
-    children: list[int] = []
+def stop(process: subprocess.Popen[str], rng: random.Random, until: float, last: float) -> int:
+    """Stop and continue the processes; after `last` signals, stop the reading one for good."""
+    signals, children = 0, list[int]()
     while process.poll() is None and time.monotonic() < until:
         children = children or readers(process)
         chosen = rng.choice([[process.pid], children, [process.pid, *children]])
+        for_good = signals >= last and children != []
         try:
-            for number in (signal.SIGSTOP, signal.SIGCONT):
-                for pid in chosen:
+            for number in (signal.SIGSTOP, signal.SIGCONT)[: 1 if for_good else 2]:
+                for pid in children if for_good else chosen:
                     os.kill(pid, number)
                     signals += 1
-                time.sleep(rng.uniform(0, STOPPED if number == signal.SIGSTOP else RUNNING))
+                time.sleep(rng.uniform(0, PAUSE))
         except ProcessLookupError:  # it was replaced or has ended
             children = []
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
+        if for_good and children:
+            break
     return signals
 
 
-def stop_for_good(process: subprocess.Popen[str], rng: random.Random, until: float) -> int:
-    """Stop the reading process once at a random moment; return the number of signals."""
-    stopped = 0
-    while process.poll() is None and time.monotonic() < until and not stopped:
-        for pid in readers(process):
-            time.sleep(rng.uniform(0, 1))
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-                stopped += 1
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(until - time.monotonic())
-    return stopped
-
-
-def run_sync(
-    url: str, seed: int, *, for_good: bool = False, patience: float = PATIENCE
-) -> Counter[str]:
-    """Run one sync with stops; an even seed runs it unbuffered.
-
-    Args:
-        url: a provider with `long_lists`.
-        seed: of the moments.
-        for_good: stop its reading process once, and do not continue it.
-        patience: seconds within which it must end.
-    """
+def run_sync(url: str, seed: int, *, last: float = inf, patience: float = PATIENCE) -> Counter[str]:
+    """Run a sync with stops from a provider with `long_lists`; an even seed is unbuffered."""
+    until = time.monotonic() + patience
     with tempfile.TemporaryDirectory() as folder:
-        flags = ("--timeout", "1") if for_good else ()
+        flags = () if last == inf else ("--timeout", "1")
         process = start_sync(Path(folder), url, *flags, unbuffered=seed % 2 == 0)
-        until = time.monotonic() + patience
-        stop = stop_for_good if for_good else stop_and_continue
-        signals = stop(process, random.Random(seed), until)
-        figures = Counter(syncs=1, signals=signals)
+        signals = stop(process, random.Random(seed), until, last)
         try:
-            out, err = process.communicate(timeout=1)
+            out, err = process.communicate(timeout=max(1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
-            _, err = process.communicate()
-            raise AssertionError(f"seed {seed}: no end within {patience:g} s: {err}") from None
-        assert process.returncode == 0, (seed, process.returncode, err)
-        result = json.loads(out)
-        assert result["status"] == "ok", (seed, result)
-        assert len(mirrored(Path(folder, "nftsync.db"))) == WALLETS * ENTRIES, seed
-        return figures + Counter(wallets=result["wallets"]["ok"], replaced=err.count("replaced"))
+            raise AssertionError(f"no end in {patience:g} s: {process.communicate()}") from None
+        result = Outcome(process.returncode, out, err).says().json
+        assert result["status"] == "ok", result
+        assert len(mirrored(Path(folder, "nftsync.db"))) == WALLETS * ENTRIES
+    return Counter(syncs=1, signals=signals, replaced=err.count("replaced"))
 
 
-def main() -> int:
-    with Provider() as provider:
-        long_lists(provider)
-
-        def run(seed: int, given: Any) -> Counter[str]:
-            figures = Counter[str]()
-            for name, for_good in (("continued", False), ("stopped for good", True)):
-                found = run_sync(provider.url, seed, for_good=for_good, patience=given.patience)
-                figures += Counter({f"{key} ({name})": value for key, value in found.items()})
-            return figures
-
-        return run_rounds(__doc__, run, rounds=20, patience=PATIENCE)
+def run_seed(seed: int, _: Path, url: str, patience: float) -> Counter[str]:
+    last = random.Random(seed).randrange(200)
+    forever = run_sync(url, seed, patience=patience)
+    return forever + run_sync(url, seed, last=last, patience=patience)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with Provider() as provider:
+        long_lists(provider)
+        run_seeds(__doc__, partial(run_seed, url=provider.url), seeds=20, patience=PATIENCE)
