@@ -1,7 +1,5 @@
 """A compacted lake has the same rows in fewer files, wherever the process was killed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

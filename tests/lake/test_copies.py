@@ -1,7 +1,5 @@
 """A database becomes a lake, and a lake a database, without losses."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

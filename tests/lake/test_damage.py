@@ -1,7 +1,5 @@
 """Damaged files and full disks: one line reports them, and the next sync repairs unpinned files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

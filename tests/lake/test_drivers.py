@@ -1,7 +1,5 @@
 """Several drivers of one lake, and workers of drivers that are gone: one of them counts."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from contextlib import nullcontext

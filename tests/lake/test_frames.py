@@ -1,7 +1,5 @@
 """A lake's frames and measures equal a database's; other programs read its tables and buckets."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

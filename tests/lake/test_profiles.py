@@ -1,7 +1,5 @@
 """Short profiles of `make lakekills`, `make lakedamage` and `make powercuts`."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kit.provider import Provider
@@ -19,8 +17,8 @@ KINDS = (
 )
 
 
-def test_killed_workers_and_drivers_leave_complete_runs_and_no_change_twice(tmp_path):
-    figures = chaos.run_seed(17, tmp_path, kills=3, at=" ".join(chaos.MOMENTS))
+def test_killed_workers_and_drivers_leave_complete_runs_and_no_change_twice(tmp_path, cluster):
+    figures = chaos.run_seed(17, tmp_path, cluster, kills=3, at=" ".join(chaos.MOMENTS))
     assert [figures[moment] for moment in chaos.MOMENTS] == [1, 1, 1]
     assert figures["reads"] >= 1
 

@@ -1,7 +1,5 @@
 """The removal guard of a lake: all buckets together, 24 hours, and approvals as in a database."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from functools import partial

@@ -1,7 +1,5 @@
 """A lake on S3: as in a folder, and the store itself refuses all but one of several writers."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """A `nftsync lake sync` on a cluster of processes equals a sync into a database."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -41,7 +39,7 @@ def kept(before: list[str | None], lake: Path | str) -> list[bool]:
 
 def test_random_changes_and_approvals_give_the_rows_of_a_database(tmp_path, cluster, monkeypatch):
     monkeypatch.setenv("NFTSYNC_REMOVAL_ROWS", "5")  # is removed after the test
-    figures = lake_rounds.compare(1, tmp_path, cluster, rounds=6)
+    figures = lake_rounds.compare(5, tmp_path, cluster, rounds=6)
     assert figures["held"]
     assert figures["accepted"]
 

@@ -10,17 +10,19 @@ import os
 import random
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 from nftsync.errors import NftsyncError
 from nftsync.lake.pinned import pinned
 from tests.kit import lakes
-from tests.kit.lake_cluster import cluster_of, sync_words
+from tests.kit.lake_cluster import Cluster, cluster_of, sync_words
 from tests.kit.processes import ended, start
 from tests.kit.worlds import listed
 from tests.kit.worlds import run_command as command
@@ -62,13 +64,12 @@ def _await(process: subprocess.Popen[str], lake: Path, moment: str, rng: random.
         time.sleep(0.001)
 
 
-def run_seed(seed: int, folder: Path, *, kills: int, at: str) -> Counter[str]:
+def run_seed(seed: int, folder: Path, cluster: Cluster, *, kills: int, at: str) -> Counter[str]:
     """Kill some times, in turn at each of the moments, which `at` names; return counts."""
     rng, figures = random.Random(seed), Counter[str]()
     lake, over, moments = folder / "lake", threading.Event(), at.split()
     with (
         sandbox(60, 4, seed, latency=0.02) as provider,
-        cluster_of(folder, 2) as cluster,
         ThreadPoolExecutor(1) as threads,
         ExitStack() as stack,
     ):
@@ -110,4 +111,5 @@ def run_seed(seed: int, folder: Path, *, kills: int, at: str) -> Counter[str]:
 
 
 if __name__ == "__main__":
-    run_seeds(__doc__, run_seed, kills=20, at="any")
+    with tempfile.TemporaryDirectory() as name, cluster_of(Path(name), 2) as cluster:
+        run_seeds(__doc__, partial(run_seed, cluster=cluster), kills=20, at="any")

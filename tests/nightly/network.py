@@ -87,7 +87,7 @@ def run_syncs(
         world = World(provider, random.Random(seed), wallets)
         with Relay(provider.url, faults(seed, *([] if ca is None else [SPOILED]))) as relay:
 
-            def sync() -> SyncResult:
+            def sync(timeout: float) -> SyncResult:
                 began = time.monotonic()
                 result = Mirror(provider, database).run(
                     range(wallets),
@@ -95,16 +95,16 @@ def run_syncs(
                     concurrency=CONCURRENCY,
                     base_url=relay.url,
                     ca_file=ca,
-                    timeout=TIMEOUT,
+                    timeout=timeout,
                     attempts=ATTEMPTS,
                     max_bytes=1_000_000,
                 )
-                assert time.monotonic() - began < result.requests * TIMEOUT + LEEWAY
+                assert time.monotonic() - began < result.requests * timeout + LEEWAY
                 return result
 
             mirror: Holdings = {}
             for _ in range(3):
-                before, result, mirror = mirror, sync(), mirrored(database)
+                before, result, mirror = mirror, sync(TIMEOUT), mirrored(database)
                 failed = {failure.wallet_id for failure in result.failures}
                 assert result.wallets.total == wallets or result.status == "failed"
                 for each in world.wallets:
@@ -114,7 +114,7 @@ def run_syncs(
                 figures += Counter(requests=result.requests, failed=len(failed), syncs=1)
                 world.trade(wallets // 2)
             relay.fault = lambda: None
-            final = sync()
+            final = sync(LEEWAY)
             assert final.status == "ok", final
             assert mirrored(database) == replayed(database) == world.truth
             figures += relay.counts

@@ -105,8 +105,8 @@ def recorded_serve(folder: Path, seed: int, webhooks: int, bug: str = "") -> Dis
             try:
                 list(threads.map(send, range(webhooks)))
             finally:
-                # The first line is a call of the program, which strace waits for.
-                os.kill(int((folder / "trace").open().readline().split()[0]), signal.SIGTERM)
+                with (folder / "trace").open() as trace:  # its first line is a call of the program
+                    os.kill(int(trace.readline().split()[0]), signal.SIGTERM)
                 server.wait()
     return Disk(folder)
 

@@ -1,7 +1,5 @@
 """Short runs of damaged databases, faulty networks, kills and power cuts; `make` runs long ones."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Iterator
