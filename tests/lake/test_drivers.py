@@ -82,7 +82,10 @@ def test_drivers_report_missing_and_paused_workers_and_lost_schedulers(provider,
     with cluster_of(lake.parent, 0) as own:
         go, driver = slow(provider), start(*words, "--scheduler", own, folder=lake.parent)
         assert driver.stderr.readline() == "The Dask scheduler has no workers. Waiting for one.\n"
+        driver.send_signal(signal.SIGINT)
+        assert ended(driver).code == 130
         own.start_worker("--memory-limit", "64MiB")
+        driver = start(*words, "--scheduler", own, folder=lake.parent)
         assert driver.stderr.readline().startswith("Dask has paused all workers")
         own.start_worker()
         own.kill()  # the other worker gets its tasks
