@@ -27,7 +27,7 @@ from tests.kit.inbox import Inbox, body_of
 from tests.kit.serve_process import configure, free_port, query
 from tests.kit.waiting import wait_until
 from tests.kit.worlds import Command
-from tests.versions.make_databases import REFUSED, unpacked
+from tests.versions.make_databases import unpacked
 
 PAGE = ROOT / "docs" / "operate" / "troubleshooting.md"
 WALLET = fake.wallet(1)
@@ -139,7 +139,7 @@ def _database(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     run("holdings", "-d", "newer.db")
     unpacked("0.5.0", tmp_path / "earlier.db")
     run("status", "--max-age", "1s", "-d", "earlier.db")
-    unpacked(REFUSED, tmp_path / "refused.db")
+    unpacked("0.4.0", tmp_path / "refused.db")
     run("status", "-d", "refused.db")
     begun(tmp_path / "shut.db")
     with monkeypatch.context() as patched:  # root may write everywhere, so no folder is shut to it

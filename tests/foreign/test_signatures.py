@@ -17,23 +17,27 @@ from nftsync.sandbox.generator import generate
 from nftsync.sandbox.server import SandboxServer
 from nftsync.watch.signing import signature
 from tests.foreign.suites import read_suite
-from tests.kit.webhook_receiver import SECRET, Receiver, enable, finished
+from tests.kit.provider import Provider, reply
 
+SECRET = "s3cret-ключ-🔑"
 STRINGS: list[str] = json.loads(read_suite("naughty_strings")["blns.json"])
 
 
-def test_line_bot_sdk_verifies_webhooks_of_the_sandbox_and_no_changed_ones() -> None:
+def test_line_bot_sdk_verifies_webhooks_of_the_sandbox_and_no_changed_ones(
+    lying: Provider,
+) -> None:
     """LINE signs its webhooks as the provider does: Base64(HMAC-SHA256(secret, body))."""
-    with SandboxServer(generate(wallets=2, nfts=3)) as server, Receiver() as receiver:
-        enable(server, receiver)
+    config = {"url": f"{lying.url}/webhooks", "enabled": True, "sharedSecret": SECRET}
+    lying.always(reply())
+    with SandboxServer(generate(wallets=2, nfts=3)) as server:
+        server.sandbox.configure(json.dumps(config | {"webhookTypes": ["nft"]}).encode())
         server.sandbox.mint(server.world.wallets()[0], 1, {"name": "Ünïcode"})
-        finished(server)
-        assert len(receiver.got) > 0
-        for received in receiver.got:
-            signed = received.headers[HEADER]
-            assert SignatureValidator(SECRET).validate(received.body.decode(), signed)
-            assert not SignatureValidator(SECRET).validate(received.body.decode() + " ", signed)
-            assert not SignatureValidator(f"{SECRET}x").validate(received.body.decode(), signed)
+        lying.wait_for(1)
+    for received in lying.requests("/webhooks"):
+        body, signed = received.body.decode(), received.headers[HEADER.lower()]
+        assert SignatureValidator(SECRET).validate(body, signed)
+        assert not SignatureValidator(SECRET).validate(f"{body} ", signed)
+        assert not SignatureValidator(f"{SECRET}x").validate(body, signed)
 
 
 def test_two_libraries_make_and_verify_the_signatures_of_the_receiver() -> None:
