@@ -89,7 +89,9 @@ class Histories:
         return clock
 
     def _apply(self, mirror: Mirror, read: Read, clock: float) -> None:
-        content = read.content and tuple(map(read.content.get, CONTENT_COLUMNS))
+        content = read.content
+        if content is not None:
+            content = tuple(map(content.get, CONTENT_COLUMNS))
         entries = [(token_id(t), amount, content) for t, amount in read.amounts.items()]
         applied = WalletRead(
             wallet_id=wallet_id(read.wallet),
