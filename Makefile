@@ -17,7 +17,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS := true
 endif
 
-.PHONY: help reference demo notebook wheel test lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills flips nightly fresh constraints bench clean
+.PHONY: help reference demo notebook wheel test quick lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills flips nightly fresh constraints bench clean
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,6 +36,14 @@ wheel: $(BIN)/uv  ## build dist/nftsync-VERSION-py3-none-any.whl
 test: $(READY_DEV)  ## run every check: format, lint, types, import rules, tests, notebooks
 	$(MAKE) --jobs=2 lint imports compiled
 	$(MAKE) --jobs=2 tests types
+
+QUICK := tests/test_exact_sum.py tests/test_movements.py tests/test_times.py \
+	tests/provider/test_waits.py tests/provider/test_wire.py tests/pull/test_list_files.py \
+	tests/pull/test_removal_guard.py tests/pull/test_spelling.py \
+	tests/cli tests/frames tests/settings tests/store
+
+quick: lint  ## run the quick tests of rules, store, frames and commands: in a minute, while you write
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not hypothesis' $(QUICK)
 
 lint: $(READY_DEV)  ## check format and lint rules
 	$(BIN)/ruff format --check .

@@ -91,11 +91,11 @@ class Outbox(_Rows):
     name = staticmethod(message)
 
     def fill(self, count: int) -> None:
-        for number in range(count):
-            self.run(
+        with closing(sqlite3.connect(self.database)) as connection, connection:
+            connection.executemany(
                 "INSERT INTO messages (message_id, rule, destination, created_at, next_attempt_at,"
                 " body, keys, state) VALUES (?1, 'moves', 'ops', ?2, ?2, ?3, '[]', 'pending')",
-                *(message(number), LONG_AGO, body_of(number)),
+                [(message(number), LONG_AGO, body_of(number)) for number in range(count)],
             )
 
 
