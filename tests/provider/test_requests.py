@@ -292,3 +292,11 @@ def test_an_unencoded_path_is_never_sent(provider, make_client):
         with pytest.raises(InputError, match="is not an encoded path"):
             make_client().object(path)
     assert provider.requests() == []
+
+
+def test_a_date_to_retry_at_is_compared_with_the_clock_of_the_provider(provider, make_client):
+    there = "Thu, 01 Jan 2099 00:00:00 GMT"
+    provider.always(reply(status=503, date=there, retry_after=there), reply(EMPTY))
+    client = make_client()
+    client.balances()
+    assert client.last == (2, 1)
