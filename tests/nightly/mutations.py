@@ -36,7 +36,7 @@ from coverage import CoverageData
 
 ROOT = Path(__file__).parents[2]
 CORE = ("store", "pull", "replay", "receiver", "movements.py")
-TESTS = ("test_movements.py", *CORE[:-1], "model", "cli", "export", "watch")
+TESTS = ("test_movements.py", *CORE[:-1], "model", "cli", "export", "versions", "watch")
 _LIMIT = 900.0  # seconds; more counts as no end
 PYTEST = ("-m", "pytest", "-q", "--no-header", "--tb=line", "--hypothesis-profile=mutations")
 

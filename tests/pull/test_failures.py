@@ -168,6 +168,7 @@ def test_a_resumed_run_reads_failed_and_incomplete_wallets_again(mirror):
     again = mirror.run([], resume=True)
     assert (again.run_id, again.status) == (result.run_id, "ok")
     assert (again.wallets.ok, again.wallets.failed) == (9, 0)
+    assert again.seconds > result.seconds
     assert len(mirrored(mirror.database)) == 9
 
 

@@ -248,13 +248,14 @@ class Listing(Policy):
 
     transaction = nullcontext
 
-    def __init__(self, more):
+    def __init__(self, more, result="ok"):
         self.reads = []
         self.more = more
+        self.result = result
 
     def apply(self, _, reads, __):
         self.reads += reads
-        return [Applied(read, "ok") for read in reads]
+        return [Applied(read, self.result) for read in reads]
 
     def in_transaction(self, *_):
         self.more()
@@ -296,3 +297,15 @@ def test_a_read_from_before_its_request_is_repeated_and_not_stale():
         loop.step(0.0)
     assert loop.idle
     assert [read.sequence for read in policy.reads] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_read_that_later_ones_overtake_each_time_fails_in_the_end():
+    reader = Waiting()
+    loop = ReadLoop(reader, Listing(lambda: None, "stale"))
+    loop.request(FIRST, after=0)
+    results = []
+    for sequence in range(1, 5):
+        loop.step(0.0)
+        reader.finish(sequence)
+        results += [applied.result for applied in loop.step(0.0)]
+    assert (results, loop.idle) == (["stale", "stale", "stale", "failed"], True)
