@@ -11,7 +11,6 @@ from pathlib import Path
 import dask
 import pytest
 
-import nftsync.lake.cluster
 from tests.kit import lakes
 from tests.kit.lake_cluster import cluster_of, refused, sync_words
 from tests.kit.processes import ended, start
@@ -77,8 +76,7 @@ def hangs(*_: object) -> None:
 
 
 @pytest.mark.parametrize("what", [*STRANGERS, *ADDRESSES])
-def test_an_address_without_a_scheduler_ends_with_one_line(what, lake, certificates, monkeypatch):
-    monkeypatch.setattr(nftsync.lake.cluster, "_CONNECT_SECONDS", 2.0)
+def test_an_address_without_a_scheduler_ends_with_one_line(what, lake, certificates):
     tls = None
     if what == "nothing in TLS":
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
