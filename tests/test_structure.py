@@ -30,7 +30,7 @@ BOUNDS = {
     "lines of pull, replay and receiver": 2_660,
     "words in docstrings": 33_450,
     "physical lines of benchmarks": 2_900,
-    "physical lines of tests": 37_850,
+    "physical lines of tests": 37_950,
     "modules on a wallet's path in a sync": 38,
     "modules on a webhook's path to a row": 40,
     "import cycles": 0,

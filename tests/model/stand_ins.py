@@ -5,7 +5,6 @@ They have the parts that the package uses.
 
 from __future__ import annotations
 
-import inspect
 import random
 import sqlite3
 import sys
@@ -46,11 +45,70 @@ class Lock:
         self.release()
 
 
-_locks = dict.fromkeys(("Lock", "RLock", "_allocate_lock"), Lock)
-_threading: dict[str, Any] = vars(threading) | _locks | {"_time": lambda: simulated.MACHINE.now}
-for _primitive in (threading.Condition, threading.Event):  # Python's code, over our locks
-    exec(inspect.getsource(_primitive), _threading)
-Event = _threading["Event"]
+class _Waiter:
+    """A waiter for a condition."""
+
+    told = False
+
+
+class Condition:
+    def __init__(self, lock: Lock | None = None) -> None:
+        self._lock = lock or Lock()
+        self._waiting: list[_Waiter] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        waiter = _Waiter()
+        self._waiting.append(waiter)
+        self._lock.release()
+        try:
+            simulated.MACHINE.pause(lambda: waiter.told, timeout)
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            if not self._lock.acquire():
+                raise AssertionError("a condition's lock is free where threads give way")
+        return waiter.told
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        end = None if timeout is None else simulated.MACHINE.now + timeout
+        while not predicate():
+            left = None if end is None else end - simulated.MACHINE.now
+            if left is not None and left <= 0:
+                break
+            self.wait(left)
+        return predicate()
+
+    def notify(self, n: int = 1) -> None:
+        for _ in range(min(n, len(self._waiting))):
+            self._waiting.pop(0).told = True
+
+    def notify_all(self) -> None:
+        self.notify(len(self._waiting))
+
+
+class Event:
+    def __init__(self) -> None:
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._set:
+            simulated.MACHINE.pause(self.is_set, timeout)
+        return self._set
 
 
 class Thread:
@@ -183,8 +241,15 @@ _OURS: dict[str, tuple[Any, Any]] = {
     ),
     "threading": (
         threading,
-        SimpleNamespace(
-            **{**_threading, "Thread": Thread, "local": Local, "current_thread": lambda: None}
+        with_parts(
+            threading,
+            Lock=Lock,
+            RLock=Lock,
+            Condition=Condition,
+            Event=Event,
+            Thread=Thread,
+            local=Local,
+            current_thread=lambda: None,
         ),
     ),
     "sqlite3": (sqlite3, with_parts(sqlite3, connect=_connect)),
