@@ -16,7 +16,7 @@ from nftsync.errors import InputError, StoreError
 from tests.charts.world import frame_of, played
 from tests.kit.browser import open_chromium
 from tests.kit.database import at
-from tests.kit.mirrored_site import run
+from tests.kit.serve_process import query
 
 ALL = [getattr(charts, name) for name in charts.__all__]
 COLOR = re.compile(r"#[0-9a-f]{6}", re.IGNORECASE)
@@ -236,7 +236,7 @@ def test_every_chart_has_a_row_with_its_own_options():
 
 def test_the_example_runs(tmp_path, monkeypatch):
     path = played(tmp_path / "nftsync.db", [(1, 1, "1", 0)])
-    run(path, "UPDATE wallets SET wallet_group = 'house'")
+    query(path, "UPDATE wallets SET wallet_group = 'house'")
     monkeypatch.setenv("NFTSYNC_DATABASE", str(path))
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
     names: dict[str, object] = {}

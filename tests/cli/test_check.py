@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.database import utc
-from tests.kit.mirrored_site import run
 from tests.kit.provider import balances, reply
+from tests.kit.serve_process import query
 from tests.kit.worlds import Outcome
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
@@ -125,7 +125,7 @@ def test_a_clock_that_was_ahead_is_reported_with_its_effect(site, command):
     commands = (("status",), ("check", *url), ("sync", *url))
     assert effect not in "".join(command(*words).said for words in commands)
     ahead = utc(365 * 86_400)
-    run(site.database, "UPDATE wallet_state_rows SET observed_at = ?", ahead)
+    query(site.database, "UPDATE wallet_state_rows SET observed_at = ?", ahead)
     for words in commands:
         command(*words).says(effect, f"{ahead[:19].replace('T', ' ')} UTC")
     assert ahead[:19] in command("status", "--json").json["warning"]
@@ -167,7 +167,7 @@ def test_rules_and_destinations_are_checked_and_nothing_is_sent(site, command, t
     (tmp_path / "hush").write_text("whsec_hush")
     (tmp_path / "slack").write_text("https://hooks.example/hush")
     (tmp_path / "nftsync.toml").write_text(WATCH)
-    run(site.database, "UPDATE wallets SET wallet_group = 'house'")
+    query(site.database, "UPDATE wallets SET wallet_group = 'house'")
     asked = ("check", "-d", site.database, "--base-url", site.server.url)
     done = command(*asked).says(code=1)
     verdicts = {

@@ -12,7 +12,8 @@ import pytest
 import nftsync
 from nftsync.errors import InputError
 from tests.kit.database import utc
-from tests.kit.mirrored_site import Site, run
+from tests.kit.mirrored_site import Site
+from tests.kit.serve_process import query
 
 STRANGER = "00000000-0000-4000-8000-000000000001"
 
@@ -117,8 +118,8 @@ SHOWN = "ü👩\u200d🚀"
 
 def test_json_holds_no_character_that_acts_on_a_terminal(site, command):
     label = f"x {ACTING} {SHOWN}"
-    run(site.database, "UPDATE wallets SET label = ? WHERE wallet_id = ?", label, site.ids[0])
-    run(site.database, "UPDATE tokens SET name = ?", label)
+    query(site.database, "UPDATE wallets SET label = ? WHERE wallet_id = ?", label, site.ids[0])
+    query(site.database, "UPDATE tokens SET name = ?", label)
     typed = [sys.executable, "-m", "nftsync", "changes", "--follow", "--after", "0"]
     with subprocess.Popen(typed, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         printed = [process.stdout.readline()]

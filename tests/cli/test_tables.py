@@ -18,9 +18,9 @@ from nftsync.cli.cells import cut_middle
 from nftsync.cli.tables import TableColumn, table_lines
 from nftsync.text import visible
 from tests.kit.database import at
-from tests.kit.mirrored_site import run
 from tests.kit.processes import start_process
 from tests.kit.serve_process import command as command_line
+from tests.kit.serve_process import query
 from tests.kit.terminals import open_terminal
 
 UUIDS = st.uuids().map(str)
@@ -269,7 +269,7 @@ def test_removals_take_one_line_each_at_80_columns_and_notes_break_at_spaces(bui
 
 def test_a_terminal_shows_states_in_color_unless_told_not_to(site, command):
     site.world.add_wallet()
-    run(site.database, "UPDATE wallets SET status = 'failed' WHERE wallet_id = ?", site.ids[0])
+    query(site.database, "UPDATE wallets SET status = 'failed' WHERE wallet_id = ?", site.ids[0])
     words = ("wallets", "-d", site.database)
     shown = in_terminal(80, *words)
     assert "\x1b[31mfailed\x1b[0m" in shown

@@ -35,7 +35,7 @@ from nftsync.reports import export
 from nftsync.reports.export import write_export
 from nftsync.store.catalog import TABLES
 from nftsync.times import format_time, now
-from tests.kit.mirrored_site import Site, run
+from tests.kit.mirrored_site import Site
 from tests.kit.serve_process import query
 
 NASTY = '=HYPERLINK("http://x", "a")\r\n;\t\'quoted\', \x00 \x1b[2J 𝔊 \u202e'
@@ -105,7 +105,7 @@ def busy(site: Site) -> Site:
     site.world.edit_metadata(site.held(second)[0], {"name": NASTY, "x": "@SUM(1)"})
     site.world.remove(second, site.held(second)[1])
     site.sync()
-    run(site.database, "UPDATE wallets SET label = '-1+1', tracked = 0 WHERE wallet_no = 3")
+    query(site.database, "UPDATE wallets SET label = '-1+1', tracked = 0 WHERE wallet_no = 3")
     body = b"\xff\x00=1"
     webhook = {"webhook_id": "q-1", "received_at": now(), "state": "quarantined"}
     message = {"message_id": "=m", "rule": "r", "destination": "d", "created_at": now()}
@@ -125,7 +125,7 @@ def resource(name: str) -> dict[str, str]:
 
 def insert(database: Path, table: str, row: dict[str, Any]) -> None:
     marks = ", ".join("?" * len(row))
-    run(database, f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", *row.values())
+    query(database, f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", *row.values())
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "xlsx"])
@@ -158,8 +158,8 @@ def test_a_format_has_the_exact_rows_of_each_table(busy, tmp_path, monkeypatch, 
 def test_pandas_and_duckdb_read_declared_types_also_of_no_rows(busy, tmp_path):
     """Optional integers do not become floats, and amounts stay text."""
     edition = 2**53 + 1
-    run(busy.database, "UPDATE tokens SET edition_id = iif(token_no = 1, ?, NULL)", edition)
-    run(busy.database, "DELETE FROM resources")
+    query(busy.database, "UPDATE tokens SET edition_id = iif(token_no = 1, ?, NULL)", edition)
+    query(busy.database, "DELETE FROM resources")
     write_export(busy.database, tmp_path / "out")
     for name, table in TABLES.items():
         path = tmp_path / "out" / f"{name}.parquet"
@@ -201,7 +201,7 @@ def test_all_files_show_one_moment_during_writes(site, tmp_path, monkeypatch):
 
     def committing(*arguments: Any) -> None:
         insert(site.database, "resources", resource(str(arguments[0].name)))
-        run(site.database, "DELETE FROM balance_rows WHERE wallet_no = 1")
+        query(site.database, "DELETE FROM balance_rows WHERE wallet_no = 1")
         started = {"kind": "sync", "status": "ok", "started_at": now()}
         insert(site.database, "sync_runs", started)
         write_rows(*arguments)
@@ -356,8 +356,8 @@ def test_a_file_is_one_workbook_whole_private_and_replaced(site, tmp_path, monke
 
 
 def test_more_rows_than_a_sheet_has_are_refused_before_anything_is_written(site, tmp_path):
-    run(site.database, "DROP TABLE resources")  # so many would take long to write
-    run(
+    query(site.database, "DROP TABLE resources")  # so many would take long to write
+    query(
         site.database,
         "CREATE VIEW resources AS WITH RECURSIVE numbers(n) AS"
         " (VALUES (1) UNION ALL SELECT n + 1 FROM numbers LIMIT 1048576)"
@@ -484,7 +484,7 @@ def test_a_failure_is_one_error_and_leaves_nothing(site, tmp_path, monkeypatch, 
         patched.setattr(Worksheet, "write_string", interrupt)
         with pytest.raises(KeyboardInterrupt):
             write_export(site.database, tmp_path / "out", file_format=file_format)
-    run(site.database, "UPDATE wallets SET first_seen_at = 'yesterday' WHERE wallet_no = 1")
+    query(site.database, "UPDATE wallets SET first_seen_at = 'yesterday' WHERE wallet_no = 1")
     if file_format == "parquet":
         with pytest.raises(StoreError, match="nftsync did not write"):
             write_export(site.database, tmp_path / "out")

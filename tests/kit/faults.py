@@ -5,7 +5,7 @@ from http.client import responses
 from typing import NamedTuple
 
 from nftsync.errors import AccessRefused, NoConnection, ReadError, UnusableResponse
-from tests.kit.provider import Sender, balances, endless, entry, head, raw, reply, token, wallet
+from tests.kit.provider import Sender, balances, endless, entry, head, path_of, raw, reply, token
 
 GOOD = balances(entry(token(1)))
 PACKED = gzip.compress(GOOD)
@@ -61,7 +61,6 @@ def _refused(status: int, after: str = ".*", **headers: str) -> Fault:
 
 
 _TOO_LONG = " .* and asks to wait 86400 s, longer than 300 s"
-_PATH = f"/v1/wallets/{wallet(1)}/nft-balances"
 FAULTS: dict[str, Fault] = {
     "closed": _broken(raw()),
     "reset": _broken(raw(then="reset")),
@@ -101,7 +100,7 @@ FAULTS: dict[str, Fault] = {
             f"{status}, a redirect, which nftsync does not follow", GOOD, status, location=place
         )
         for status in (301, 302, 307)
-        for place in (_PATH, "/there")
+        for place in (path_of(1), "/there")
     },
     **{str(status): _refused(status, retry_after="1") for status in (400, 401, 404, 410, 413, 422)},
     "403 with requests left": _refused(403, x_ratelimit_remaining="9", x_ratelimit_reset="1"),

@@ -10,9 +10,6 @@ import nftsync
 from nftsync.sandbox.server import SandboxServer
 from nftsync.sandbox.world import World
 from tests.kit.database import begun
-from tests.kit.serve_process import query as run
-
-__all__ = ["Site", "run"]
 
 
 class Site:

@@ -15,8 +15,8 @@ from nftsync.reports.change_feed import ChangeFeed
 from nftsync.store.database import named_rows
 from tests.kit.database import at, begun, token_id, utc, wallet_id
 from tests.kit.inbox import Inbox
-from tests.kit.mirrored_site import run
 from tests.kit.provider import wallet
+from tests.kit.serve_process import query
 from tests.kit.worlds import PATIENCE
 
 
@@ -27,7 +27,7 @@ def test_counts_and_the_newest_run_of_each_kind(site, command):
     site.world.set_amount(site.ids[0], site.held(site.ids[0])[0], "5000")
     site.sync()
     insert = "INSERT INTO sync_runs (kind, status, started_at) VALUES ('replay', 'ok', ?)"
-    run(site.database, insert, utc())
+    query(site.database, insert, utc())
     done = command("status", "--json")
     assert done.code == 0
     found = done.json
@@ -50,7 +50,7 @@ def test_counts_and_the_newest_run_of_each_kind(site, command):
     assert "4 ok; least recently read:" in out
     assert "ago (run 2: 4 wallets ok)" in out
     assert "digits" not in out
-    run(site.database, "UPDATE balance_rows SET amount = '1e3' WHERE wallet_no = 1")
+    query(site.database, "UPDATE balance_rows SET amount = '1e3' WHERE wallet_no = 1")
     Inbox(site.database).receive(b"[]")
     command("status").says(
         "sums leave out 5 with an amount that is not 1 to 100 digits",
@@ -79,7 +79,7 @@ def test_ages_of_the_oldest_tracked_wallet_and_of_the_oldest_pending_webhook(bui
 def test_max_age_names_the_stalest_wallet_never_read_before_all_and_none_untracked(site, command):
     assert command("status", "--max-age", "1h").says().err == ""
     update = "UPDATE wallets SET synced_at = '2020-01-01T00:00:00.000000Z', label = 'Vault\x1b[2J'"
-    run(site.database, f"{update} WHERE wallet_id = ?", site.ids[1])
+    query(site.database, f"{update} WHERE wallet_id = ?", site.ids[1])
     done = command("status", "--max-age", "7d", "--json")
     assert (done.code, done.json["oldest_wallet_age_s"] > 7 * 86_400) == (1, True)
     assert site.ids[1] in done.err
@@ -219,7 +219,7 @@ def test_the_feed_has_the_filters_of_frames_changes(site, command):
     command("wallets", "label", site.ids[0], "Treasury")
     command("collections", "label", contract, "Salt Harbours").says()
     update = "UPDATE wallets SET wallet_group = 'house' WHERE wallet_id IN (?, ?)"
-    run(site.database, update, *site.ids[:2])
+    query(site.database, update, *site.ids[:2])
     log = command("changes", "--json").json
     first, last = log[2]["observed_at"], log[-1]["observed_at"]
     both = {"group": "house", "contract": contract, "after": 3}

@@ -8,8 +8,9 @@ import pytest
 
 import nftsync
 from tests.kit.database import utc
-from tests.kit.mirrored_site import Site, run
+from tests.kit.mirrored_site import Site
 from tests.kit.provider import Sender, balances, entry, path_of, reply, token, wallet
+from tests.kit.serve_process import query
 from tests.kit.worlds import mirrored
 
 
@@ -46,7 +47,7 @@ def tamper(site: Site, pair: tuple[str, str] | None = None) -> tuple[str, str]:
     who, what = pair or min(mirrored(site.database))
     number = "(SELECT token_no FROM tokens WHERE token_id = ?)"
     for table, column in (("balance_rows", "amount"), ("balance_change_rows", "new_amount")):
-        run(
+        query(
             site.database,
             f"UPDATE {table} SET {column} = '777' WHERE token_no = {number} AND wallet_no ="
             " (SELECT wallet_no FROM wallets WHERE wallet_id = ?)",
@@ -107,7 +108,7 @@ def test_each_difference_says_whether_a_webhook_announced_it(site, verify, monke
     old = ("done", "2001-01-01T00:00:00.000000Z")
     insert = "INSERT INTO webhooks (resource_type, webhook_id, resource_id, state, received_at)"
     for what, came in zip(tokens, [old, *((state, utc()) for state in STATES)], strict=True):
-        run(site.database, f"{insert} VALUES ('Token', ?, ?, ?, ?)", what, what, *came)
+        query(site.database, f"{insert} VALUES ('Token', ?, ?, ?, ?)", what, what, *came)
     found = verify("--json").json
     assert "6 webhooks came, the last at 2" in found["untold"]
     listed = {one["token_id"]: one for one in found["differences"]}
@@ -116,7 +117,7 @@ def test_each_difference_says_whether_a_webhook_announced_it(site, verify, monke
     columns = "wallet_no, token_no, emptied, held, observed_at, read_at"
     pair = "SELECT wallet_no, token_no, 0, 1, '2026', '2026' FROM wallets, tokens"
     held = f"INSERT INTO removal_rows ({columns}) {pair} WHERE token_id = ?"
-    run(site.database, held, tokens[0])
+    query(site.database, held, tokens[0])
     found = verify("--json").json
     listed = {one["token_id"]: one for one in found["differences"]}
     assert listed[tokens[0]]["why"].startswith("a removal held for review")
