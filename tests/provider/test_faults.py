@@ -124,7 +124,7 @@ def test_the_body_of_a_refusal_does_not_matter(provider, make_client):
         start = head("content-length: 99", status=status)
         for answer in (raw(start + b"x"), endless(b" ", start, pause=0.05)):
             provider.always(answer)
-            client = make_client(timeout=0.3, attempts=2)
+            client = make_client(timeout=2.0, attempts=2)
             client.fails(str(status))
             assert client.last[0] == requests
 
