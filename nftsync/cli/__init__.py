@@ -38,6 +38,7 @@ _COMMANDS = {
     ),
     "report": ("report", "Write a report as a single HTML file, to mail or print."),
     "removals": ("removals", "List or approve the removals held for review."),
+    "compare": ("compare", "Compare holdings with a second list, such as an auditor's."),
     "evidence": ("holdings", "Prove a wallet's holdings, now or at a past time."),
     "serve": ("serve", "Receive webhooks, and read the objects that they name."),
     "replay": ("serve", "Process the due webhooks once, then exit."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +161,8 @@ def notebook(
     "exists, the sandbox resumes from it, and ignores --world, --wallets, --nfts and --seed.",
 )
 @options.text("--wallets-out", "FILE", "New file for the wallet ids: a wallets file for sync.")
+@options.text("--list-out", "FILE", "New file with all holdings: a list for `nftsync compare`.")
+@options.shown("--list-mistakes", click.IntRange(min=0), 0, "Mistakes of all kinds in the list.")
 @click.pass_context
 def sandbox(
     context: click.Context,
@@ -172,6 +175,8 @@ def sandbox(
     latency_ms: float,
     state: str | None,
     wallets_out: str | None,
+    list_out: str | None,
+    list_mistakes: int,
     **options: Any,
 ) -> None:
     """Run a local provider with generated data.
@@ -203,6 +208,7 @@ def sandbox(
             f"--{max(generated)} is for generated data; it cannot be used with --world", context
         )
     from nftsync.sandbox.generator import generate
+    from nftsync.sandbox.second_list import second_list
     from nftsync.sandbox.server import SandboxServer
     from nftsync.sandbox.world import World
     from nftsync.threads import Failures
@@ -217,6 +223,8 @@ def sandbox(
     options |= {"latency": latency_ms / 1000, "on_broken": failures.of("the sandbox")}
     with stop_signals() as wait, SandboxServer(source, seed=seed, state=state, **options) as server:
         _announce(server, wallets_out)
+        if list_out is not None:
+            _write_lines(list_out, second_list(server.world, list_mistakes, seed=seed))
         if server.world.restored and typed:
             flags = " and ".join(f"--{name}" for name in typed)
             say(
@@ -231,8 +239,7 @@ def _announce(server: SandboxServer, wallets_out: str | None) -> None:
     ids = server.world.wallets()
     wallets = ids[0] if ids else "WALLET_ID"
     if wallets_out is not None:
-        with whole_file(Path(wallets_out)) as file:
-            file.write_text("".join(f"{wallet_id}\n" for wallet_id in ids), encoding="utf-8")
+        _write_lines(wallets_out, ids)
         wallets = f"--wallets-file {shlex.quote(one_line(wallets_out))}"
     run, base_url = program(), f"--base-url {server.url}"
     say(
@@ -244,3 +251,8 @@ def _announce(server: SandboxServer, wallets_out: str | None) -> None:
         f"  {run} webhook-config {base_url} --url RECEIVER --type nft --enable --send-secret\n"
         f"Then POST to /sandbox/transfer, /sandbox/mint or /sandbox/emit; all calls: {server.url}/"
     )
+
+
+def _write_lines(path: str, lines: Iterable[str]) -> None:
+    with whole_file(Path(path)) as file:
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -87,7 +87,7 @@ def transfers(
         TRANSFER,
         "transfers",
         pages=amount_pages,
-        as_json=lambda rows: amount_pages(_with_texts(rows)),
+        as_json=lambda rows: amount_pages(with_texts(rows)),
         newest=True,
         empty="No transfers.",
     )
@@ -137,12 +137,12 @@ def statement(settings: Settings, *, by: str, view: View, **arguments: Any) -> N
     with frame_warnings():
         frame = frames.statement(settings.database, by=column, **arguments)
     if view.as_json:
-        print_json_rows(amount_pages(_with_texts(frame.assign(**frame.attrs))))
+        print_json_rows(amount_pages(with_texts(frame.assign(**frame.attrs))))
         return
     span = utc_times(f"{frame.attrs['start']} to {frame.attrs['end'] or 'now'}").replace(" UTC", "")
     rows = len(frame) - (2 if HIDDEN_ROW in frame[column].tolist()[-2:] else 1)
     limit = min(view.limit or rows, rows)
-    shown = _with_texts(frame).drop(index=range(limit, rows))
+    shown = with_texts(frame).drop(index=range(limit, rows))
     shown[column] = shown[column].fillna(f"no {by}")
     tables: dict[str, Sequence[str]] = {f"From {span} (UTC), in holdings:": _ENTRIES}
     amounts = [f"{name}_amount" for name in _ENTRIES]
@@ -172,7 +172,8 @@ def _values(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame if "_value_" in name]
 
 
-def _with_texts(frame: pd.DataFrame) -> pd.DataFrame:
+def with_texts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with amounts and values as texts, which JSON keeps exactly."""
     amounts = [name for name in frame if name.endswith("amount")]
     texts = {name: frame[name].astype(object).map(str, na_action="ignore") for name in amounts}
     for name in _values(frame):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,10 +22,13 @@ from nftsync.columnar.source import Numbers, Store, reading
 from nftsync.columnar.tokens import collections_of, contract_groups, contract_keys
 from nftsync.errors import InputError
 from nftsync.exact_sum import is_zero
+from nftsync.list_files import Columns, named_columns, read_list_file
 from nftsync.store.wallets import Labelled, WalletIds, given_wallets, ids_named
 
 #: The input of an analysis: a frame, or a database to read it from.
 FrameOrDb: TypeAlias = "pd.DataFrame | Store"
+#: A table of the user's: a frame, or the path of a CSV file.
+Table: TypeAlias = "pd.DataFrame | str | os.PathLike[str]"
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _IDS = ("wallet_id", "token_id")
 #: Columns of contract addresses.
@@ -214,3 +219,29 @@ def integer_column(
         f"the frame's column {name!r} has values other than 64-bit integers;"
         " use the types of frames.holdings"
     )
+
+
+def rows_of_table(
+    table: Table, noun: str, columns: Columns, **rules: Any
+) -> tuple[str, str, Iterator[tuple[int, Mapping[str, Any]]]]:
+    """Return a table's name and a row's, for messages, and its numbered rows of filled cells.
+
+    For `columns` and `rules`, see `named_columns`; unknown columns are ignored.
+    """
+    if isinstance(table, pd.DataFrame):
+        name, have = f"the {noun}", "have" if noun.endswith("s") else "has"
+        header = [*map(str, table.columns)]
+        names = named_columns(header, columns, f"{name} {have}", others=True, **rules)
+        return name, f"{name}, row", _frame_rows(table, names)
+    file = read_list_file("-" if table == "-" else Path(table), f"{noun} file")
+    rows = file.table(columns, others=True, **rules)
+    return f"the {noun} in {file.name}", f"{file.name}, line", rows
+
+
+def _frame_rows(frame: pd.DataFrame, names: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    cells = frame.astype(object).where(frame.notna(), None)
+    for number, row in enumerate(cells.itertuples(index=False, name=None)):
+        stripped = [cell.strip() or None if isinstance(cell, str) else cell for cell in row]
+        named = zip(names, stripped, strict=True)
+        if filled := {name: cell for name, cell in named if name and cell is not None}:
+            yield number, filled

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nftsync.columnar.filters import shown
+from nftsync.columnar.inputs import Table, rows_of_table
 from nftsync.errors import InputError
-from nftsync.list_files import named_columns, read_list_file
 from nftsync.records import is_uuid, normalize_uuid
 from nftsync.store.contracts import contract_key, is_hex_address
 from nftsync.text import quoted
 from nftsync.times import parse_time
-
-#: A table of prices, or the path of a CSV file with one.
-Prices: TypeAlias = "pd.DataFrame | str | os.PathLike[str]"
 
 #: Each price is for a token or a contract, named in one of these columns.
 KEYS: Final = ("token_id", "contract")
@@ -38,33 +33,15 @@ _MOST_DIGITS: Final = 60
 _LISTED: Final = 5
 
 
-def read_prices(prices: Prices) -> pd.DataFrame:
+def read_prices(prices: Table) -> pd.DataFrame:
     """Return prices with exact decimals and dates; an InputError names an unusable row.
 
     `key` is a token's id or a contract's key. No key has two prices at a date.
     """
-    rules: Any = {"keys": len(KEYS), "needs": _NEEDED, "others": True}
-    rows: Iterable[tuple[int, Mapping[str, Any]]]
-    if isinstance(prices, pd.DataFrame):
-        name, place = "the prices", "the prices, row"
-        names = named_columns([*map(str, prices.columns)], _COLUMNS, f"{name} have", **rules)
-        rows = _frame_rows(prices, names)
-    else:
-        file = read_list_file(Path(prices), "prices file")
-        name, place = f"the prices in {file.name}", f"{file.name}, line"
-        rows = file.table(_COLUMNS, **rules)
+    name, place, rows = rows_of_table(prices, "prices", _COLUMNS, keys=len(KEYS), needs=_NEEDED)
     table = [_price(row, f"{place} {number}") for number, row in rows]
     columns = ["key", "price", "currency", "price_date", "price_source"]
     return _single(pd.DataFrame(table, columns=columns, dtype=object), name)
-
-
-def _frame_rows(frame: pd.DataFrame, names: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    cells = frame.astype(object).where(frame.notna(), None)
-    for number, row in enumerate(cells.itertuples(index=False, name=None)):
-        stripped = [cell.strip() or None if isinstance(cell, str) else cell for cell in row]
-        named = zip(names, stripped, strict=True)
-        if filled := {name: cell for name, cell in named if name and cell is not None}:
-            yield number, filled
 
 
 def _single(table: pd.DataFrame, name: str) -> pd.DataFrame:

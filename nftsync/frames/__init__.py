@@ -52,6 +52,7 @@ from __future__ import annotations
 
 from nftsync.export.frame_files import load, save
 from nftsync.frames._brief import brief
+from nftsync.frames._compare import compare
 from nftsync.frames._diff import diff
 from nftsync.frames._editions import editions
 from nftsync.frames._explain import add_columns, explain
@@ -82,6 +83,7 @@ __all__ = [
     "brief",
     "changes",
     "collections",
+    "compare",
     "concentration",
     "diff",
     "editions",

@@ -244,6 +244,17 @@ _FRAMES: Final[dict[str, dict[str, Column]]] = {
         ),
         "censored": flag("initial, so `age` is a minimum", "began with the wallet's first read"),
     },
+    "compare": {
+        **_WALLET,
+        **_TOKEN,
+        **_some("holdings", "blockchain_token_id"),
+        "amount": amount("amount held, exact; missing: not held, or not a whole number"),
+        "other_amount": ours("amount in the list, exact; missing: not in the list", "the list"),
+        "verdict": ours("whether and how the two differ", "see frames.compare"),
+        "line": Column(
+            "integer", "", "the first row in the list", "its number in the file or frame"
+        ),
+    },
     "quality": {
         **_TOKEN,
         "field": text("column of `frames.tokens`, or see frames.quality", _RECORDS),

@@ -21,7 +21,8 @@ from nftsync.columnar.filters import (
     ticks_of,
 )
 from nftsync.columnar.hidden import HIDDEN_ROW, hidden_rows
-from nftsync.columnar.prices import Prices, day_of, latest_prices
+from nftsync.columnar.inputs import Table
+from nftsync.columnar.prices import day_of, latest_prices
 from nftsync.columnar.source import Numbers, Source, Store, positions, reading
 from nftsync.columnar.tokens import contract_keys
 from nftsync.errors import InputError
@@ -50,7 +51,7 @@ def statement(
     contract: str | None = None,
     exclude: WalletIds = (),
     hidden: bool = False,
-    prices: Prices | None = None,
+    prices: Table | None = None,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
     """Return the opening balance, the movements and the closing balance of each group.
@@ -116,7 +117,7 @@ def statement(
 
 
 def _values(
-    source: Source, prices: Prices, tokens: Numbers, steps: Steps, ends: dict[str, tuple[str, Mask]]
+    source: Source, prices: Table, tokens: Numbers, steps: Steps, ends: dict[str, tuple[str, Mask]]
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the values and unpriced holdings of each step at each end."""
     table = price_table(source, prices)

@@ -9,8 +9,8 @@ from decimal import localcontext
 import pandas as pd
 
 from nftsync.columnar.filters import Moment
-from nftsync.columnar.inputs import FrameOrDb, exact_amounts, require_columns
-from nftsync.columnar.prices import Prices, day_of, latest_prices, read_prices, with_contracts
+from nftsync.columnar.inputs import FrameOrDb, Table, exact_amounts, require_columns
+from nftsync.columnar.prices import day_of, latest_prices, read_prices, with_contracts
 from nftsync.columnar.source import Source
 from nftsync.errors import NftsyncWarning
 from nftsync.frames._tables import holdings as read_holdings
@@ -23,7 +23,7 @@ from nftsync.times import now
 DIGITS = 400
 
 
-def value(holdings: FrameOrDb, prices: Prices, at: Moment | None = None) -> pd.DataFrame:
+def value(holdings: FrameOrDb, prices: Table, at: Moment | None = None) -> pd.DataFrame:
     """Return holdings with the price of each one at a date, and its value, in exact decimals.
 
     The price of a holding is the latest price up to the date: of its token, or otherwise of its
@@ -78,7 +78,7 @@ _CONTRACTS = """
 """
 
 
-def price_table(source: Source, prices: Prices) -> pd.DataFrame:
+def price_table(source: Source, prices: Table) -> pd.DataFrame:
     """Return prices by token and contract, with the names of a database's collections resolved.
 
     A warning gives the first name that matches no collection, because it may be misspelled.

@@ -258,40 +258,51 @@ def wallet_names(wallets: Iterable[tuple[str, str | None]]) -> list[str]:
 
 
 def ids_named(names: Sequence[str], labelled: Callable[[], Labelled]) -> list[str]:
-    """Return the ids of wallets named by id or label.
-
-    A UUID counts as an id, even of an unknown wallet. A label matches in any case if none matches
-    exactly. `labelled` is called only if a name is not an id.
-    """
+    """Return the ids of wallets named by id or label; see `ids_by_name`."""
     if all(map(is_uuid, names)):
         return [name.lower() for name in names]
+    labels = list(labelled())
+    ids = []
+    for name, matches in ids_by_name(names, labels).items():
+        if len(matches) != 1:
+            raise not_one(name, matches, labels)
+        ids += matches
+    return ids
+
+
+def ids_by_name(names: Iterable[str], labels: Labelled) -> dict[str, list[str]]:
+    """Return the ids of the wallets that each name, an id or label, stands for.
+
+    A UUID counts as an id, even of an unknown wallet. A label matches in any case if none matches
+    exactly.
+    """
     exactly: dict[str, set[str]] = {}
     folded: dict[str, set[str]] = {}
-    for wallet_id, label in labelled():
+    for wallet_id, label in labels:
         exactly.setdefault(label, set()).add(wallet_id)
         folded.setdefault(label.casefold(), set()).add(wallet_id)
 
-    def one(name: str) -> str:
+    def matches(name: str) -> Iterable[str]:
         if is_uuid(name):
-            return name.lower()
-        ids = exactly.get(name) or folded.get(name.casefold(), set())
-        if len(ids) != 1:
-            raise InputError(_wrong(name, sorted(ids), list(exactly)))
-        return next(iter(ids))
+            return (name.lower(),)
+        return exactly.get(name) or folded.get(name.casefold()) or ()
 
-    return [one(name) for name in names]
+    return {name: sorted(matches(name)) for name in names}
 
 
-def _wrong(name: str, ids: list[str], labels: list[str]) -> str:
-    shown = quoted(name) + look_alike(name)
+def not_one(name: str, ids: Sequence[str], labels: Labelled = ()) -> InputError:
+    """Return the error that a name stands for several wallets, or for none."""
+    shown = f"{quoted(name)}{look_alike(name)}"
     if ids:
         more = len(ids) - _LISTED
         listed = ", ".join(ids[:_LISTED]) + f" and {more:,} more" * (more > 0)
-        return f"{len(ids):,} wallets are called {shown}; name one by its id: {listed}"
-    by_folded = {label.casefold(): label for label in labels}
+        return InputError(f"{len(ids):,} wallets are called {shown}; name one by its id: {listed}")
+    by_folded = {label.casefold(): label for _, label in labels}
     near = [by_folded[key] for key in get_close_matches(name.casefold(), by_folded, n=3)]
-    return f"{shown} is neither a wallet id (a UUID) nor the label of a wallet; " + (
-        f"similar: {', '.join(map(repr, near))}" if near else "to list wallets: `nftsync wallets`"
+    similar = ", ".join(map(repr, near))
+    advice = f"similar: {similar}" if near else "to list wallets: `nftsync wallets`"
+    return InputError(
+        f"{shown} is neither a wallet id (a UUID) nor the label of a wallet; {advice}"
     )
 
 
