@@ -11,8 +11,6 @@ from nftsync.cli.holdings import TOKEN, WALLET
 from nftsync.cli.movements import amount_pages, with_texts
 from nftsync.cli.output import frame_warnings, one_line, print_json, wrapped
 from nftsync.cli.tables import TableColumn, View, view_options
-from nftsync.text import counted
-from nftsync.times import utc_times
 
 if TYPE_CHECKING:
     from nftsync.settings import Settings
@@ -61,31 +59,20 @@ def compare(
       nftsync compare exports/2026-10-31/holdings.csv --json
     """
     from nftsync import frames
-    from nftsync.columnar.second_list import VERDICTS
+    from nftsync.reports.comparison import counts_of, differences, in_words, summary
 
     with frame_warnings():
         frame = frames.compare(settings.database, list_file, at, **filters)
-    counts = {kind: int((frame["verdict"] == kind).sum()) for kind in VERDICTS}
-    differing = with_texts(frame[frame["verdict"] != "agrees"])
-    order = differing["verdict"].map(VERDICTS.index).sort_values(kind="stable").index
-    differing = differing.loc[order]
+    rows = with_texts(differences(frame))
     if view.as_json:
-        rows = [row for page in amount_pages(differing) for row in page]
-        print_json({"at": frame.attrs["at"], "counts": counts, "differences": rows})
+        listed = [row for page in amount_pages(rows) for row in page]
+        at = frame.attrs["at"]
+        print_json({"at": at, "counts": counts_of(frame), "differences": listed})
         return int(len(rows) > 0)
-    at = f" at {utc_times(frame.attrs['at'])}" if frame.attrs["at"] else ""
-    total = f"{counts.pop('agrees'):,} of {counted(len(frame), 'holding')}"
-    text = f"{total} agree with {one_line(list_file)}{at}"
-    kinds = ", ".join(f"{count:,} {_in_words(kind)}" for kind, count in counts.items() if count)
-    text += f"; {len(differing):,} differ: {kinds}" if kinds else ""
-    click.echo(wrapped(f"{text}."))
-    if kinds:
+    click.echo(wrapped(summary(frame, one_line(list_file))))
+    if len(rows):
         click.echo()
-        shown = differing.assign(verdict=differing["verdict"].map(_in_words))
+        rows["verdict"] = rows["verdict"].map(in_words)
         columns = [one for one in _COLUMNS if one is not WALLET or frame["wallet"].notna().any()]
-        view.show(shown, columns, "differences", pages=amount_pages)
-    return int(len(differing) > 0)
-
-
-def _in_words(verdict: str) -> str:
-    return verdict.replace("_", " ")
+        view.show(rows, columns, "differences", pages=amount_pages)
+    return int(len(rows) > 0)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     "PRICES.csv",
     "Show values, as in `nftsync statement` (its help describes the CSV file).",
 )
+@options.text(
+    "--compare", "LIST.csv", "Compare the closing holdings with a list, as `nftsync compare` does."
+)
 @options.flag(
     "--embed", "Embed the pictures, so that the page loads nothing. A demo's report always does."
 )
@@ -50,8 +53,10 @@ def report(settings: Settings, file: Path, **parameters: Any) -> None:
       nftsync report report.html
       nftsync report october.html --from 2026-09-30 --to 2026-10-31 --title "October"
       nftsync report house.html --group house --prices prices.csv --embed
+      nftsync report audit.html --to 2026-10-31 --compare console.csv
     """
     from nftsync.columnar.prices import read_prices
+    from nftsync.columnar.second_list import read_second_list
     from nftsync.frames import wallets
     from nftsync.notebooks.report_page import write_report
     from nftsync.settings import settings_file
@@ -64,6 +69,9 @@ def report(settings: Settings, file: Path, **parameters: Any) -> None:
     if prices is not None:
         parameters["prices"] = str(Path(prices).absolute())
         read_prices(prices)
+    if parameters["compare"] is not None:
+        parameters["compare"] = str(Path(parameters["compare"]).absolute())
+        read_second_list(parameters["compare"])
     parameters |= {"start": parameters.pop("from"), "end": parameters.pop("to")}
     config = settings_file(typed_settings().get("config"))
     write_report(file, settings.database, config, parameters, say_line)

@@ -6,6 +6,7 @@ import shlex
 import warnings
 from decimal import localcontext
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -21,11 +22,14 @@ from nftsync.notebooks.display import (
     display_html,
     holding_figures,
     show_figures,
+    show_heading,
     show_lines,
+    show_table,
     window_start,
 )
 from nftsync.notebooks.pages import part
 from nftsync.notebooks.picture_cards import picture_cards
+from nftsync.reports.comparison import differences, in_words, summary
 from nftsync.store.contracts import short_address
 from nftsync.text import counted, lasting, sentence
 from nftsync.times import parse_time, utc_times
@@ -66,6 +70,7 @@ class Report:
         group: str | None = None,
         wallet: str | None = None,
         prices: str | None = None,
+        compare: str | None = None,
     ) -> None:
         self.db = opened(database)
         self.now = pd.Timestamp.now("UTC").floor("s")
@@ -80,6 +85,7 @@ class Report:
         chosen = {"group": group, "wallet": wallet}
         self.filters: dict[str, Any] = {name: one for name, one in chosen.items() if one}
         self._prices = prices
+        self._list = compare
 
     @cached_property
     def holdings(self) -> pd.DataFrame:
@@ -264,6 +270,16 @@ class Report:
         frame = frame[frame["token_id"].isin(self.holdings["token_id"])]
         sizes = frame.groupby(["field", "reason"]).size().sort_values(ascending=False)
         return sizes.reset_index(name="NFTs held")
+
+    def show_comparison(self) -> None:
+        """Show how the holdings at the end differ from the second list, if there is one."""
+        if self._list is not None:
+            frame = frames.compare(self.db, self._list, self.end, **self.filters)
+            rows = differences(frame).assign(difference=lambda rows: rows["verdict"].map(in_words))
+            rows = rows.rename(columns={"amount": "nftsync", "other_amount": "list"})
+            show_heading("Comparison", summary(frame, Path(self._list).name))
+            columns = ["difference", "wallet", "nft", "nftsync", "list"]
+            show_table(rows[columns].dropna(axis="columns", how="all"), most=20, none="")
 
     def freshness(self) -> pd.DataFrame:
         """Return the last runs, and the oldest read of a wallet."""

@@ -48,8 +48,10 @@ def page(demo: Path, shared: Path) -> Path:
     def make(folder: Path) -> None:
         prices = folder / "prices.csv"
         prices.write_text(PRICES)
+        listed = frames.holdings(demo)[["wallet_id", "token_id", "amount"]]
+        listed[1:].to_csv(folder / "audit.csv", index=False)
         words = ("-d", demo, "--title", "<b>Ours</b>", "--prices", prices)
-        _write(folder / "report.html", *words)
+        _write(folder / "report.html", *words, "--compare", folder / "audit.csv")
 
     return made_once(shared, "report", make) / "report.html"
 
@@ -76,6 +78,7 @@ def test_the_page_is_private_and_has_all_sections_without_code(page):
         "Holdings",
         "Transfers",
         "Concentration",
+        "Comparison",
         "Data quality",
         "Freshness and sources",
     ]
@@ -87,6 +90,7 @@ def test_the_page_is_private_and_has_all_sections_without_code(page):
         "773 more NFTs. All holdings: <code>nftsync holdings --limit=0</code>",
         "A transfer between two of these wallets counts as received and as sent.",
         "largest holder share",
+        "holdings agree with audit.csv; 1 differ: only here (1).",
         "All wallets were read without errors",
         "confirmed by reads before and after",
         "Written at ",
@@ -167,6 +171,7 @@ def test_the_statement_of_any_period_adds_up_with_its_small_groups_in_one_row(de
         (["r.html", "--wallet", f"{'0' * 8}-0000-4000-8000-{'0' * 12}"], "is unknown", 2),
         (["r.html", "--group", "house", "--wallet", "Treasury"], "not both", 2),
         (["r.html", "--prices", "bad.csv"], "bad.csv, line 2, column price", 2),
+        (["r.html", "--compare", "bad.csv"], "bad.csv, line 2: names no token; give token_id", 2),
         (["r.html", "--from", "2026-02-02", "--to", "2026-01-01"], "is after end", 2),
         (["r.html", "-d", "none.db"], "there is no database at .*none.db", 1),
     ],
