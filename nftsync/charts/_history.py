@@ -82,7 +82,8 @@ def microseconds(times: pd.Series) -> Numbers:
 
 def _movements(over_time: pd.DataFrame) -> pd.DataFrame:
     moved = over_time[over_time[["arrived", "left", "first_seen"]].any(axis="columns")]
-    return moved.assign(tick=microseconds(moved["at"]))
+    # The rows of several databases are below each other.
+    return moved.assign(tick=microseconds(moved["at"])).sort_values("tick", kind="stable")
 
 
 _NO_HISTORY = "No changes in this database yet; nftsync sync records them."

@@ -25,9 +25,9 @@ def combined(*options: Decorator) -> Decorator:
     return lambda command: functools.reduce(lambda call, add: add(call), options[::-1], command)
 
 
-def text(name: str, metavar: str, text: str, *short: str) -> Decorator:
+def text(name: str, metavar: str, text: str, *short: str, **more: Any) -> Decorator:
     """Give a command a text."""
-    return click.option(name, *short, metavar=metavar, help=text)
+    return click.option(name, *short, metavar=metavar, help=text, **more)
 
 
 def flag(name: str, text: str, *argument: str) -> Decorator:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="FILE.html", type=click.Path(path_type=Path))
-@options.with_settings("database")
+@options.text(
+    "--database", "FILE", "SQLite file, or several. Default: data/nftsync.db", "-d", multiple=True
+)
+@options.with_settings()
 @options.time(
     "--from",
     "end",
@@ -39,12 +42,15 @@ if TYPE_CHECKING:
 @options.flag(
     "--embed", "Embed the pictures, so that the page loads nothing. A demo's report always does."
 )
-def report(settings: Settings, file: Path, **parameters: Any) -> None:
+def report(settings: Settings, file: Path, database: tuple[str, ...], **parameters: Any) -> None:
     """Write a report as a single HTML file, to mail or print.
 
     The page has the main figures of a period and their changes, a statement, the largest
     collections, growth, the holdings with pictures, transfers, concentration, data quality and
     sources. nftsync replaces FILE once the page is complete. Only its owner can read it.
+
+    With several databases, the page has one report after the other. No wallet may be in two of
+    them.
 
     The page is the notebook 5-report.ipynb; to open it: `nftsync notebook`.
 
@@ -54,6 +60,7 @@ def report(settings: Settings, file: Path, **parameters: Any) -> None:
       nftsync report october.html --from 2026-09-30 --to 2026-10-31 --title "October"
       nftsync report house.html --group house --prices prices.csv --embed
       nftsync report audit.html --to 2026-10-31 --compare console.csv
+      nftsync report both.html -d acme.db -d beta.db
     """
     from nftsync.columnar.prices import read_prices
     from nftsync.columnar.second_list import read_second_list
@@ -64,7 +71,12 @@ def report(settings: Settings, file: Path, **parameters: Any) -> None:
     group, wallet, prices = (parameters[name] for name in ("group", "wallet", "prices"))
     if group is not None and wallet is not None:
         raise click.UsageError("give --group or --wallet, not both")
-    if wallets(settings.database, group=group, wallet=wallet).empty and wallet is not None:
+    paths = [Path(path).absolute() for path in database] or [settings.database]
+    for name in ("wallet", "compare"):
+        if parameters[name] is not None and paths[1:]:
+            raise click.UsageError(f"--{name} needs one --database, which has its wallets")
+    known = wallets(paths if paths[1:] else paths[0], group=group, wallet=wallet)
+    if known.empty and wallet is not None:
         raise InputError(f"wallet {wallet} is unknown; to list wallets: `nftsync wallets`")
     if prices is not None:
         parameters["prices"] = str(Path(prices).absolute())
@@ -74,5 +86,5 @@ def report(settings: Settings, file: Path, **parameters: Any) -> None:
         read_second_list(parameters["compare"])
     parameters |= {"start": parameters.pop("from"), "end": parameters.pop("to")}
     config = settings_file(typed_settings().get("config"))
-    write_report(file, settings.database, config, parameters, say_line)
+    write_report(file, paths, config, parameters, say_line)
     say(f"Wrote {file}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol, TypeAlias
 
@@ -28,8 +28,9 @@ class _HasConnection(Protocol):
     conn: sqlite3.Connection
 
 
-#: A database to read a frame from; None is the configured one.
-Store: TypeAlias = "str | os.PathLike[str] | sqlite3.Connection | _HasConnection | None"
+_Database: TypeAlias = "str | os.PathLike[str] | sqlite3.Connection | _HasConnection | None"
+#: A database to read a frame from; None is the configured one. Some functions take several.
+Store: TypeAlias = "_Database | Iterable[_Database] | Mapping[str, _Database]"
 #: Wallet numbers, token numbers, or positions.
 Numbers: TypeAlias = npt.NDArray[np.int64]
 #: A condition whose parameter is a JSON array.

@@ -6,10 +6,10 @@ and `value` take a frame or a database, and other analyses a database.
 
 Shared parameters:
 
-- `db`: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, or None for the configured
-  database. Each call reads one snapshot and never writes, creates or migrates the database. For a
-  database of an earlier version, nftsync upgrades a temporary copy, reads it, and warns once
-  (`nftsync.NftsyncWarning`).
+- `db`: a path, a `sqlite3.Connection`, a `sqlite_utils.Database`, None for the configured
+  database, or several databases (see below). Each call reads one snapshot and never writes, creates
+  or migrates the database. For a database of an earlier version, nftsync upgrades a temporary copy,
+  reads it, and warns once (`nftsync.NftsyncWarning`).
 - `holdings`: a frame from `frames.holdings`, or a database as for `db`.
 - `wallet`: one wallet or several, by id or label. An unknown id matches no rows.
 - `group`: one group or several, by name.
@@ -24,6 +24,13 @@ Shared parameters:
 - `amounts`: the type of amount columns. By default, they are `Int64` if the sum of all their values
   fits 63 bits, and otherwise object columns of Python integers. `"exact"` always gives object
   columns; `"int64"` gives `Int64`, or an error if the sum does not fit.
+
+Several databases are a list, or a mapping from names: `{"acme": "acme.db", "beta": "beta.db"}`. The
+frame has the rows of each database, one below the other, and the first column `database` has its
+name: the mapping's key; in a list, the file's name without suffix, or its path if other files have
+that name. Each database is read for itself, in its own snapshot: measures are per database, and a
+transfer to a wallet of another database is sent in one and received in the other. Errors and
+warnings begin with the database's name. Only `compare` takes one database at a time.
 
 A row must match every filter. `wallet`, `group` and `contract` filter a database; from a frame,
 select the rows yourself.
@@ -45,7 +52,8 @@ Errors:
 
 - `StoreError`: the database is missing, unreadable, or not nftsync's.
 - `InputError`: an argument is unusable. Examples are an unknown label, group or contract, a time in
-  the future, a start after the end, or a frame without a required column.
+  the future, a start after the end, a frame without a required column, or a wallet that two of
+  several databases have.
 """
 
 from __future__ import annotations
@@ -61,6 +69,7 @@ from nftsync.frames._holders import concentration, overlap
 from nftsync.frames._holding_ages import holding_ages
 from nftsync.frames._over_time import holdings_over_time
 from nftsync.frames._quality import quality
+from nftsync.frames._several import per_database
 from nftsync.frames._statement import statement
 from nftsync.frames._tables import (
     changes,
@@ -110,4 +119,6 @@ __all__ = [
     "webhooks",
 ]
 
+for _name in sorted({*__all__} - {"brief", "compare", "explain", "load", "save"}):
+    globals()[_name] = per_database(globals()[_name])
 add_columns(globals())

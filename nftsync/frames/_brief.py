@@ -13,6 +13,7 @@ import pandas as pd
 
 from nftsync.columnar.columns import NAMED
 from nftsync.columnar.filters import shown
+from nftsync.columnar.holdings import DATABASE
 from nftsync.errors import InputError
 from nftsync.text import ID, MISSING, cut_line, id_key, short_id, visible
 
@@ -28,7 +29,7 @@ PREFERRED = (
     "total_edition",
     "blockchain_token_id",
 )
-_FIRST = ("wallet", "wallet_label", "label", "collection", "nft", "name")
+_FIRST = (DATABASE, "wallet", "wallet_label", "label", "collection", "nft", "name")
 #: A column, and the column that it may repeat.
 _DUPLICATE_OF = {"contract_address": "contract"}
 _SAME_AMOUNT = re.compile("((?:.+_)?amount|before|after)_(text|float)")
@@ -181,7 +182,7 @@ def _order(names: Sequence[Hashable], columns: Sequence[_Column]) -> list[int]:
 
 
 def _preferred(order: Sequence[int], names: Sequence[Hashable]) -> list[int]:
-    preferred = list(dict.fromkeys((*PREFERRED, *NAMED)))
+    preferred = list(dict.fromkeys((DATABASE, *PREFERRED, *NAMED)))
     rank: dict[Hashable, int] = {name: place for place, name in enumerate(preferred)}
     others = len(rank)
     shown = {names[place] for place in order}

@@ -94,6 +94,9 @@ _TOKEN = _some("holdings", "token_id contract_address contract collection name n
 _WALLET = _some("holdings", "wallet_id wallet_label wallet_group wallet")
 _COLLECTION = _CONTRACT["collection"].source
 _NAMES = "wallets, contracts and tokens"
+_DATABASE = ours(
+    "name of the database, only in frames of several", "the mapping's key, or the file's name"
+)
 _INFERRED = (
     f"{MIRROR}inferred: the only decrease and increase of the same amount, observed within"
     " overlapping times; the provider's document names no transfers"
@@ -103,7 +106,7 @@ _HOLDERS = _counted("wallets", "wallets that hold any of the tokens")
 _UNKNOWN = _counted("holdings", "holdings with an amount that is not a whole number")
 
 #: The columns of each frame, in order.
-_FRAMES: Final[dict[str, dict[str, Column]]] = {
+FRAMES: Final[dict[str, dict[str, Column]]] = {
     "holdings": frame_columns("holdings"),
     "wallets": frame_columns("wallets"),
     "token_changes": frame_columns("token_changes"),
@@ -296,14 +299,16 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
     Returns:
         A row per column, in the frame's order: `column`, `type` (in pandas), `unit`, `meaning`,
         `source` (section and field of the provider's document, or how nftsync derived the value).
-        The grouping columns of `concentration` and `statement` (first) and of `holdings_over_time`
-        (second) depend on `by`. Without a name, a row per frame: `name`, number of `columns`.
+        The column `database` is only in frames of several databases. The grouping columns of
+        `concentration` and `statement` (first) and of `holdings_over_time` (second) depend on `by`.
+        Without a name, a row per frame: `name`, number of `columns`.
     """
     if name is None:
-        counts = [len(columns) for columns in _FRAMES.values()]
-        names = text_column(pa.array(_FRAMES, TEXT))
+        counts = [len(columns) for columns in FRAMES.values()]
+        names = text_column(pa.array(FRAMES, TEXT))
         return Readable({"name": names, "columns": counts}, copy=False)
-    columns = _FRAMES[one_of(getattr(name, "__name__", name), "name", [*_FRAMES])]
+    columns = FRAMES[one_of(getattr(name, "__name__", name), "name", [*FRAMES])]
+    columns = {"database": _DATABASE, **columns}
     rows = [
         (column, "int64" if always else _TYPES[kind], unit, meaning, source)
         for column, (kind, unit, meaning, source, always) in columns.items()
@@ -315,7 +320,7 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
 
 def add_columns(functions: Mapping[str, Any]) -> None:
     """Append the columns of each frame to the docstring of its function, for help and tooltips."""
-    for name, columns in _FRAMES.items():
+    for name, columns in FRAMES.items():
         lines = [f"    {column}: {about.meaning}" for column, about in columns.items()]
         written = inspect.cleandoc(functions[name].__doc__ or "")
         functions[name].__doc__ = "\n".join([written, "", "Columns:", *lines])

@@ -94,7 +94,7 @@ def find(db: Store = None, text: str = "", *, limit: int = 50) -> pd.DataFrame:
         similar = [] if matches else _similar_names(source, phrase)
     if not matches:
         instead = f"; similar names: {', '.join(map(repr, similar))}" if similar else ""
-        warnings.warn(f"no match for {phrase!r}{instead}", NftsyncWarning, stacklevel=2)
+        warnings.warn(f"no match for {phrase!r}{instead}", NftsyncWarning, stacklevel=3)
     return _frame(matches, counts)
 
 

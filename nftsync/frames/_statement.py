@@ -134,7 +134,7 @@ def _values(
             column[rows] = price[rows] * steps.amount[rows]
         unpriced = columns[f"{end}_unpriced"] = steps.holdings * (counted & pd.isna(price))
         holdings = int(steps.holdings[counted].sum())
-        warn_unpriced(unpriced.sum(), holdings, day_of(time), stacklevel=4)
+        warn_unpriced(unpriced.sum(), holdings, day_of(time), stacklevel=5)
     return columns
 
 

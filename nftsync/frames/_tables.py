@@ -74,7 +74,7 @@ def holdings(
         frame = read_holdings(source, filters, as_of=moment, amounts=amounts, hidden=hidden)
         reason = explain_empty(source, filters, moment) if frame.empty else None
     if reason is not None:
-        warnings.warn(reason, NftsyncWarning, stacklevel=2)
+        warnings.warn(reason, NftsyncWarning, stacklevel=3)
     return frame
 
 

@@ -117,7 +117,7 @@ def traits(db: Store = None, contract: str | None = None, *, hidden: bool = Fals
         warnings.warn(
             f"no traits: the metadata of {searched} has no `attributes` with values",
             NftsyncWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     token = np.array(places, dtype=np.int64)
     type_column, value_column = (pa.array([pair[n] for pair in pairs], TEXT) for n in (0, 1))

@@ -80,7 +80,7 @@ def transfers(
                 f"{counted(unusable, 'change')} excluded: an amount is not a whole number;"
                 " frames.changes lists them",
                 NftsyncWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         selected &= usable
         left_out = selected & is_hidden

@@ -52,7 +52,7 @@ def value(holdings: FrameOrDb, prices: Table, at: Moment | None = None) -> pd.Da
     names = frame["collection"] if "collection" in frame else [None] * len(frame)
     table = with_contracts(read_prices(prices), zip(frame["contract"], names, strict=True))
     priced = latest_prices(frame, table, day)
-    warn_unpriced(int(priced["price"].isna().sum()), len(priced), day, stacklevel=3)
+    warn_unpriced(int(priced["price"].isna().sum()), len(priced), day, stacklevel=4)
     with localcontext(prec=DIGITS):
         pairs = zip(priced["price"], exact_amounts(frame), strict=True)
         values = [
@@ -90,6 +90,6 @@ def price_table(source: Source, prices: Table) -> pd.DataFrame:
         if not (is_hex_address(key) or is_uuid(key)):
             text = f"the prices name {quoted(key)}, which matches no known collection"
             text += near_contracts(contracts, key)
-            warnings.warn(text, NftsyncWarning, stacklevel=4)
+            warnings.warn(text, NftsyncWarning, stacklevel=5)
             break
     return table

@@ -133,6 +133,7 @@
     label: "Holder",
     group: "Group",
     wallet: "Wallet",
+    database: "Database",
     held: "Held since",
     token: "Token id",
   };

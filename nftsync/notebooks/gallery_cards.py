@@ -47,6 +47,7 @@ _TEXTS = {
     "label": ("wallet_label", 100),
     "group": ("wallet_group", 100),
     "wallet": ("wallet_id", 100),
+    "database": ("database", 100),
     "description": ("description", 200),
 }
 _MOST_DIGITS = 120

@@ -15,7 +15,7 @@ function makeChoice({ count, columns, traits }) {
   // Searching -----------------------------------------------------------------------------
 
   const searched = [
-    "name", "creator", "collection", "label", "group", "chain", "contract", "wallet", "token",
+    "name", "creator", "collection", "label", "group", "database", "chain", "contract", "wallet", "token",
   ].filter((name) => columns[name]);
   const ids = new Set(["contract", "wallet", "token"]); // any short word is in most of them
   const texts = new Map();
@@ -91,6 +91,7 @@ function makeChoice({ count, columns, traits }) {
   const ends = (head) => (text) => (
     text.length > 20 ? `${text.slice(0, head)}…${text.slice(-4)}` : text);
   const facets = [
+    ...facet("Database", "", "database", ends(8)),
     ...facet("Collection", "contract", "collection", ends(6)),
     ...facet("Group", "", "group", ends(8)),
     ...facet("Wallet", "wallet", "label", ends(8)),

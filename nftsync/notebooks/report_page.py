@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from nftsync import errors
+from nftsync import errors, frames
 from nftsync.errors import InputError, NftsyncError
 from nftsync.notebooks.database import demo_address
 from nftsync.notebooks.gallery_cards import configured_images
@@ -23,14 +23,15 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def write_report(
     target: Path,
-    database: Path,
+    databases: Sequence[Path],
     config: Path | None,
     parameters: Mapping[str, str | bool | None],
     tell: Callable[[str], object],
 ) -> None:
-    """Run the report's notebook and write its page, which only its owner can read.
+    """Run the report's notebook on each database and write a page, which only its owner can read.
 
-    `parameters` are for the notebook's first cell, and `tell` receives each line that it prints.
+    Titles name several databases. `parameters` are for the notebook's first cell, and `tell`
+    receives each line that it prints.
     """
     require_notebook_extra()
     from plotly.offline import get_plotlyjs
@@ -39,22 +40,29 @@ def write_report(
         raise InputError(f"{target} is not an HTML file; name it {target.with_suffix('.html')}")
     if not target.parent.is_dir():
         raise InputError(f"the folder {target.parent} does not exist; create it first")
-    # Without embed, pictures load when the page is opened; a demo's provider has stopped by then.
-    embed = bool(parameters.get("embed")) or demo_address(database) is not None
-    with notebook_environment(database, config, tell) as environment:
-        values = {**parameters, "database": str(database), "embed": embed}
-        body = _run(values, environment, tell)
-    images = configured_images(config, database)
+    title = str(parameters.get("title") or "NFT holdings")
+    names = frames.freshness(databases)["database"].unique().tolist()
+    bodies: list[str] = []
+    sources: dict[str, None] = {}
+    for name, database in zip(names, databases, strict=True):
+        # Without embed, pictures load when the page is opened; a demo's provider has stopped then.
+        embed = bool(parameters.get("embed")) or demo_address(database) is not None
+        with notebook_environment(database, config, tell) as environment:
+            values = {**parameters, "database": str(database), "embed": embed}
+            values["title"] = f"{title}: {name}" if names[1:] else title
+            bodies.append(_run(values, environment, tell))
+        images = configured_images(config, database)
+        sources |= dict.fromkeys(("data:" if embed else image_sources(images)).split())
     page_text = page(
         "report.html",
         source("theme.css", "report.css"),
-        "data:" if embed else image_sources(images),
+        " ".join(sources),
         # In HTML, a control character is an error.
         _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", get_plotlyjs()),
         source("report.js"),
         inline=True,
-        title=str(parameters.get("title") or "NFT holdings"),
-        body=markup(body),
+        title=f"{title}: {', '.join(names)}" if names[1:] else title,
+        body=markup("\n".join(bodies)),
     )
     with whole_file(target, replace=True) as partial:
         partial.write_text(page_text, encoding="utf-8", newline="\n")

@@ -14,6 +14,7 @@ from nftsync import charts, frames
 from nftsync.errors import InputError
 from tests.charts.world import played
 from tests.kit.database import Builder, at, wallet_id
+from tests.kit.serve_process import query
 
 #: Spans begin before the first read, on purpose.
 pytestmark = pytest.mark.filterwarnings(
@@ -81,6 +82,16 @@ def test_lines_end_at_the_last_read_and_start_at_since(path):
     assert list(line.x) == [begin, end], "a sync is not drawn by the second"
     later = charts.holdings_over_time(path, since=at(501))
     assert "since the given time" in later.layout.annotations[0].text
+
+
+def test_the_line_of_several_databases_is_their_sum(path, tmp_path):
+    played(path, [(1, 1, "1", 0), (1, 2, "1", 300)])
+    other = played(tmp_path / "other.db", [(1, 1, "1", 100), (1, 1, None, 200)])
+    query(other, "UPDATE wallets SET wallet_id = '9' || substr(wallet_id, 2)")
+    steps = frames.holdings_over_time([path, other])
+    line = charts.holdings_over_time([path, other], every="1m").data[0]
+    assert len(line.x) == 7
+    assert [holdings_at(steps, time) for time in line.x] == list(line.y)
 
 
 def test_first_reads_are_marked_and_excluded_wallets_count_nowhere(path):

@@ -120,7 +120,7 @@ def test_a_closed_connection_and_another_threads(small_database):
         frames.holdings(connection)
 
 
-@pytest.mark.parametrize("wrong", [5, object(), b"x.db", [], pd.DataFrame({"a": [1]})])
+@pytest.mark.parametrize("wrong", [5, object(), b"x.db", set(), pd.DataFrame({"a": [1]})])
 def test_an_argument_that_is_not_a_database(wrong):
     with pytest.raises(InputError, match=f"from type {type(wrong).__name__}; use a path"):
         frames.holdings(wrong)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -76,6 +77,11 @@ def test_settings_and_the_gallery(runner, history, monkeypatch):
 @pytest.mark.filterwarnings("ignore:the history begins:nftsync.NftsyncWarning")
 def test_data(runner, history):
     """The three ways to past holdings have the same result."""
+    shutil.copy(history.database, "acme.db")
+    beta = Builder(Path("beta.db"))
+    beta.wallet(9)
+    beta.state(9, 0, 0, 0)
+    beta.close()
     runner.replace = {END_OF_DAY: history.between, DAY: history.between}
     shown = {block.text: runner.run(block) for block in blocks(ROOT / "docs" / "use" / "data.md")}
     evidence, frame, rows = (

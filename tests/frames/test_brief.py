@@ -166,10 +166,11 @@ def test_the_columns_of_a_frame_are_explained_also_of_an_empty_database(
 ):
     read = READERS["holdings_as_of" if name == "holdings" else name]
     if name == "statement":  # without holdings
-        build.wallet(1)
-        build.state(1, 0, 0, 0)
-    full, empty, told = read(small_database), read(build.path), frames.explain(name)
-    for real in (full, empty):
+        build.wallet(9)
+        build.state(9, 0, 0, 0)
+    paths, told = [small_database, build.path], frames.explain(name)
+    full, *others = (read(some) for some in (paths, paths[:1], paths[1:]))
+    for real in (full, *others):
         assert list(real) == told["column"].tolist()
         for kind, types in zip(real.dtypes, told["type"], strict=True):
             assert str(kind) in types.split(" or ")
@@ -179,7 +180,8 @@ def test_the_columns_of_a_frame_are_explained_also_of_an_empty_database(
     assert (told[["meaning", "source"]].map(len) > 3).all().all()
     pd.testing.assert_frame_equal(frames.explain(getattr(frames, name)), told)
     columns = (getattr(frames, name).__doc__ or "").partition("\nColumns:\n")[2].splitlines()
-    assert [line.split(":")[0].strip() for line in columns] == told["column"].tolist()
+    assert [line.split(":")[0].strip() for line in columns] == list(read(small_database))
+    assert ["database", *read(build.path)] == told["column"].tolist()
     for column in full.columns:  # frames can be written to
         full.loc[0, column] = full.loc[len(full) - 1, column]
 

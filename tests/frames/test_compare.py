@@ -191,7 +191,10 @@ def test_a_sandbox_list_has_exactly_the_mistakes_that_it_names(site, command, tm
     mistakes = {tuple(line[2:].split()) for line in lines if line.startswith("#")}
     (tmp_path / "list.csv").write_text("\n".join(lines))
     done = command("compare", "list.csv")
-    done.says("16 of 26 holdings agree with list.csv; 10 differ: amount differs (2), only here (2), only", code=1)
+    done.says(
+        "16 of 26 holdings agree with list.csv; 10 differ: amount differs (2), only here (2), only",
+        code=1,
+    )
     shown = command("compare", "list.csv", "--json")
     got = {(x["verdict"], x["wallet_id"], x["token_id"]) for x in shown.json["differences"]}
     assert (shown.code, got, shown.json["counts"]["agrees"]) == (1, mistakes, 16)

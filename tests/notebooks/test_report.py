@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, Page
 from nftsync import frames
 from nftsync.notebooks.report import Report
 from tests.kit.browser import Record, accessibility_problems, open_chromium
+from tests.kit.database import Builder, at
 from tests.kit.provider import Provider, reply
 from tests.kit.readers import ENTRIES
 from tests.kit.waiting import wait_until
@@ -173,7 +174,8 @@ def test_the_statement_of_any_period_adds_up_with_its_small_groups_in_one_row(de
         (["r.html", "--prices", "bad.csv"], "bad.csv, line 2, column price", 2),
         (["r.html", "--compare", "bad.csv"], "bad.csv, line 2: names no token; give token_id", 2),
         (["r.html", "--from", "2026-02-02", "--to", "2026-01-01"], "is after end", 2),
-        (["r.html", "-d", "none.db"], "there is no database at .*none.db", 1),
+        (["r.html", "-d", "none.db"], "none: there is no database at .*none.db", 1),
+        (["r.html", "-d", "none.db", "--wallet", "Vault"], "--wallet needs one --database", 2),
     ],
 )
 def test_an_error_is_one_line_and_leaves_no_file(demo, tmp_path, command, words, text, code):
@@ -182,6 +184,25 @@ def test_an_error_is_one_line_and_leaves_no_file(demo, tmp_path, command, words,
     assert re.search(text, done.err)
     assert "Traceback" not in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_a_report_on_several_databases_has_one_after_the_other(tmp_path):
+    words: list[object] = []
+    for number, name in enumerate(("acme", "beta"), start=1):
+        build = Builder(tmp_path / f"{name}.db")
+        build.wallet(number, label=f"Vault of {name}", synced_at=at(0), status="ok")
+        build.token(number)
+        build.balance(number, number, "1")
+        build.change(number, number, None, "1", 0)
+        words += ["-d", build.close()]
+    text = _write(tmp_path / "report.html", *words, "--title", "Ours").read_text()
+    assert "<title>Ours: acme, beta</title>" in text
+    assert re.findall("<h1><bdi>(.*?)</bdi>", text) == ["Ours: acme", "Ours: beta"]
+    acme, beta = text.split("<h1>")[1:]
+    for part, own, other in ((acme, "acme", "beta"), (beta, "beta", "acme")):
+        assert f"Vault of {own}" in part
+        assert f"Vault of {other}" not in part
+        assert f"from {own}.db" in part
 
 
 def test_a_failure_keeps_the_earlier_page_and_names_the_missing_package(
