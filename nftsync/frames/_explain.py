@@ -252,7 +252,9 @@ FRAMES: Final[dict[str, dict[str, Column]]] = {
         **_TOKEN,
         **_some("holdings", "blockchain_token_id"),
         "amount": amount("amount held, exact; missing: not held, or not a whole number"),
-        "other_amount": ours("amount in the list, exact; missing: not in the list", "the list"),
+        "other_amount": amount(
+            "amount in the list, exact; missing: not in it", f"{MIRROR}the list"
+        ),
         "verdict": ours("whether and how the two differ", "see frames.compare"),
         "line": Column(
             "integer", "", "the first row in the list", "its number in the file or frame"
@@ -308,7 +310,8 @@ def explain(name: str | Callable[..., pd.DataFrame] | None = None) -> pd.DataFra
         names = text_column(pa.array(FRAMES, TEXT))
         return Readable({"name": names, "columns": counts}, copy=False)
     columns = FRAMES[one_of(getattr(name, "__name__", name), "name", [*FRAMES])]
-    columns = {"database": _DATABASE, **columns}
+    if columns is not FRAMES["compare"]:  # of one database only
+        columns = {"database": _DATABASE, **columns}
     rows = [
         (column, "int64" if always else _TYPES[kind], unit, meaning, source)
         for column, (kind, unit, meaning, source, always) in columns.items()

@@ -130,6 +130,10 @@ def test_names_of_what_the_database_lacks_are_those_of_the_list(build):
         ]
     ]
     assert frame["wallet_id"].tolist()[2] == NEW
+    told = frames.explain("compare")
+    assert list(frame) == told["column"].tolist()
+    for kind, types in zip(frame.dtypes, told["type"], strict=True):
+        assert str(kind) in types.split(" or ")
     only = frames.compare(build.path, pd.DataFrame(rows), wallet="Vault 2")
     assert only.empty
 

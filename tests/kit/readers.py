@@ -22,5 +22,5 @@ READERS: dict[str, Callable[..., pd.DataFrame]] = {
     "holding_ages": lambda db: frames.holding_ages(db, at=at(99)),
     "statement": lambda db: frames.statement(db, at(0)),
 }
-for _name in ("brief", "explain", "load", "save", "value"):
+for _name in ("brief", "compare", "explain", "load", "save", "value"):
     del READERS[_name]
