@@ -256,9 +256,7 @@ FRAMES: Final[dict[str, dict[str, Column]]] = {
             "amount in the list, exact; missing: not in it", f"{MIRROR}the list"
         ),
         "verdict": ours("whether and how the two differ", "see frames.compare"),
-        "line": Column(
-            "integer", "", "the first row in the list", "its number in the file or frame"
-        ),
+        "line": Column("integer", "", "first line (of a frame, row) with it", f"{MIRROR}the list"),
     },
     "quality": {
         **_TOKEN,
