@@ -28,7 +28,7 @@ _COLUMNS: Final = {
 }
 _TOKENS: Final = 3
 #: Spreadsheets and pandas may write whole numbers as `3.0`.
-_AMOUNT: Final = re.compile(r"([0-9]{1,100})(?:\.0)?", re.ASCII)
+_AMOUNT: Final = re.compile(r"([0-9]{1,100})(?:\.0)?|unknown", re.ASCII)
 _DECIMAL: Final = re.compile("[0-9]{1,100}", re.ASCII)
 _HEX: Final = re.compile("0[xX][0-9a-fA-F]{1,64}")
 #: Values of a comparison's `verdict`.
@@ -56,12 +56,12 @@ class TokenNames(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A row of the list."""
+    """A row of the list; without an `amount`, its token is not to be compared."""
 
     line: int
     wallet: str | None
     token: TokenNames
-    amount: int
+    amount: int | None
 
 
 class SecondList(NamedTuple):
@@ -90,7 +90,7 @@ def read_second_list(table: Table) -> SecondList:
         if "as_of" in row:
             times[row["as_of"]] = None
     named = SecondList(name, rows, next(iter(times), None))
-    nameless = [row.line for row in rows if row.wallet is None]
+    nameless = [row.line for row in rows if row.wallet is None and row.amount is not None]
     if nameless and named.has_wallets:
         raise InputError(f"{place} {nameless[0]} has no wallet; fill it in, as in other rows")
     if len(times) > 1:
@@ -115,13 +115,15 @@ def _listed(line: int, row: Mapping[str, Any]) -> Listed:
         raise InputError("names no token; give token_id, or contract and blockchain_token_id")
     amount = row.get("amount_text", row.get("amount", "1"))
     if (digits := _AMOUNT.fullmatch(str(amount))) is None:
-        raise InputError(f"the amount {shown(amount)} is not a whole number; write 1 to 100 digits")
+        raise InputError(
+            f"the amount {shown(amount)} is not a whole number; write 1 to 100 digits, or unknown"
+        )
     token = TokenNames(
         token_id and str(token_id).lower(),
         contract and str(contract),
         None if number is None else _one_number(str(number)),
     )
-    return Listed(line, wallet and str(wallet), token, int(digits[1]))
+    return Listed(line, wallet and str(wallet), token, int(digits[1]) if digits[1] else None)
 
 
 def _one_number(number: str) -> str:

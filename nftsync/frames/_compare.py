@@ -51,8 +51,8 @@ def compare(
     `other` is a frame, such as `frames.holdings` of another database, or the path of a CSV file in
     any form that spreadsheets write. Each row names a wallet by id or label (`wallet_id`, `wallet`
     or `wallet_label`), a token (`token_id`, or `contract` with `blockchain_token_id`), and an
-    `amount` (1, if missing). Other columns are ignored, and rows of one holding are summed. A list
-    without wallets is compared with all wallets together.
+    `amount` (1, if missing; `unknown` leaves the token out). Other columns are ignored, and rows of
+    one holding are summed. A list without wallets is compared with all wallets together.
 
     `at` is the time of the list. By default, it is the time in its column `as_of`, or now.
 
@@ -119,24 +119,34 @@ def _pairs(source: Source, listed: SecondList, filters: Filters, moment: str | N
     for key, amount in zip(keys, balances.amounts.exact().objects().tolist(), strict=True):
         known = ours.get(key, 0)
         ours[key] = None if known is None or amount is None else known + amount
-    theirs = _by_number(source, listed, filters)
+    theirs, unknown = _by_number(source, listed, filters)
     return [
         _Pair(*key, key in ours, ours.get(key), *theirs.get(key, (None, None)))
         for key in sorted(ours.keys() | theirs.keys())
+        if key[1] not in unknown
     ]
 
 
 def _by_number(
     source: Source, listed: SecondList, filters: Filters
-) -> dict[tuple[int, int], tuple[int, Listed]]:
-    """Return the list's sums by wallet and token number, each with its first row."""
+) -> tuple[dict[tuple[int, int], tuple[int, Listed]], set[int]]:
+    """Return the list's sums by wallet and token number, each with its first row.
+
+    Also return the tokens whose amount is unknown in a row.
+    """
     chosen = None if filters.wallet_ids is None else {*wallet_numbers(source, filters.wallet_ids)}
     sums: dict[tuple[int, int], tuple[int, Listed]] = {}
+    unknown: set[int] = set()
     for key, row in numbered(source, listed):
-        if chosen is None or row.wallet is None or key[0] in chosen:
+        if row.amount is None:
+            unknown.add(key[1])
+        elif chosen is None or row.wallet is None or key[0] in chosen:
             known, first = sums.get(key, (0, row))
             sums[key] = known + row.amount, first
-    return sums
+    if unknown:
+        left_out = f"{counted(len(unknown), 'token')} with an unknown amount in the list"
+        warnings.warn(f"left out: {left_out}", NftsyncWarning, stacklevel=4)
+    return sums, unknown
 
 
 def _changed_after(

@@ -28,7 +28,7 @@ END_OF_DAY = f"{DAY}T23:59:59.999999Z"
 NOT_RUN = re.compile(
     "not run: (installs from a package index|a crontab|a line for IPython|as root|Spark|Kubernetes|"
     "stays open until Ctrl-C|systemd units|a web server's configuration|an object store of yours|"
-    "machines of yours|a contract of yours|Litestream's configuration)"
+    "machines of yours|a contract of yours|a node of yours|Litestream's configuration)"
 )
 
 
