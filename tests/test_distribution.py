@@ -109,12 +109,12 @@ def test_the_archives_hold_what_is_tracked_alone(built):
     names = {name for name in in_wheel if ".dist-info/" not in name}
     shipped = "nftsync/notebooks/shipped"
     assert {name.split("-")[0] for name in in_wheel.keys() - names} == {"nftsync"}
-    assert names == {
+    assert names == {"nftsync/sql.md"} | {
         name.replace("notebooks/", f"{shipped}/", 1) if name.startswith("notebooks/") else name
         for name in tracked
         if name.startswith("nftsync/") or re.fullmatch(r"notebooks/\d.*\.ipynb", name)
     }
-    kinds = {".py", ".sql", ".ipynb", ".html", ".css", ".js", ".typed", ".json", ".xml"}
+    kinds = {".py", ".sql", ".ipynb", ".html", ".css", ".js", ".typed", ".json", ".xml", ".md"}
     assert {Path(name).suffix for name in names} <= kinds
     assert in_source.keys() - tracked == {"PKG-INFO"}
     assert {name for name in tracked if name.startswith("notebooks/")} <= in_source.keys()
