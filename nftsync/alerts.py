@@ -20,6 +20,7 @@ StateKind: TypeAlias = Literal[
     "removals_held",
     "webhook_dead",
     "webhook_quarantined",
+    "new_field",
     "replay_paused",
     "disk_low",
     "clock_ahead",

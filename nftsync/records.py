@@ -85,6 +85,26 @@ _RESEMBLES = re.compile(r"[\W_\da-fA-F]{32,60}")
 _UUIDS = re.compile(rf"(?:{_UUID},)*{_UUID}")
 
 
+class NewField(msgspec.Struct, frozen=True, gc=False):
+    """A field that the provider's document does not have, or has as `documented_type`.
+
+    `field` begins with `token.`, `metadata.`, `balance.` (an entry of a wallet's list) or
+    `webhook.`. `example_id` is a token or webhook that shows it.
+    """
+
+    field: str
+    type: str
+    documented_type: str | None
+    example_id: str
+    first_seen_at: str = ""
+
+    @property
+    def news(self) -> str:
+        """What is new: `metadata.rarity (text)`."""
+        instead = f"is {self.type} instead of {self.documented_type}"
+        return f"{self.field} {instead if self.documented_type else f'({self.type})'}"
+
+
 class Effort(msgspec.Struct, array_like=True):
     """Counts of a read's HTTP requests and retries, updated during the read."""
 
@@ -129,6 +149,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     provider_down: bool = False
     passing: bool = False
     status: int | None = None
+    new_fields: list[NewField] = []
 
 
 class WalletRead(_Read, frozen=True, kw_only=True, gc=False, tag="wallet"):

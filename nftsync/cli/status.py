@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +10,20 @@ import click
 
 from nftsync.cli import options
 from nftsync.cli.output import one_line, print_json, say, unreadable_shown, wallet_name
-from nftsync.text import counted, lasting, toml_string
+from nftsync.text import counted, lasting, short_id, toml_string
 from nftsync.times import age_seconds, now, utc_times
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from nftsync.alerts import Forward, WatchRule
+    from nftsync.records import NewField
     from nftsync.reports.status import Status
     from nftsync.settings import Settings
     from nftsync.store.freshness import StalestWallet
+
+#: Limit of new fields: a provider may send random names.
+_SHOWN_FIELDS = 3
 
 
 @click.command()
@@ -94,6 +98,8 @@ def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
     lines["rules"] = "; ".join(f"{name}: {why}" for name, why in report.rule_problems.items())
     if report.unreadable:
         lines["unreadable"] = unreadable_shown(report.unreadable)
+    if report.new_fields:
+        lines["new fields"] = _new_fields(report.new_fields)
     if report.always_changing is not None:
         lines["history"] = (
             f"nearly all tokens changed in each of the last 3 syncs, mostly in their field"
@@ -107,6 +113,15 @@ def _show(report: Status, stalest: StalestWallet | None, at: str) -> None:
     for name, text in lines.items():
         if text:
             click.echo(f"{name:<13}{one_line(text)}")
+
+
+def _new_fields(fields: Sequence[NewField]) -> str:
+    texts = [
+        f"{one.news}, first in {short_id(one.example_id)} on {one.first_seen_at[:10]}"
+        for one in fields[:_SHOWN_FIELDS]
+    ]
+    more = len(fields) - len(texts)
+    return "; ".join(texts) + f"; {more:,} more in the table new_fields" * (more > 0)
 
 
 def _by_state(counts: Mapping[str, int]) -> str:

@@ -149,6 +149,10 @@ _FAULTS = (
     "SELECT f.token_no, j.key, 'unreadable: ' || j.key || ': ' || j.value FROM token_faults f,"
     " json_each(f.faults) j ORDER BY f.token_no, j.key"
 )
+_NEW_FIELDS = (
+    "SELECT token_no, field, type FROM new_fields JOIN tokens ON token_id = example_id"
+    " WHERE documented_type IS NULL ORDER BY token_no"
+)
 _HELD = "SELECT DISTINCT token_no FROM balance_rows WHERE held_since IS NOT NULL"
 
 
@@ -184,6 +188,8 @@ def quality(
           `turns the direction of text`
         - `negative`, `edition beyond its total`
         - `not 1 to 100 digits`: an amount in a wallet; `value` is the first one
+        - `new field`: the provider's document does not have it. Only the first token with the field
+          has this row; `field` is the field's place and name, `value` its type
     """
     names = (required,) if isinstance(required, str) else required
     needed = {one_of(name, "required", _FIELDS) for name in names}
@@ -198,16 +204,20 @@ def quality(
         left_out = hidden_rows(source, tokens.numbers, include=hidden)
         listed, amounts = source.columns(_BAD_AMOUNTS, [INTEGER, TEXT])
         faulty, *faults = source.columns(_FAULTS, [INTEGER, TEXT, TEXT])
+        first, fields, types = source.columns(_NEW_FIELDS, [INTEGER, TEXT, TEXT])
     rows = positions(tokens.numbers, listed.to_numpy())
     bad = _problems(rows, "amount", "not 1 to 100 digits", amounts)
     unreadable = _unreadable(positions(tokens.numbers, faulty.to_numpy()), *map(text, faults))
-    problems = pd.concat([unreadable, *_all_problems(tokens, needed, base_url), bad])
+    rows = positions(tokens.numbers, first.to_numpy())
+    new = _problems(rows, "extra", "new field", types).assign(field=text(fields))
+    problems = pd.concat([unreadable, *_all_problems(tokens, needed, base_url), bad, new])
     # The first problem of a token and field is the one to report.
     selected = np.isin(tokens.numbers, numbers) & tokens.in_contract(chosen, tokens.numbers)
     problems = problems[selected[problems["row"]]].drop_duplicates(["row", "field"])
     is_hidden = left_out[problems["row"]]
     problems = problems[~is_hidden]
-    problems["field"] = pd.Categorical(problems["field"], [*_FIELDS, *_WITHOUT_COLUMN])
+    in_order = [*_FIELDS, *_WITHOUT_COLUMN, *text(fields)]
+    problems["field"] = pd.Categorical(problems["field"], in_order)
     problems = problems.sort_values(["row", "field"])
     value = problems["value"].str
     cut_off = pd.Series(np.where(value.len() > _SHOWN, "…", ""), problems.index, dtype="str")

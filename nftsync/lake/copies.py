@@ -78,6 +78,7 @@ _ROWS_OF = {
     "token_change_rows": f"{_TOKENS} ORDER BY change_id",
     "wallet_state_rows": f"{_WALLETS} ORDER BY state_id",
     "partial_spans": "?1 IS NOT NULL",
+    "new_fields": "?1 IS NOT NULL",
     "removal_rows": f"{_WALLETS} OR (wallet_no = 0 AND token_no IN"
     f" (SELECT token_no FROM whole.tokens WHERE token_id {_IDS}))",
     "hidden": f"coalesce(contract, token_id) {_IDS}",

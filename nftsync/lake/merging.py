@@ -58,7 +58,7 @@ _NEW_NUMBERS = {
     "wallet_no": "(SELECT new FROM wallet_numbers WHERE old = wallet_no)",
 }
 #: Tables with rows that several buckets may have.
-_SHARED = {"removal_rows", "token_change_rows", "hidden", "resources"}
+_SHARED = {"removal_rows", "token_change_rows", "hidden", "resources", "new_fields"}
 _GREATEST = "greatest_sequence", "approved_balance_change", "approved_token_change"
 #: Buckets note the same change of a token.
 _END = """

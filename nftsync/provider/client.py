@@ -41,7 +41,7 @@ from nftsync.provider.wire import (
     decode_wallet,
     without_duplicates,
 )
-from nftsync.records import Content, Effort, Entry, normalize_uuid
+from nftsync.records import Content, Effort, Entry, NewField, normalize_uuid
 from nftsync.times import growing_wait
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Client(AbstractContextManager["Client"]):
                 doubt = page.doubt or self._continuation_header(response, 1, 0, len(page.entries))
                 if is_new or doubt is not None:
                     entries = without_duplicates(page.entries)
-                    return WalletList(entries, doubt, digest=digest, etag=new_etag)
+                    return WalletList(entries, doubt, None, digest, new_etag, page.new_fields)
             return _unchanged(digest, new_etag)
 
         etag = _entity_tag(etag) if known_digest else None
@@ -215,6 +215,7 @@ class Client(AbstractContextManager["Client"]):
         self, path: str, effort: Effort, paging: Paging, known_digest: str | None
     ) -> Generator[float, None, WalletList]:
         entries: list[Entry] = []
+        news: dict[str, NewField] = {}
         digest = hashlib.sha256()
         doubt = cursor = None
         size = 0
@@ -234,6 +235,7 @@ class Client(AbstractContextManager["Client"]):
             before = len(entries)
             size += len(response.body)
             entries += page.entries
+            news |= page.new_fields
             limits = self._config
             if size > limits.max_bytes or len(entries) > limits.max_entries:
                 raise UnusableResponse(
@@ -246,7 +248,8 @@ class Client(AbstractContextManager["Client"]):
                 doubt = doubt or self._continuation_header(response, number, before, len(entries))
                 if digest.hexdigest() == known_digest and doubt is None:
                     return _unchanged(known_digest)
-                return WalletList(without_duplicates(entries), doubt, digest=digest.hexdigest())
+                entries = without_duplicates(entries)
+                return WalletList(entries, doubt, digest=digest.hexdigest(), new_fields=news)
             if cursor in cursors:
                 raise UnusableResponse(f"$.{paging.next}: the cursor {cursor[:80]!r} repeats")
             cursors.add(cursor)

@@ -22,12 +22,14 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from nftsync.errors import UnusableResponse
+from nftsync.provider.new_fields import new_fields, of_content
 from nftsync.records import (
     FIELD_PATHS,
     INTEGER_COLUMNS,
     INTEGERS,
     Content,
     Entry,
+    NewField,
     TokenMetadata,
     are_uuids,
     is_uuid,
@@ -65,7 +67,7 @@ class _Token(_Strict):
     metadata: _AttributedMetadata | None = None
 
 
-class _Entry(_Strict, forbid_unknown_fields=False):
+class _Entry(_Strict):
     token_id: str
     amount: str
     token: _Token | None = None
@@ -106,6 +108,8 @@ _RECORDS = {"$.token": "", "metadata": "metadata."}
 _BOM = b"\xef\xbb\xbf"
 #: Levels of a field's value in a token's metadata.
 _DEEPEST = DEEPEST_JSON - 2
+#: After an entry with this many new fields, further ones are not checked.
+_MOST_NEW_FIELDS = 1_000
 #: Errors of JSON that is to be read in another way.
 _UNREADABLE = (ValueError, TypeError, RecursionError, UnusableResponse)
 _BROKEN_TEXT = "text that is not Unicode"
@@ -118,6 +122,7 @@ class WalletList(NamedTuple):
         entries: in the order sent, with lower-case ids; left out if `unchanged`.
         doubt: the field or header that suggests more pages, as a message names it.
         digest: SHA-256 of the body or of all pages; empty for a single page.
+        new_fields: by path; not all if there are thousands.
     """
 
     entries: list[Entry]
@@ -125,6 +130,7 @@ class WalletList(NamedTuple):
     cursor: str | None = None
     digest: str = ""
     etag: str | None = None
+    new_fields: dict[str, NewField] = {}  # noqa: RUF012 - never changed
     unchanged: bool = False
 
 
@@ -146,9 +152,11 @@ def decode_wallet(
         try:
             balances = _strict_balances.decode(body)
             if not _may_repeat_a_key(body, balances):
-                return WalletList(
-                    _entries(balances.nft_token_balances, repeat({}), _strict_content)
-                )
+                entries = _entries(balances.nft_token_balances, repeat({}), _strict_content)
+                # All that it may read beyond the document is one field of the metadata.
+                first = next((one for one in entries if one[2] and one[2][-1]), None)
+                news = of_content(first[2], first[0]) if first else {}
+                return WalletList(entries, new_fields=news)
         except _UNREADABLE:
             pass  # the loose pass names the problem, if there is one
     document = _parsed(body)
@@ -163,7 +171,23 @@ def decode_wallet(
     allowed = {_LIST_FIELD, cursor_field, *known_fields}
     unknown = next((name for name in document if name not in allowed), None)
     doubt = unknown and f"the unknown field {unknown[:80]!r} beside {_LIST_FIELD}"
-    return WalletList(_entries(loose, faults, _loose_content), doubt, cursor)
+    entries = _entries(loose, faults, _loose_content)
+    return WalletList(entries, doubt, cursor, new_fields=_new_fields(listed, entries))
+
+
+def _new_fields(listed: list[dict[str, Any]], entries: list[Entry]) -> dict[str, NewField]:
+    news: dict[str, NewField] = {}
+    for fields, (token_id, _, content) in zip(listed, entries, strict=True):
+        is_record = isinstance(fields.get("token"), dict)
+        documented = _ENTRY_FIELDS if is_record else _ENTRY_FIELDS[:2]
+        beside = {name: value for name, value in fields.items() if name not in documented}
+        shown = _object.decode(msgspec.json.encode(_clean(beside, [])))
+        news |= new_fields("balance", shown, token_id)
+        if is_record:
+            news |= of_content(content, token_id)
+        if len(news) > _MOST_NEW_FIELDS:
+            break
+    return news
 
 
 def _may_repeat_a_key(body: bytes, balances: _Balances) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 from nftsync.errors import ReadError, Stopped
 from nftsync.provider.client import Access, Client
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.new_fields import of_content
 from nftsync.provider.rate_limit import GiveUpRule
 from nftsync.provider.wire import WalletList
 from nftsync.records import (
@@ -90,6 +91,7 @@ def read(client: Client, numbers: SequenceNumbers, task: Task) -> Generator[floa
             fields = _wallet_fields(response)
         elif isinstance(task, TokenTask):
             fields["content"] = yield from client.token(task.token_id, effort)
+            fields["new_fields"] = [*of_content(fields["content"], task.token_id).values()]
         else:
             fields["body"] = (yield from client.object(task.path, effort)).decode()
     except ReadError as error:
@@ -114,7 +116,8 @@ def _wallet_fields(response: WalletList) -> dict[str, Any]:
             "removed. List it in ignore_fields, or set [paging]"
         )
     content = {"entries": response.entries, "digest": response.digest, "etag": response.etag}
-    return {"outcome": outcome, "error": error, **content}
+    news = [*response.new_fields.values()]
+    return {"outcome": outcome, "error": error, "new_fields": news, **content}
 
 
 class Reader(ABC):

@@ -12,10 +12,10 @@ import msgspec
 
 from nftsync.alerts import Forward, WatchRule
 from nftsync.exact_sum import NOT_EXACT
-from nftsync.records import CONTENT_COLUMNS
+from nftsync.records import CONTENT_COLUMNS, NewField
 from nftsync.store.cursors import rule_problems
 from nftsync.store.database import named_rows
-from nftsync.store.faults import Unreadable, unreadable_parts
+from nftsync.store.faults import Unreadable, new_fields, unreadable_parts
 from nftsync.store.freshness import StalestWallet, newest_run, stalest_wallet
 from nftsync.store.history import ahead_of
 from nftsync.store.outbox import stopped_destinations
@@ -39,6 +39,7 @@ class Status(msgspec.Struct, kw_only=True):
         warning: a problem with a clock.
         always_changing: the field behind most changes, if nearly all tokens changed in each of the
             last three syncs.
+        new_fields: those first seen in the last 30 days, the newest first.
     """
 
     version: str
@@ -61,6 +62,7 @@ class Status(msgspec.Struct, kw_only=True):
     warning: str | None = None
     unreadable: list[Unreadable]
     always_changing: str | None
+    new_fields: list[NewField]
 
 
 def read_status(
@@ -93,6 +95,7 @@ def read_status(
             warning=ahead_of(connection, at),
             unreadable=unreadable_parts(connection),
             always_changing=_always_changing(connection),
+            new_fields=new_fields(connection, at),
         )
     return status, stalest
 

@@ -43,6 +43,7 @@ _CHANGES = """
 #: Metrics without labels.
 _HELP = {
     "log_bytes": "Size of the write-ahead log.",
+    "new_fields": "Fields that the provider's document lacks, or has with another type.",
     "removals_held": "Removals held for review, because they exceed the limit for 24 hours.",
     "last_webhook_age_seconds": "Age of the last new webhook.",
     "stalest_wallet_age_seconds": "Longest time since a tracked wallet was read.",
@@ -86,9 +87,11 @@ class Freshness(Collector):
             moment = now()
             metrics += [*_wallets(db, moment), *_syncs(db), *self._count_changes(db)]
             removals = held(db)
+            (new_fields,) = db.execute("SELECT count(*) FROM new_fields").fetchone()
             last_webhook = _age(db, _WEBHOOK.format("DESC"), moment)
             metrics += [
                 _gauge("removals_held", removals.balances + removals.emptied),
+                _gauge("new_fields", new_fields),
                 _gauge("last_webhook_age_seconds", last_webhook),
             ]
             metrics += [*_outbox(db, moment), *_of_rules(db, moment, self._rules)]

@@ -324,6 +324,22 @@ TABLES: dict[str, PublicTable] = {
         rows="webhooks",
         since="received_at",
     ),
+    "new_fields": PublicTable(
+        {
+            "field": ours(
+                "a field that is not documented, or has another type; at most 200. It begins with"
+                " `token.`, `metadata.`, `balance.` (an entry of a wallet's list) or `webhook.`",
+                "the name as sent, cut to 80 characters",
+            ),
+            "type": ours("text, integer, number, true or false, list, object, null", "its value"),
+            "documented_type": ours("missing: it is not documented", "the provider's document"),
+            "example_id": ours("a token or webhook that shows it", "its id", "UUID"),
+            "first_seen_at": time("when nftsync first saw it", LOGGED),
+        },
+        order="first_seen_at, field",
+        rows="new_fields",
+        since="first_seen_at",
+    ),
     "messages": PublicTable(
         {
             "message_id": ours("the message; also in the header `webhook-id`", "the planner"),

@@ -1,15 +1,17 @@
-"""Unreadable parts of tokens, with the reasons."""
+"""What responses show besides readable content: unreadable parts of tokens, and new fields."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from nftsync.records import CONTENT_COLUMNS, Content
-from nftsync.store.database import over_keys
+from nftsync.records import CONTENT_COLUMNS, Content, NewField
+from nftsync.store.database import over_keys, write_rows
+from nftsync.times import shifted
 
 _WHOLE = len(CONTENT_COLUMNS)
 
@@ -79,3 +81,31 @@ def unreadable_parts(connection: sqlite3.Connection) -> list[Unreadable]:
         " USING (token_no), json_each(f.faults) j ORDER BY f.token_no, j.key"
     )
     return [Unreadable(*row) for row in rows]
+
+
+#: Limit of stored fields: a provider may send random names.
+_MOST_NEW_FIELDS = 200
+#: How long `nftsync status` shows a new field, and rules report it.
+_NEW_FOR = timedelta(days=30)
+
+
+def note_new_fields(connection: sqlite3.Connection, fields: Iterable[NewField], at: str) -> None:
+    """Store fields that no earlier response or webhook has shown, if there is room."""
+    by_path = {one.field: one for one in fields}
+    if by_path:
+        stored = {*connection.execute("SELECT field FROM new_fields").fetchall()}
+        new = [one for path, one in by_path.items() if (path,) not in stored]
+        del new[max(0, _MOST_NEW_FIELDS - len(stored)) :]
+        rows = [(x.field, x.type, x.documented_type, x.example_id, at) for x in new]
+        write_rows(connection, {"INSERT INTO new_fields": rows})
+
+
+def new_since(at: str) -> str:
+    """Return the time from which on fields are new."""
+    return shifted(at, -_NEW_FOR)
+
+
+def new_fields(connection: sqlite3.Connection, at: str) -> list[NewField]:
+    """Return the fields that are new at a time, the newest first."""
+    query = "SELECT * FROM new_fields WHERE first_seen_at >= ? ORDER BY first_seen_at DESC, field"
+    return [NewField(*row) for row in connection.execute(query, (new_since(at),))]

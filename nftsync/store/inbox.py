@@ -17,9 +17,12 @@ from datetime import timedelta
 from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
+from nftsync.provider.new_fields import of_webhook
 from nftsync.provider.webhooks import Unusable, Webhook
+from nftsync.records import NewField
 from nftsync.store import WebhookState
 from nftsync.store.database import over_keys, write_rows
+from nftsync.store.faults import note_new_fields
 from nftsync.store.leases import ROWS_AT_ONCE
 from nftsync.times import shifted
 
@@ -66,6 +69,7 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     again: Counter[str] = Counter()
     rows: list[tuple[str | bytes | None, ...]] = []
     results: list[Stored] = []
+    news: dict[str, NewField] = {}
     for (body, content), webhook, digest in zip(deliveries, webhooks, digests, strict=True):
         name = None if webhook is None else webhook.webhook_id
         stored = None if name is None else digest_by_id.get(name)
@@ -83,8 +87,10 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
         digest_by_id[name] = digest
         fields = (None,) * 6 if webhook is None else webhook[1:]
         settled = ("quarantined", None, problem, at) if problem else ("pending", at, None, None)
+        news |= of_webhook(body, name)
         rows.append((name, *fields, body, digest, at, *settled))
         results.append("stored" if problem is None else "quarantined")
+    note_new_fields(connection, news.values(), at)
     write_rows(connection, {_INTO: rows, _COUNT: [(count, name) for name, count in again.items()]})
     return results
 

@@ -24,6 +24,7 @@ from nftsync.records import (
 from nftsync.store.balances import Batch
 from nftsync.store.contracts import name_new_tokens
 from nftsync.store.database import BUSY_SECONDS, explained
+from nftsync.store.faults import note_new_fields
 from nftsync.store.history import last_begin, last_observed
 from nftsync.store.removals import reads_of_held
 from nftsync.store.wallets import forget_answers
@@ -96,6 +97,10 @@ class Transaction:
                 applied.append(Applied(read, read.outcome, objects_changed=changed))
             else:
                 ours.append(read)
+        # Also of reads that are not applied. Volatile fields are known.
+        fields = ((read.volatile, one) for read in ours for one in read.new_fields)
+        news = (x for volatile, x in fields if x.field.removeprefix("token.") not in volatile)
+        note_new_fields(self.connection, news, self.observed_at)
         for group in _each_object_once(ours):
             batch = Batch(self.connection, self.observed_at, run_id, removals, self._clock)
             applied += batch.apply(group)

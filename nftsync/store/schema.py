@@ -43,6 +43,7 @@ _MIGRATIONS = {
     "hex_addresses": "",
     "token_faults": "records of unreadable metadata",
     "later_changes": "",
+    "new_fields": "",
 }
 
 

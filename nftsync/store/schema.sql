@@ -86,6 +86,16 @@ CREATE TABLE token_faults (
     PRIMARY KEY (token_no, by_id)
 ) STRICT, WITHOUT ROWID;
 
+-- Fields that the provider's document does not have, or has with another type: the first token or
+-- webhook that showed each, at most 200.
+CREATE TABLE new_fields (
+    field TEXT PRIMARY KEY,
+    type TEXT NOT NULL,
+    documented_type TEXT,
+    example_id TEXT NOT NULL,
+    first_seen_at TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE balance_rows (
     wallet_no INTEGER NOT NULL,
     token_no INTEGER NOT NULL,

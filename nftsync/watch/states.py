@@ -13,6 +13,7 @@ import msgspec
 
 from nftsync.alerts import WatchRule
 from nftsync.store.database import as_json, named_rows
+from nftsync.store.faults import new_since
 from nftsync.store.freshness import FULL_SYNC, LAST_READ
 from nftsync.store.history import ahead_of
 from nftsync.store.watch_states import States, reportable_states
@@ -52,6 +53,10 @@ _QUERIES = {
     "webhook_dead": f"{_WEBHOOKS} state = 'dead' GROUP BY subject",
     # Pruning its body ends what cannot be requeued.
     "webhook_quarantined": f"{_WEBHOOKS} state = 'quarantined' AND body NOTNULL GROUP BY subject",
+    "new_field": """
+        SELECT field AS subject, * FROM new_fields WHERE first_seen_at >= :new_since
+        ORDER BY first_seen_at, field
+    """,
     "replay_paused": f"{_WEBHOOKS} state = 'pending' AND received_at < :pending GROUP BY subject",
 }
 
@@ -64,6 +69,7 @@ def states_now(
         "wallets": None if scope.wallets is None else as_json(scope.wallets),
         "stale": shifted(at, -rule.max_age),
         "pending": shifted(at, -_LONGEST_PENDING),
+        "new_since": new_since(at),
     }
     states: States = {}
     for kind in rule.on:
@@ -90,8 +96,9 @@ def state_events(connection: sqlite3.Connection, rule: WatchRule, at: str) -> It
         elif reported is not None and rule.repeat is not None:
             moments["lasts"] = shifted(reported, rule.repeat)
         for state, moment in moments.items():
-            identity = f"{kind} {subject} {began} {state} {moment}"
-            yield _event(kind, subject, moment, identity, {"state": state, **data})
+            if state == "began" or kind != "new_field":
+                identity = f"{kind} {subject} {began} {state} {moment}"
+                yield _event(kind, subject, moment, identity, {"state": state, **data})
 
 
 def state_events_now(states: States, at: str) -> Iterator[Event]:

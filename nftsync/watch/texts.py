@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from nftsync.records import NewField
 from nftsync.text import counted, cut_line, short_id
 
 _LONGEST = 200
@@ -100,6 +101,8 @@ def _movement(kind: str, data: Mapping[str, Any]) -> str:
         return f"{wallet}: amount of {token}: {data['old_amount']} to {data['new_amount']}"
     if kind == "token.metadata":
         return f"Metadata of {token} changed: {', '.join(data['after'])}"
+    if kind == "new.field":
+        return f"New field: {msgspec.convert(data, NewField).news}"
     if kind == "wallet.stale":
         return f"Wallet {wallet} is stale, last read: {data['synced_at'] or 'never'}"
     if kind == "wallet.failed":

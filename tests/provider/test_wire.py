@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nftsync.errors import UnusableResponse
+from nftsync.provider.new_fields import of_webhook
 from nftsync.provider.wire import (
     CutShort,
     WalletList,
@@ -265,7 +266,40 @@ def test_an_unknown_top_level_field_is_named_unless_it_is_ignored():
     assert known == WalletList([])
     # Unknown fields of an entry do not make the list incomplete.
     page = decode_wallet(wallet_body('{"id": null}', frozen="true"))
-    assert page == WalletList([(ID, "1", (None,) * len(CONTENT_COLUMNS))])
+    assert page[:2] == ([(ID, "1", (None,) * len(CONTENT_COLUMNS))], None)
+
+
+#: JSON values and the names of their types.
+TYPED = {'"x"': "text", "0": "integer", "-1.5": "number", "9e99": "number", "null": "null"}
+TYPED |= {"true": "true or false", "false": "true or false", "[]": "list", "{}": "object"}
+TEXT_FIELDS = {"token": "organizationId", "metadata": "name", "balance": "amount", "webhook": "id"}
+
+
+@given(
+    st.sampled_from(sorted(TEXT_FIELDS)),
+    st.dictionaries(st.text(), st.sampled_from(sorted(TYPED)), max_size=4),
+    st.sampled_from(sorted(TYPED)),
+)
+def test_exactly_the_fields_beyond_the_document_are_new(place, unknown, other):
+    """Whatever their names and types, and a documented field of another type, unless it is null."""
+    documented = TEXT_FIELDS[place]
+    # Top-level names that mean more than a further field.
+    names = {*DOCUMENTED_METADATA, *TEXT_FIELDS.values(), "id", "token", "tokenId", "metadata"}
+    values = {name: json.loads(value) for name, value in unknown.items() if name not in names}
+    expected = {f"{place}.{name[:80]}": (TYPED[unknown[name]], None) for name in values}
+    if place != "balance":  # a list without a readable amount is refused
+        values[documented] = json.loads(other)
+        if TYPED[other] not in {"text", "null"}:
+            expected[f"{place}.{documented}"] = (TYPED[other], "text")
+    entry: dict[str, Any] = {"tokenId": ID, "amount": "1", "token": {"id": ID, "metadata": {}}}
+    into = {"balance": entry, "token": entry["token"], "metadata": entry["token"]["metadata"]}
+    into.setdefault(place, {}).update(values)
+    if place == "webhook":
+        news = of_webhook(json.dumps(into[place]).encode(), ID)
+    else:
+        news = decode_wallet(json.dumps({"nftTokenBalances": [entry]}).encode()).new_fields
+    assert {path: (one.type, one.documented_type) for path, one in news.items()} == expected
+    assert {one.example_id for one in news.values()} <= {ID}
 
 
 def test_a_cursor_is_a_text_or_a_whole_number_and_nothing_else():

@@ -51,6 +51,20 @@ def rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     return [dict(row) for row in connection.execute("SELECT * FROM webhooks ORDER BY webhook_no")]
 
 
+def test_new_fields_of_webhooks_are_noted_once_also_of_unusable_ones(connection):
+    first = body(id=OTHER, tenant="x", changes=[1], action=None)
+    assert put(connection, first, b"{", body(tenant=2)) == ["stored", "quarantined", "stored"]
+    put(connection, json.dumps({"kind": 1}).encode(), first, at=LATER)
+    found = connection.execute(
+        "SELECT field, documented_type, first_seen_at FROM new_fields ORDER BY field"
+    )
+    assert [tuple(row) for row in found] == [
+        ("webhook.changes", "object", AT),
+        ("webhook.kind", None, LATER),
+        ("webhook.tenant", None, AT),
+    ]
+
+
 def test_a_new_webhook_waits_for_replay_at_once(connection):
     content = body(id="AAAAAAAA-0000-4000-8000-000000000001", changes={"a": 1})
     assert put(connection, content) == ["stored"]

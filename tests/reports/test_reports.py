@@ -42,7 +42,9 @@ def test_counts_and_the_newest_run_of_each_kind(site, command):
         ("removals_held", {"wallets": 0, "balances": 0, "emptied": 0, "since": None}),
         *(("outbox", {}), ("oldest_message_age_s", None), ("stopped_destinations", {})),
         *(("rule_problems", {}), ("warning", None), ("unreadable", []), ("always_changing", None)),
+        ("new_fields", found["new_fields"]),
     ]
+    assert [one["field"] for one in found["new_fields"]] == ["metadata.attributes"]
     assert (sync["run_id"], sync["wallets_unchanged"], 0 <= age < 60) == (2, 3, True)
     assert (replay["run_id"], replay["kind"]) == (3, "replay")
     assert not {"plan", "first_sequence", "with_tokens"} & set(sync)

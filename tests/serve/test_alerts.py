@@ -157,6 +157,7 @@ def test_states_that_need_a_person_raise_alerts(serve, synced, provider, tmp_pat
         assert {server.post(webhook("Wallet", wallet(99)), "another") for _ in range(6)} == {401}
         assert server.post(webhook("Payment", wallet(99))) == 200
         wait_until(lambda: scraped(port)['nftsync_inbox_webhooks{state="unrouted"}'] == 1)
+        query(synced, "INSERT INTO new_fields VALUES ('metadata.a', 'text', NULL, 't', '2026')")
         ill = scraped(port)
         move_back(synced, 90_000, "wallets.synced_at")
         query(
@@ -165,7 +166,8 @@ def test_states_that_need_a_person_raise_alerts(serve, synced, provider, tmp_pat
             " read_at) VALUES (1, 1, '1', 0, 1, '2026', '2026')",
         )
         stale = scraped(port)
-    assert_raised(tmp_path, [well, ill], "WrongSignatures", "WebhooksNeedAPerson")
+    assert ill["nftsync_new_fields"] == well["nftsync_new_fields"] + 1
+    assert_raised(tmp_path, [well, ill], "WrongSignatures", "WebhooksNeedAPerson", "NewField")
     assert_raised(tmp_path, [stale], "RemovalsHeld", "WalletStale", "WebhooksNeedAPerson")
     assert_raised(tmp_path, [{}], "NftsyncGone")
 

@@ -81,6 +81,23 @@ def test_a_list_is_that_of_the_upgraded_database_with_one_warning(earlier, today
         assert "earlier version" not in expected.err, name
 
 
+def test_fields_that_are_stored_are_no_news_after_an_upgrade(earlier):
+    extra = '{"rank": 1, "metadata": {"rarity": null, "editionId": "3", "totalEdition": 99e99}}'
+    with closing(sqlite3.connect(earlier)) as connection, connection:
+        connection.execute("UPDATE tokens SET first_seen_at = '2020', extra = 'damaged'")
+        connection.execute("UPDATE tokens SET extra = ? WHERE token_no = 1", (extra,))
+        connection.execute("UPDATE webhooks SET received_at = '2021', body = X'7B2261223A317D'")
+    migrate(earlier)
+    rows = query(earlier, "SELECT field, type, documented_type, first_seen_at FROM new_fields")
+    assert {*rows} == {
+        ("metadata.editionId", "text", "integer", "2020"),
+        ("metadata.rarity", "null", None, "2020"),
+        ("metadata.totalEdition", "number", "integer", "2020"),
+        ("token.rank", "integer", None, "2020"),
+        ("webhook.a", "integer", None, "2021"),
+    }
+
+
 def test_the_status_counts_and_says_which_command_upgrades(earlier, command):
     with untouched(earlier):
         done = command("status", "--json", "-d", earlier)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nftsync.alerts import Quiet
+from nftsync.watch.texts import lines_of
 from tests.kit.database import wallet_id
 from tests.kit.inbox import Inbox
 from tests.watch.conftest import Watched, ago, plan
@@ -74,6 +75,27 @@ def test_each_state_begins_once_and_ends_once(watched, command):
         assert watched.watch() == []
         assert command("watch", "test", kind).says("No events.").out == ""
     assert len(set(watched.states("message_id"))) == 2 * len(CAUSES)
+
+
+def test_a_new_field_begins_once_and_neither_lasts_nor_ends(watched):
+    watched.configure(watched.rule("fields", on=["new_field"], repeat="1h"))
+    insert = "INSERT INTO new_fields VALUES (?, 'text', ?, 't', ?)"
+    watched.run(insert, "metadata.old", None, ago(31 * 24))
+    assert watched.watch() == []
+    watched.run(insert, "metadata.rarity", None, ago(0))
+    watched.run(insert, "metadata.editionId", "integer", ago(0))
+    messages = watched.watch()
+    assert sorted(states_of(messages, "field")) == [
+        (f"metadata.{name}", "new.field", "began") for name in ("editionId", "rarity")
+    ]
+    assert {"\n".join(lines_of(one)) for one in messages} == {
+        "New field: metadata.rarity (text)",
+        "New field: metadata.editionId is text instead of integer",
+    }
+    watched.run("UPDATE watch_states SET reported_at = ?", ago(2))
+    assert watched.watch() == []
+    watched.run("UPDATE new_fields SET first_seen_at = ?", ago(31 * 24))
+    assert watched.watch() == []
 
 
 def test_a_disk_without_space_is_low(small_disk, watched, command):
