@@ -153,7 +153,13 @@ def webhook(resource_type: str, resource_id: str) -> bytes:
 
 def signed(body: bytes) -> dict[str, str]:
     """Return the headers of a webhook."""
-    return {HEADER: sign(SECRET, body), "Content-Type": "application/json; charset=utf-8"}
+    trace = os.urandom(16).hex()
+    return {
+        HEADER: sign(SECRET, body),
+        "Content-Type": "application/json; charset=utf-8",
+        "Request-Id": f"|{trace}.{trace[:16]}.",
+        "Traceparent": f"00-{trace}-{trace[:16]}-00",
+    }
 
 
 def post_all(url: str, bodies: Sequence[bytes], per_second: float | None = None) -> list[float]:

@@ -114,6 +114,16 @@ def cut_line(text: str, longest: int) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
 
 
+#: Longest error of another server.
+_LONGEST_ERROR = 300
+
+
+def error_text(text: str, secret: str) -> str:
+    """Return an error of another server as one safe line, without words of a secret."""
+    safe = re.sub(r"[\w-]{4,}", lambda word: "…" if word[0] in secret else word[0], text)
+    return cut_line(safe, _LONGEST_ERROR)
+
+
 def seen_line(text: str | None, longest: int) -> str:
     """Return `cut_line`, or nothing if a reader sees nothing of it."""
     if not text:

@@ -27,11 +27,11 @@ from tests.kit.serve_process import free_port, serving, wait_until_done
 from tests.kit.serve_process import webhook as webhook_of
 from tests.kit.waiting import wait_until
 
-TOKEN, ARGUMENT, SECRET, PREVIOUS, HEADER, PASSWORD, SLACK, MAIL, QUERY, PAGER = CANARIES = [
+TOKEN, ARGUMENT, SECRET, PREVIOUS, HEADER, PASSWORD, SLACK, MAIL, QUERY, PAGER, PING = CANARIES = [
     f"canary-{name}-4711"
     for name in (
         *("token", "argument", "secret", "previous", "header"),
-        *("proxy", "slack", "mail", "query", "pager"),
+        *("proxy", "slack", "mail", "query", "pager", "ping"),
     )
 ]
 SIGNING = b64encode(b"canary-signing-4711-" * 2).decode()
@@ -43,6 +43,7 @@ VARIABLES = {
     "NFTSYNC_WEBHOOK_SECRET_PREVIOUS": PREVIOUS,
     "NFTSYNC_RETRIES": "1",
     "NFTSYNC_HEADERS": json.dumps({"X-Key": HEADER}),
+    "NFTSYNC_PING_URL": f"http://127.0.0.1:9/{PING}?key={PING}",
 }
 #: Commands that run until they are stopped, or have no secrets; `serve` has its own test.
 ELSEWHERE = {"demo", "lake", "notebook", "sandbox", "serve"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,22 +62,25 @@ def verify(
       nftsync verify --all --repair
       nftsync verify --sample 0           only the database, without the provider
     """
-    from nftsync.pull.api import client_config
+    from nftsync.pull.api import client_config, heartbeat
     from nftsync.reports.verification import verify as run_verification
 
     if everything and sample is not None:
         raise click.UsageError("--sample and --all cannot be used together")
     number = None if everything else 100 if sample is None else sample
     progress = False if view.as_json else None
-    report = run_verification(
-        settings.database,
-        None if number == 0 else client_config(settings),
-        sample=number,
-        concurrency=settings.concurrency,
-        has_receiver=settings.webhook_secret is not None,
-        repair=_repairing(settings, progress) if repair else None,
-        progress=progress,
-    )
+    with heartbeat(settings) as reported:
+        reported.start()
+        report = run_verification(
+            settings.database,
+            None if number == 0 else client_config(settings),
+            sample=number,
+            concurrency=settings.concurrency,
+            has_receiver=settings.webhook_secret is not None,
+            repair=_repairing(settings, progress) if repair else None,
+            progress=progress,
+        )
+        reported.problem = None if report.is_right else report.error or _summary(report)
     if view.as_json:
         print_json(report)
     else:
@@ -89,11 +93,13 @@ def _repairing(settings: Settings, progress: bool | None) -> Any:
     from nftsync.pull.plan import SyncRequest
     from nftsync.store.wallets import WalletLine, forget_answers
 
+    unreported = replace(settings, ping_url=None)  # the verification is reported
+
     def repair(wallets: Sequence[str]) -> dict[str, Any]:
         with open_existing(settings.database) as mirror, mirror.transaction() as transaction:
             forget_answers(transaction.connection, wallets)
         request = SyncRequest(wallets=[WalletLine(wallet) for wallet in wallets])
-        return sync_with(settings, request, progress=progress).as_dict()
+        return sync_with(unreported, request, progress=progress).as_dict()
 
     return repair
 

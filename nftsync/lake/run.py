@@ -21,7 +21,7 @@ from nftsync.lake.manifest import BucketEntry, Manifest, read_manifest
 from nftsync.lake.reasons import STORE_ERRORS, explained
 from nftsync.lake.setup import create_lake
 from nftsync.lake.storage import Lake
-from nftsync.pull.api import client_config, removal_limits
+from nftsync.pull.api import client_config, heartbeat, removal_limits
 from nftsync.pull.list_files import read_collections_file, read_wallets_file
 from nftsync.pull.plan import SyncRequest
 from nftsync.pull.result import SyncResult
@@ -68,26 +68,31 @@ def sync_lake(
         SettingsError: the provider cannot be read with these settings.
         StoreError: the lake or the scheduler cannot be used.
     """
+    with heartbeat(settings) as reported:
+        request = _request(settings)._replace(resume=resume, allow_removals=allow_removals)
+        config = client_config(settings)
+        begin = partial(
+            Ledger.begin,
+            plan=_digest(request),
+            wallets=None if request.wallets is None else len(request.wallets),
+            buckets=options.buckets,
+            provider=_normalized(config.base_url),
+            resume=resume,
+        )
+        with _driving(lake, options, request, progress, begin) as driver:
+            reported.start()
+            result = driver.run(config, settings.concurrency)
+        reported.problem = result.problem
+    return result
+
+
+def _request(settings: Settings) -> SyncRequest:
     wallets, collections = settings.wallets_file, settings.collections_file
-    request = SyncRequest(
+    return SyncRequest(
         wallets=read_wallets_file(wallets) if wallets else None,
-        resume=resume,
-        allow_removals=allow_removals,
         collections=read_collections_file(collections) if collections else None,
         limits=removal_limits(settings),
     )
-    config = client_config(settings)
-
-    begin = partial(
-        Ledger.begin,
-        plan=_digest(request),
-        wallets=None if request.wallets is None else len(request.wallets),
-        buckets=options.buckets,
-        provider=_normalized(config.base_url),
-        resume=resume,
-    )
-    with _driving(lake, options, request, progress, begin) as driver:
-        return driver.run(config, settings.concurrency)
 
 
 def approve_in_lake(

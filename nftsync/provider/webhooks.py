@@ -15,7 +15,7 @@ import hmac
 import json
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -79,6 +79,22 @@ def verify(body: bytes, header: str | None, secrets: Sequence[str]) -> int | Rea
 
 def _signature(secret: str, body: bytes) -> bytes:
     return binascii.b2a_base64(hmac.digest(secret.encode(), body, "sha256"), newline=False)
+
+
+class DeliveryHeaders(NamedTuple):
+    """Headers by which the provider's support finds a delivery; None: absent or unusable."""
+
+    request_id: str | None = None
+    traceparent: str | None = None
+
+    def given(self) -> dict[str, str]:
+        """Return the usable headers by name, for a log line."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+def delivery_headers(header: Callable[[str], str | None]) -> DeliveryHeaders:
+    """Return the headers of a delivery, which anyone can have sent; `header` gets one by name."""
+    return DeliveryHeaders(_text(header("request-id")), _text(header("traceparent")))
 
 
 class Webhook(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from uuid import UUID
 from nftsync import settings as _settings
 from nftsync.errors import InputError
 from nftsync.provider.config import ClientConfig
+from nftsync.provider.heartbeat import Heartbeat
 from nftsync.pull.guard import RemovalLimits
 from nftsync.pull.list_files import read_collections_file, read_hidden_file, read_wallets_file
 from nftsync.pull.plan import NoWallets, SyncRequest
@@ -85,6 +87,12 @@ def _without_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(x) if isinstance(x, Path) else x for name, x in values.items()}
 
 
+def heartbeat(settings: _settings.Settings) -> Heartbeat:
+    """Return the requests to `ping_url` about a run."""
+    own = replace(settings, base_url="", client_certificate=None, client_key=None)
+    return Heartbeat(settings.ping_url, client_config(own))
+
+
 def removal_limits(settings: _settings.Settings) -> RemovalLimits:
     """Return the limits of the removal guard."""
     return RemovalLimits(settings.removal_limit, settings.removal_rows)
@@ -98,7 +106,24 @@ def sync_with(
     access: Access | None = None,
     stopped: threading.Event | None = None,
 ) -> SyncResult:
-    """Run a sync with loaded settings; see `sync`."""
+    """Run a sync with loaded settings, and report it to `ping_url`; see `sync`."""
+    with heartbeat(settings) as reported:
+        result = sync_wallets(
+            settings.database,
+            client_config(settings),
+            _completed(settings, request),
+            concurrency=settings.concurrency,
+            progress=progress,
+            access=access,
+            stopped=stopped,
+            on_start=reported.start,
+        )
+        reported.problem = result.problem
+    return result
+
+
+def _completed(settings: _settings.Settings, request: SyncRequest) -> SyncRequest:
+    """Return a request with the wallets, the files and the limits of the settings."""
     wallets = request.wallets
     if wallets is not None and not wallets:
         raise NoWallets
@@ -117,12 +142,4 @@ def sync_with(
         request = request._replace(collections=read_collections_file(settings.collections_file))
     if settings.hidden_file is not None:
         request = request._replace(hidden=read_hidden_file(settings.hidden_file))
-    return sync_wallets(
-        settings.database,
-        client_config(settings),
-        request._replace(wallets=wallets, limits=removal_limits(settings)),
-        concurrency=settings.concurrency,
-        progress=progress,
-        access=access,
-        stopped=stopped,
-    )
+    return request._replace(wallets=wallets, limits=removal_limits(settings))

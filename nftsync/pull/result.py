@@ -146,6 +146,13 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
             resumed,
         )
 
+    @property
+    def problem(self) -> str | None:
+        """One line on why the run did not end `ok`, or None."""
+        error = self.error or next((failure.error for failure in self.failures), "")
+        line = f"{self.summary().splitlines()[0]} {error}".rstrip()
+        return None if self.status == "ok" else line
+
     def as_dict(self) -> dict[str, Any]:
         """Return the value that `sync --json` prints."""
         value: dict[str, Any] = msgspec.to_builtins(self)

@@ -48,11 +48,13 @@ def sync_wallets(
     progress: bool | None = None,
     access: Access | None = None,
     stopped: threading.Event | None = None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> SyncResult:
     """Read wallets into the database; see `nftsync.sync`.
 
     Creates or migrates the database. `access` is shared within this process, which then makes the
     reads. Set `stopped` from any thread to end the run as `interrupted`; fetched data is saved.
+    Calls `on_start` once the run has begun.
 
     Raises:
         NoWallets: no wallets to read.
@@ -65,6 +67,7 @@ def sync_wallets(
         # From here on, a signal ends the run in order.
         signalled = stack.enter_context(interruptible())
         run = begin(mirror, request)
+        on_start()
         try:
             reader = open_reader(config, mirror.numbers, concurrency, access, tasks=len(run.plan))
         except SettingsError as error:

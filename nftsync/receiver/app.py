@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from werkzeug.exceptions import BadRequest, HTTPException
 
 from nftsync.errors import InputError, NftsyncError, SettingsError
-from nftsync.provider.webhooks import HEADER, Unusable, read_webhook, verify
+from nftsync.provider.webhooks import HEADER, Unusable, delivery_headers, read_webhook, verify
 from nftsync.receiver.committer import Committer, Receipt
 from nftsync.store import STATES
 from nftsync.store.database import connect_reader
@@ -208,11 +208,13 @@ def _receiving(
         unsigned = itertools.count(1)
         counts.accepted.labels("previous" if secret else "current").inc()
         content = read_webhook(body, organization_id)
-        outcome = committer.submit(Delivery(body, content))
+        headers = delivery_headers(request.headers.get)
+        outcome = committer.submit(Delivery(body, content, headers))
         counts.outcomes[outcome].inc()
         if outcome == "quarantined":
             reason = content.reason if isinstance(content, Unusable) else "its id was used before"
-            _log.warning("a webhook was quarantined", extra={"reason": reason})
+            fields = {"reason": reason} | headers.given()
+            _log.warning("a webhook was quarantined", extra=fields)
         if outcome == "not stored":
             return _reply(503, b'{"error":"cannot store now"}\n')
         return _reply(200, b'{"status":"stored"}\n')
@@ -222,6 +224,7 @@ def _receiving(
         fields = {"reason": reason, "remote": request.remote_addr, "bytes": len(body)}
         if "Content-Encoding" in request.headers:
             fields["content_encoding"] = request.headers["Content-Encoding"][:40]
+        fields |= delivery_headers(request.headers.get).given()
         _log.warning("refused a webhook", extra=fields)
         if status == 401 and next(unsigned) % 1_000 == 10:
             _log.warning("10 requests in a row had no valid signature", extra={"check": _ADVICE})

@@ -142,6 +142,7 @@ class Settings:
         removal_limit: Share of holdings that may be removed within 24 hours without review
         removal_rows: Fewer removals than this are never held for review, unless they affect 20 or
             more wallets
+        ping_url: URL of a heartbeat monitor, requested at the start and end of each sync and verify
         ipfs_gateway: Gateway from which galleries load `ipfs://` images
         routes: Tables `[routes.TYPE]`: the read after a webhook
         paging: Table `[paging]`: the provider's paging fields
@@ -175,6 +176,7 @@ class Settings:
     hidden_file: Path | None = _key(values.path)
     removal_limit: float = _key(_SHARE, 0.5)
     removal_rows: int = _key(_COUNT, 100)
+    ping_url: str | None = _key(values.ping_url, secret=True)
     ipfs_gateway: str = _key(values.gateway, "https://ipfs.io/ipfs/")
     routes: dict[str, Route] = _in_file(_routes, {})
     paging: Paging | None = _in_file(partial(values.table, kind=Paging))

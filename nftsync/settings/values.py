@@ -213,6 +213,15 @@ def base_url(raw: RawValue) -> str:
     return _url(raw, "; use api_token or headers", ", and put an API key in `headers`")
 
 
+def ping_url(raw: RawValue) -> str | None:
+    """Return a URL, perhaps with a query, or None if it is blank."""
+    url = secret(raw).strip()
+    parts = http_url(url)
+    if url and (parts is None or "@" in parts.netloc or "#" in url or not url.isascii()):
+        raise InvalidValue("must be an http or https URL in ASCII, without user name or fragment")
+    return url or None
+
+
 def gateway(raw: RawValue) -> str:
     """Return a URL with a slash at its end."""
     return _url(raw) + "/"

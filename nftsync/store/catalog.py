@@ -34,6 +34,7 @@ BALANCE = "provider's document, NFT token balance: "
 RECORD = "provider's document, Token: "
 METADATA = "provider's document, TokenMetadata: "
 WEBHOOK = "provider's document, Webhook: "
+DELIVERY = "provider's document, Webhook delivery: "
 MIRROR = "nftsync: "
 
 
@@ -309,6 +310,8 @@ TABLES: dict[str, PublicTable] = {
             "changes": text("the reported changes, only a hint", f"{WEBHOOK}changes", "JSON"),
             "body": Column("bytes", "", "the raw bytes; missing: pruned", f"{MIRROR}as received"),
             "received_at": time("when the webhook was first received", "the receiver's clock"),
+            "request_id": text("header of the last delivery", f"{DELIVERY}request-id"),
+            "traceparent": text("header of the last delivery", f"{DELIVERY}traceparent"),
             "state": ours(
                 "pending, running, done, failed (to be retried), dead (no attempts left), unrouted"
                 " or quarantined",

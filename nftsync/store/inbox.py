@@ -18,7 +18,7 @@ from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from nftsync.provider.new_fields import of_webhook
-from nftsync.provider.webhooks import Unusable, Webhook
+from nftsync.provider.webhooks import DeliveryHeaders, Unusable, Webhook
 from nftsync.records import NewField
 from nftsync.store import WebhookState
 from nftsync.store.database import over_keys, write_rows
@@ -35,9 +35,12 @@ _OTHER_BODY = "this id was seen with another body"
 _INTO = (
     "INSERT INTO webhooks (webhook_id, organization_id, action, resource_type, resource_id,"
     " created_at_utc, changes, body, body_sha256, received_at, state, next_attempt_at,"
-    " last_error, finished_at)"
+    " last_error, finished_at, request_id, traceparent)"
 )
-_COUNT = "UPDATE webhooks SET deliveries = deliveries + ? WHERE webhook_id = ?"
+_REPEAT = (
+    "UPDATE webhooks SET deliveries = deliveries + 1, request_id = ?, traceparent = ?"
+    " WHERE webhook_id = ?"
+)
 
 
 class Delivery(NamedTuple):
@@ -45,6 +48,7 @@ class Delivery(NamedTuple):
 
     body: bytes
     content: Webhook | Unusable
+    headers: DeliveryHeaders = DeliveryHeaders()
 
 
 def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: str) -> list[Stored]:
@@ -53,8 +57,8 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     A stored id with another body is quarantined under an id made from the body, which leaves the
     sent id free.
     """
-    digests = [hashlib.sha256(body).hexdigest() for body, _ in deliveries]
-    webhooks = [x.webhook if isinstance(x, Unusable) else x for _, x in deliveries]
+    digests = [hashlib.sha256(body).hexdigest() for body, *_ in deliveries]
+    webhooks = [x.webhook if isinstance(x, Unusable) else x for _, x, _ in deliveries]
     names = [f"q-{digest}" for digest in digests]
     names += [webhook.webhook_id for webhook in webhooks if webhook is not None]
     rows_before = over_keys(
@@ -66,11 +70,12 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
     digest_by_id: dict[str, str] = {key: digest for key, digest, _ in rows_before}
     # Requeued webhooks keep their ids.
     requeued = {digest for key, digest, unusable in rows_before if key[:2] == "q-" and not unusable}
-    again: Counter[str] = Counter()
+    repeated: list[tuple[str | None, ...]] = []
     rows: list[tuple[str | bytes | None, ...]] = []
     results: list[Stored] = []
     news: dict[str, NewField] = {}
-    for (body, content), webhook, digest in zip(deliveries, webhooks, digests, strict=True):
+    for delivery, webhook, digest in zip(deliveries, webhooks, digests, strict=True):
+        body, content, headers = delivery
         name = None if webhook is None else webhook.webhook_id
         stored = None if name is None else digest_by_id.get(name)
         problem = None
@@ -81,17 +86,17 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
         if name is None or digest in requeued or (problem is not None and stored != digest):
             name = f"q-{digest}"
         if digest_by_id.get(name) == digest:
-            again[name] += 1
+            repeated.append((*headers, name))
             results.append("duplicate")
             continue
         digest_by_id[name] = digest
         fields = (None,) * 6 if webhook is None else webhook[1:]
         settled = ("quarantined", None, problem, at) if problem else ("pending", at, None, None)
         news |= of_webhook(body, name)
-        rows.append((name, *fields, body, digest, at, *settled))
+        rows.append((name, *fields, body, digest, at, *settled, *headers))
         results.append("stored" if problem is None else "quarantined")
     note_new_fields(connection, news.values(), at)
-    write_rows(connection, {_INTO: rows, _COUNT: [(count, name) for name, count in again.items()]})
+    write_rows(connection, {_INTO: rows, _REPEAT: repeated})
     return results
 
 

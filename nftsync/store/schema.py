@@ -44,6 +44,7 @@ _MIGRATIONS = {
     "token_faults": "records of unreadable metadata",
     "later_changes": "",
     "new_fields": "",
+    "delivery_headers": "headers of webhooks",
 }
 
 

@@ -272,7 +272,9 @@ CREATE TABLE webhooks (
     body_sha256 TEXT,
     webhook_no INTEGER PRIMARY KEY,
     lease_no INTEGER,
-    look_again_at TEXT
+    look_again_at TEXT,
+    request_id TEXT,
+    traceparent TEXT
 ) STRICT;
 
 -- Leases of replay workers. Numbers are never reused, so a worker with an expired lease cannot be

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple, TypeAlias
 
 from nftsync.alerts import Destination
 from nftsync.provider.config import ClientConfig
-from nftsync.text import cut_line
 from nftsync.watch.texts import Outgoing
 
 #: `refused`: uses up an attempt. `down`: uses up none. `gone`: stops the destination.
 AttemptResult: TypeAlias = Literal["sent", "refused", "down", "gone"]
-
-_LONGEST_ERROR = 300
 
 
 class SendResult(NamedTuple):
@@ -49,9 +45,3 @@ class Channel(ABC):
     def close(self) -> None:
         """Close all connections."""
         self.abort()
-
-
-def error_text(text: str, secret: str) -> str:
-    """Return one safe line without words of the secret."""
-    safe = re.sub(r"[\w-]{4,}", lambda word: "…" if word[0] in secret else word[0], text)
-    return cut_line(safe, _LONGEST_ERROR)

@@ -18,8 +18,8 @@ from nftsync.provider.programs import run_program
 from nftsync.provider.rate_limit import Auth
 from nftsync.provider.transport import Requests, Transports
 from nftsync.provider.waits import asked_wait
-from nftsync.text import http_url, toml_key
-from nftsync.watch.channel import SENT, Channel, SendResult, error_text
+from nftsync.text import error_text, http_url, toml_key
+from nftsync.watch.channel import SENT, Channel, SendResult
 from nftsync.watch.hosts import address_check
 from nftsync.watch.mail import MailChannel
 from nftsync.watch.signing import key_of, signature

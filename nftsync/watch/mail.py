@@ -23,9 +23,9 @@ from nftsync.alerts import Destination
 from nftsync.errors import InputError, Stopped
 from nftsync.provider.config import ClientConfig
 from nftsync.provider.network import network_of
-from nftsync.text import cut_line
+from nftsync.text import cut_line, error_text
 from nftsync.threads import start_thread
-from nftsync.watch.channel import Channel, SendResult, error_text
+from nftsync.watch.channel import Channel, SendResult
 from nftsync.watch.hosts import address_check
 from nftsync.watch.texts import Outgoing
 

@@ -65,6 +65,7 @@ def server(tmp_path: Path, provider: SandboxServer) -> Iterator[ServerRunner]:
         "9787": str(free_port()),
         "/etc/nftsync": str(tmp_path / "etc"),
         "https://api.example.com": provider.url,
+        "https://hc-ping.com": provider.url,
     }
     (tmp_path / "wallets.csv").write_text("\n".join(EXAMPLES))
     (tmp_path / "etc").mkdir()

@@ -151,6 +151,7 @@ def test_times_are_utc_to_the_second():
 
 #: Fields of the provider's document, by its section.
 SECTIONS = {
+    "Webhook delivery": "request-id traceparent",
     "NFT token balance": "tokenId amount",
     "Token": "id organizationId contractAddress blockchainTokenId",
     "TokenMetadata": "name description image animationUrl externalUrl backgroundColor editionId"

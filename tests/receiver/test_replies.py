@@ -1,6 +1,7 @@
 """Each row of the receiver's table of replies, over real connections."""
 
 import gzip
+import json
 import re
 import threading
 import time
@@ -10,10 +11,11 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from nftsync import frames
 from nftsync.errors import InputError, SettingsError
 from nftsync.provider.webhooks import HEADER
 from tests.kit.inbox import quarantine_id
-from tests.kit.serve_process import signed
+from tests.kit.serve_process import SECRET, signed
 from tests.kit.worlds import PATIENCE
 from tests.receiver.conftest import body, logged, raw
 
@@ -185,6 +187,38 @@ def test_the_log_names_the_encoding_of_a_refused_webhook(receiver):
     found = [line.get("content_encoding") for line in lines()]
     assert found == ["gzip", "br", "x" * 40, None]
     assert receiver.webhooks() == []
+
+
+def test_the_inbox_and_the_log_have_the_headers_of_the_last_delivery(receiver, command):
+    content, unusable = body(), b"{}"
+    trace = {"Traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+
+    def post(content, **headers):
+        secret = headers.pop("secret", SECRET)
+        sent = signed(content, secret) | headers
+        return receiver.client.post("/webhooks", content=content, headers=sent).status_code
+
+    with logged() as lines:
+        for identifier in ("|first.", "|second."):
+            assert post(content, **{"Request-Id": identifier}, **trace) == 200
+        assert post(content, secret="wrong", **{"Request-Id": "|third."}) == 401
+        assert post(unusable, **trace) == 200
+        refused, quarantined = lines()
+    assert (refused["request_id"], refused.get("traceparent")) == ("|third.", None)
+    assert (quarantined.get("request_id"), quarantined["traceparent"]) == (None, *trace.values())
+    expected = {"request_id": "|second.", "traceparent": trace["Traceparent"]}
+    shown = command("inbox", "show", json.loads(content)["id"], "-d", receiver.database)
+    shown.says(*expected.values())
+    row = frames.webhooks(receiver.database).iloc[0].to_dict()
+    assert row | expected | {"deliveries": 2} == row
+
+
+@pytest.mark.parametrize("value", ["x" * 201, "a\tb", "", "\x85"], ids=ascii)
+def test_a_header_that_is_long_or_not_printable_is_left_out(receiver, value):
+    content = body()
+    headers = signed(content) | {"Request-Id": value.encode("latin-1"), "Traceparent": "00-x"}
+    assert receiver.client.post("/webhooks", content=content, headers=headers).status_code == 200
+    assert receiver.webhooks("request_id, traceparent, state") == [(None, "00-x", "pending")]
 
 
 def test_a_flood_of_refused_webhooks_is_a_few_lines_and_a_count(receiver):

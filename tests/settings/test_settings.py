@@ -38,6 +38,7 @@ SAMPLES = {
     "organization_id": (UUID[:-1] + "{}", str.lower),
     "ipfs_gateway": ("https://g{}/ipfs", "{}/".format),
     "api_token": (" t{} ", str.strip),
+    "ping_url": (" https://m{}.example/x?y=z ", str.strip),
 }
 
 
@@ -104,7 +105,7 @@ def test_flag_before_environment_before_file_before_default(tmp_path):
         assert (read.webhook_secret, read.proxy) == (blank, blank)
         assert all(read.sources[name].startswith("environment ") for name in SECRETS)
         shown = {row["setting"]: row["value"] for row in describe(read)}
-        all_shown = ["not set", "not set", "blank", "not set", "blank"]
+        all_shown = ["not set", "not set", "blank", "not set", "blank", "not set"]
         assert [shown[name] for name in SECRETS] == all_shown
     environ = {key.variable: sample(key.name, 1)[0] for key in VARIABLES}
     expected |= {name: sample(name, 1)[1] for name in names}

@@ -76,7 +76,7 @@ def test_a_list_is_that_of_the_upgraded_database_with_one_warning(earlier, today
         expected = command(*given, "-d", today)
         assert (name, done.code, done.json) == (name, 0, expected.json)
         (told,) = (line for line in done.err.splitlines() if "earlier version" in line)
-        assert "without records of unreadable metadata;" in told
+        assert "without records of unreadable metadata, headers of webhooks;" in told
         assert "`nftsync migrate`" in told
         assert "earlier version" not in expected.err, name
 
@@ -139,7 +139,10 @@ def test_copies_are_of_the_version_of_their_database(earlier, tmp_path, command)
 
 #: Arguments of frames by the names of their parameters: the first and the last change.
 NEEDED = {"start": "2026-11-28T18:52:42.442183Z", "end": "2026-11-28T18:52:53.044071Z"}
-NEEDED |= {"text": "Renamed"}
+NEEDED |= {
+    "text": "Renamed",
+    "other": pd.DataFrame({"token_id": [f"{0:08}-0000-4000-8000-{0:012}"]}),
+}
 #: All public functions that read a database, except one that needs a table of prices.
 READERS = {
     name: reader
