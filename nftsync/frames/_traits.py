@@ -42,8 +42,8 @@ def traits_of(extra: str) -> Iterator[Trait]:
     """
     try:
         metadata = _object.decode(_json(_object.decode(extra).get("metadata", b"{}")))
-        fields = (_json(metadata[name]) for name in _FIELDS if name in metadata)
-        for trait_type, raw in _pairs(next((x for x in fields if len(x) > 2), b"[]")):
+        fields = ((name, _json(metadata[name])) for name in _FIELDS if name in metadata)
+        for trait_type, raw in _pairs(*next((x for x in fields if len(x[1]) > 2), ("", b"[]"))):
             if (value := _scalar(raw)) is not None:
                 yield trait_type, value
     except (msgspec.DecodeError, RecursionError):
@@ -58,11 +58,12 @@ def _json(raw: msgspec.Raw | bytes) -> bytes:
     return text if text[:1] in {b"[", b"{"} else b""
 
 
-def _pairs(attributes: bytes) -> Iterator[tuple[str | None, msgspec.Raw]]:
+def _pairs(field: str, attributes: bytes) -> Iterator[tuple[str | None, msgspec.Raw]]:
     items: Iterable[tuple[str | None, msgspec.Raw]]
     if attributes.startswith(b"{"):
         named = _object.decode(attributes)
-        items = () if "files" in named else named.items()  # the media of Metaplex
+        is_media = field == "properties" and "files" in named  # of Metaplex
+        items = () if is_media else named.items()
     else:
         items = ((None, one) for one in _objects.decode(attributes))
     for name, value in items:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nftsync
@@ -89,6 +89,7 @@ def test_huge_attributes_are_values_like_others(build):
 @pytest.mark.filterwarnings("ignore::nftsync.NftsyncWarning")
 @settings(max_examples=25)
 @given(everything=st.lists(ATTRIBUTES, min_size=1, max_size=6))
+@example(everything=[{"files": "many"}])
 def test_any_attributes_are_traits_with_the_tokens_that_share_them(tmp_path_factory, everything):
     build = Builder(tmp_path_factory.getbasetemp() / "traits.db")
     for number, attributes in enumerate(everything, 1):
