@@ -69,7 +69,8 @@ def compare(
         at = frame.attrs["at"]
         print_json({"at": at, "counts": counts_of(frame), "differences": listed})
         return int(len(rows) > 0)
-    click.echo(wrapped(summary(frame, one_line(list_file))))
+    name = "standard input" if list_file == "-" else one_line(list_file)
+    click.echo(wrapped(summary(frame, name)))
     if len(rows):
         click.echo()
         rows["verdict"] = rows["verdict"].map(in_words)
