@@ -1,7 +1,7 @@
 """Server for a WSGI app, with waitress; it stops without losing a response.
 
 Slow clients occupy a connection but no thread. Against many of them, put a web server in front
-(docs/operate/operations.md).
+(docs/operate/webhooks.md).
 """
 
 from __future__ import annotations

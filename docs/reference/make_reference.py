@@ -238,9 +238,7 @@ def metrics_page() -> str:
         values = "; ".join(f"`{label}`: {', '.join(names)}" for label, names in labels.items())
         meaning = _sentence(family.documentation)
         rows.append((_code(family.name + total), family.type, values or "–", meaning))
-    intro = (
-        "How to collect them, and alert rules: [operations](../operate/operations.md#metrics).\n"
-    )
+    intro = "How to collect them, and alert rules: [monitor](../operate/monitor.md#metrics).\n"
     return "\n".join(["# Metrics\n", intro, _table(("metric", "type", "labels", "meaning"), rows)])
 
 

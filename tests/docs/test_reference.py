@@ -51,7 +51,7 @@ def test_each_public_table_is_listed_and_its_columns_are_in_a_database(tmp_path)
 
 
 def test_each_state_of_a_webhook_is_described():
-    part = sections(read(DOCS / "operate" / "operations.md"), "##")["A backlog"]
+    part = sections(read(DOCS / "operate" / "monitor.md"), "##")["Webhook states"]
     (table,) = [table for table in tables(part) if table[0][0] == "state"]
     assert [row[0].strip("`") for row in table[1:]] == list(STATES)
 

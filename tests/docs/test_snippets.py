@@ -66,7 +66,8 @@ def test_the_sandbox_of_the_page_of_commands(runner):
     assert answer.json() == json.loads(faults)
 
 
-def test_settings_and_the_gallery(runner, history, monkeypatch):
+def test_settings_and_the_gallery(runner, history, monkeypatch, provider):
+    runner.replace["nftsync webhook-config"] = f"nftsync webhook-config --base-url {provider.url}"
     for block in blocks(ROOT / "docs" / "operate" / "settings.md"):
         runner.run(block)
     monkeypatch.setenv("NFTSYNC_DATABASE", str(history.database))

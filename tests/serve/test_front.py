@@ -1,4 +1,4 @@
-"""The web servers of docs/operate/operations.md in front of `serve`, loaded as they stand there."""
+"""The web servers of docs/operate/webhooks.md in front of `serve`, loaded as they stand there."""
 
 import re
 import shutil
@@ -19,7 +19,7 @@ from tests.kit.serve_process import Serve, free_port, id_of, serving, signed, st
 from tests.kit.waiting import wait_until
 from tests.receiver.framing import requests
 
-DOCS = Path(__file__).parents[2] / "docs" / "operate" / "operations.md"
+DOCS = Path(__file__).parents[2] / "docs" / "operate" / "webhooks.md"
 HOST = "hooks.example.com"
 CERTIFICATE = "req -x509 -newkey rsa:2048 -nodes -out certificate.pem -keyout key.pem -subj"
 
