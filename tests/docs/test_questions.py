@@ -28,7 +28,10 @@ from tests.docs.runner import evaluated
 
 PAGE = ROOT / "docs" / "use" / "questions.md"
 #: Questions that write files instead.
-WRITTEN = {"Can I have Excel or Parquet?", "What do I give an auditor?"}
+WRITTEN = {
+    "Can I have a frame in Excel or Parquet?",
+    "Can an auditor have Excel as of a month end?",
+}
 
 
 def _answers() -> dict[str, Any]:
