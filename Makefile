@@ -19,13 +19,15 @@ endif
 
 .PHONY: help reference demo notebook wheel test quick lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills flips nightly fresh constraints bench clean
 
+## Try it, use it, develop it:
+
 help:  ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n -e 's/^## //p' -e 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(READY)  ## run the whole product, without configuration
 	$(BIN)/nftsync demo
 
-notebook: $(READY)  ## open JupyterLab on your database, or on the demo's; Ctrl-C ends it
+notebook: $(READY)  ## open JupyterLab on your database, or on the demo's; press Ctrl-C to stop
 	$(BIN)/nftsync notebook
 
 wheel: $(BIN)/uv  ## build dist/nftsync-VERSION-py3-none-any.whl
@@ -42,7 +44,7 @@ QUICK := tests/test_exact_sum.py tests/test_movements.py tests/test_times.py \
 	tests/pull/test_removal_guard.py tests/pull/test_spelling.py \
 	tests/cli tests/frames tests/settings tests/store
 
-quick: lint  ## run the quick tests of rules, store, frames and commands: in a minute, while you write
+quick: lint  ## check format and lint, and run the quick tests, while you write
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not hypothesis' $(QUICK)
 
 lint: $(READY_DEV)  ## check format and lint rules
@@ -56,7 +58,7 @@ format: $(READY_DEV)  ## format all files
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-types: $(READY_DEV)  ## run mypy
+types: $(READY_DEV)  ## check types
 	$(BIN)/mypy
 
 imports: $(READY_DEV)  ## check import rules between packages
@@ -66,7 +68,7 @@ imports: $(READY_DEV)  ## check import rules between packages
 compiled: $(READY_DEV)
 	$(BIN)/pytest --collect-only --quiet > $(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
-tests: $(READY_DEV)  ## run pytest
+tests: $(READY_DEV)  ## run all tests, without the other checks
 	$(MAKE) --jobs=2 tests-lake tests-rest
 
 LAKE := tests/lake/test_profiles.py tests/lake
@@ -78,7 +80,9 @@ tests-lake: $(READY_DEV)
 tests-rest: $(READY_DEV)
 	$(BIN)/pytest -n 4 --dist worksteal $(LAKE:%=--ignore %)  # many tests only wait
 
-soak: $(READY_DEV)  ## run random steps against the models, with seeds; STEPS=1000000
+## Long runs, each for minutes to hours:
+
+soak: $(READY_DEV)  ## compare the code with models in random steps; STEPS=1000000
 	$(BIN)/python -m tests.model.batches --steps $(or $(STEPS),1000000)
 	$(BIN)/python -m tests.model.engine --steps $(or $(STEPS),1000000)
 
@@ -91,19 +95,19 @@ attacks: $(READY_DEV)  ## simulate faulty providers; print the share of holdings
 network: $(READY_DEV)  ## break network connections at random bytes; SEEDS=200
 	$(BIN)/python -m tests.nightly.network --seeds $(or $(SEEDS),200)
 
-stops: $(READY_DEV)  ## stop and continue the processes of syncs at random times; SEEDS=20
+stops: $(READY_DEV)  ## pause the processes of syncs at random times; SEEDS=20
 	$(BIN)/python -m tests.nightly.stops --seeds $(or $(SEEDS),20)
 
 FUZZED := tests/test_fuzz.py tests/test_times.py tests/provider tests/receiver \
 	tests/pull/test_list_files.py tests/settings tests/sandbox/test_worldfile.py \
 	tests/cli/test_tables.py
 
-fuzz: $(READY_DEV)  ## fuzz all parsers; EXAMPLES=2000 each
+fuzz: $(READY_DEV)  ## give all parsers random inputs; EXAMPLES=2000 for each
 	EXAMPLES=$(or $(EXAMPLES),2000) $(BIN)/pytest $(FUZZED) -m hypothesis -v \
 		--hypothesis-profile=fuzz --hypothesis-show-statistics \
 		| grep -E --line-buffered 'PASSED|FAILED|passing,|passed|failed|^E |@reproduce'
 
-powercuts: $(READY_DEV)  ## simulate power cuts of a loaded serve and of a lake sync; SEEDS=20 LAKESEEDS=3
+powercuts: $(READY_DEV)  ## simulate power cuts under `serve` and under a lake sync; SEEDS=20 LAKESEEDS=3
 	$(BIN)/python -m tests.nightly.powercuts --seeds $(or $(SEEDS),20)
 	$(BIN)/python -m tests.nightly.lake_powercuts --seeds $(or $(LAKESEEDS),3)
 
@@ -128,19 +132,21 @@ mutations: $(READY_DEV)  ## print the share of random mutations that tests detec
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group mutations
 	$(BIN)/python -m tests.nightly.mutations --count $(or $(COUNT),200) --seed $(or $(SEED),1)
 
-nightly: $(READY_DEV)  ## run all long runs, for hours, and print a table; ONLY="soak flips"
+nightly: $(READY_DEV)  ## do all long runs, for hours, and print a table; ONLY="soak flips"
 	$(BIN)/python -m tests.nightly $(ONLY)
+
+## Other:
 
 fresh:  ## run `make demo` and `make test` on minimal Debians, as root; SUITES="trixie sid"
 	for suite in $(or $(SUITES),trixie sid); do tests/nightly/fresh_debian.sh $$suite || exit 1; done
 
-constraints: $(BIN)/uv  ## pin the newest compatible versions for every check
+constraints: $(BIN)/uv  ## update constraints.txt to the newest compatible versions
 	{ echo '# The versions of every check; written by `make constraints`.'; \
 	  $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --upgrade \
 	    --python-version 3.11 --all-extras --group dev pyproject.toml; } > constraints.new
 	mv constraints.new constraints.txt
 
-bench: $(READY_DEV) $(READY_BENCH)  ## run the benchmarks, update docs/develop/performance.md; ONLY="frames sync"
+bench: $(READY_DEV) $(READY_BENCH)  ## run the benchmarks, and write docs/develop/performance.md; ONLY="frames sync"
 	$(BIN)/python -m benchmarks $(ONLY)
 
 clean:  ## remove environments and caches

@@ -1,1 +1,1 @@
-"""What is measured, rather than tested: `make bench`."""
+"""Benchmarks, which `make bench` runs."""

@@ -1,6 +1,7 @@
 """First sync of 5,000 wallets, 200 of which always answer 500, and of the 4,800 others alone.
 
-Syncs take turns. Seconds are from the call of `nftsync.sync` until the 4,800 wallets are stored.
+The two syncs alternate. Each time runs from the call of `nftsync.sync` until the 4,800 wallets are
+stored.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def figures(*, small: bool = False) -> list[Figure]:
             f"first sync, {count:,} wallets x {nfts}, {bad} of which always answer 500, until the "
             "others are stored",
             f"{median(runs[whole]):.2f} s; {end:.1f} s until those are given up",
-            f"{times:.2f} times the time of the others alone ({median(runs[alone]):.2f} s)",
+            f"{times:.2f} × the time of the others alone ({median(runs[alone]):.2f} s)",
             f"at most {MOST:g}",
             times <= MOST,
         )

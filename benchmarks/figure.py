@@ -6,10 +6,17 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """A measurement. `ratio` compares it with another one; `met` is None without a target."""
+    """A measurement.
+
+    Attributes:
+        ratio: in comparison with another measurement.
+        met: whether it meets the target; None without a target.
+        listed: whether users wait for it, so that the document has its row.
+    """
 
     what: str
     figure: str
     ratio: str = ""
     target: str = ""
     met: bool | None = None
+    listed: bool = True

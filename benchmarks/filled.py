@@ -1,8 +1,8 @@
 """Large databases: copies of a small database that nftsync filled.
 
-The copies follow each other, with a wallet's tokens and balances together. The middle copy keeps
-its ids, so its wallets can be synced; a sync reads them in the order of the rows, as in a database
-that grew. The ids of the others are random, so they are scattered over the indexes.
+The copies follow each other, and a wallet's tokens and balances are together, as in a database that
+grew. The middle copy keeps its ids, so a sync can read its wallets. The other copies have random
+ids, which scatter over the indexes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def multiply(original: Path, target: Path, copies: int) -> None:
     """Write a database with `copies` copies of another."""
     open_store(target).close()
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
-        # Nobody else has this file yet.
+        # Only this process has the file.
         connection.execute("PRAGMA journal_mode = OFF").fetchall()
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -1000000")

@@ -78,7 +78,7 @@ def growth(what: str, found: dict[int, list[float]], balances: int, most: float)
     return Figure(
         f"seconds per 100,000 balances, {what}",
         each,
-        f"{ratio:.2f} times between the least and the most",
+        f"{ratio:.2f} × from the lowest to the highest",
         f"under {most:g}",
         ratio < most,
     )
@@ -115,7 +115,7 @@ def figures(*, small: bool = False) -> list[Figure]:
         Figure(
             "refresh of one wallet, from its webhook's 200 to the changed row, median",
             f"{1000 * at_least:.0f} ms at {least:,}; {1000 * at_most:.0f} ms at {most:,}",
-            f"{at_most / at_least:.2f} times as long",
+            f"{at_most / at_least:.2f} × as long",
             "the same: at most 1.25",
             at_most / at_least <= 1.25,
         ),

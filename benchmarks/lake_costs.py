@@ -1,12 +1,12 @@
 """Costs of a lake, in comparison with a database; the sandbox is the provider.
 
-    python -m benchmarks.lake_costs compare --world ../shared/data/wallets.jsonl.gz --rounds 3
+    python -m benchmarks.lake_costs compare --world wallets.jsonl.gz --rounds 3
     python -m benchmarks.lake_costs compare --wallets 52895 --nfts 4 --latency-ms 20
     python -m benchmarks.lake_costs requests --wallets 2000 --buckets 64 256
 
-All other options go to the sandbox. Seconds are of whole commands, CPU seconds of all processes of
-a command, including Dask's workers. With `--package DIR`, the command of another checkout
-(DIR/.venv/bin/nftsync) runs in turn with the command of this environment.
+All other options go to the sandbox. Seconds are those of whole commands; CPU seconds add up all
+processes of a command, including Dask's workers. `--package DIR` alternates the command of another
+checkout (DIR/.venv/bin/nftsync) with the command of this environment.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m benchmarks.lake_scale --wallets 200000 --nfts 50
     python -m benchmarks.lake_scale --wallets 20000 --nfts 10 --buckets 16 --runs 365
 
-Prints the costs of a first run, of an unchanged run, of runs after one wallet of a hundred changed,
-of a run that reads only the changed wallets, and of a `groupby` in worker processes.
+Prints the costs of a first run, an unchanged run, runs after 1 % of the wallets changed, a run that
+reads only the changed wallets, and a `groupby` in worker processes.
 """
 
 from __future__ import annotations

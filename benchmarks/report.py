@@ -1,4 +1,4 @@
-"""The table of results, for the terminal and for `docs/develop/performance.md`."""
+"""Tables of results: of all for the terminal, of some for `docs/develop/performance.md`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,25 @@ DOCUMENT = Path(__file__).resolve().parent.parent / "docs/develop/performance.md
 NAMES = ("startup", "frames", "analysis", "sync", "failing", "growth", "receiver", "webhooks")
 BEGIN = "<!-- Made by `make bench`, up to the next comment. -->"
 END = "<!-- Made by `make bench` up to here. -->"
-HEAD = ("benchmark", "what", "figure", "compared", "target", "met")
+HEAD = ("benchmark", "what", "result", "compared")
 
 Rows = list[tuple[str, ...]]
 
 
 def rows_of(name: str, figures: Iterable[Figure]) -> Rows:
-    """Return a row of the table for each figure of a benchmark."""
-    met = {True: "yes", False: "**no**", None: "?"}
+    """Return a row of the document's table for each listed figure of a benchmark."""
+    return [(name, *figure[:3]) for figure in figures if figure.listed]
+
+
+def with_targets(name: str, figures: Iterable[Figure]) -> Rows:
+    """Return a row of the terminal's table for each figure of a benchmark."""
+    met = {True: "yes", False: "no", None: "?"}
     return [(name, *figure[:4], met[figure.met] if figure.target else "–") for figure in figures]
 
 
-def table(rows: Rows) -> str:
+def table(rows: Rows, head: Sequence[str] = HEAD) -> str:
     """Return rows as a table of Markdown."""
-    cells = (row for row in (HEAD, ("---",) * len(HEAD), *rows))
+    cells = (row for row in (head, ("---",) * len(head), *rows))
     return "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in cells)
 
 
@@ -51,7 +56,7 @@ def written(document: str, new: Mapping[str, Rows]) -> str:
 
 
 def rows_in(text: str) -> dict[str, Rows]:
-    """Return the rows of a table of this module, by benchmark."""
+    """Return the rows of the document's table, by benchmark."""
     rows: dict[str, Rows] = {}
     for line in text.splitlines():
         cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -85,6 +90,6 @@ def _peers(packages: Sequence[str]) -> list[str]:
 
 def _nginx() -> str:
     if (nginx := shutil.which("nginx")) is None:
-        return "a server of ours instead of nginx"
+        return "the tests' server instead of nginx"
     said = subprocess.run([nginx, "-v"], capture_output=True, text=True, check=False).stderr
     return said.rpartition(": ")[2].strip().replace("/", " ") or "nginx"

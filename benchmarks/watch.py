@@ -34,7 +34,7 @@ from nftsync.store.outbox import Message, add, due_messages
 from nftsync.times import now
 from nftsync.watch.service import plan_continuously, watch_config
 
-#: What was measured, the units, the values, and the values that they are compared with.
+#: Names of measurements, the units, the values, and the values that they are compared with.
 Measures = Iterator[tuple[str, Sequence[str], Sequence[float], Sequence[float]]]
 
 _ONE = {"movements": ["sent", "received"]}

@@ -1,4 +1,4 @@
-"""nftsync in a plain script, timed until so many wallets are stored; the others may fail.
+"""nftsync in a plain script, timed until COUNT wallets are stored; the others may fail.
 
 python ours_until_stored.py BASE_URL WALLETS_FILE DATABASE COUNT RETRIES
 """
@@ -20,7 +20,7 @@ stored: list[float] = []
 
 
 def watch() -> None:
-    """Note when the last of them was stored."""
+    """Note when the last of these wallets was stored."""
     while not Path(database).exists():
         time.sleep(0.02)
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:

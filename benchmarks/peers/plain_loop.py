@@ -1,9 +1,9 @@
-"""What one writes first: a loop over the wallets with httpx and sqlite-utils.
+"""A plain loop over the wallets with httpx and sqlite-utils, as in a first script.
 
 python plain_loop.py BASE_URL WALLETS_FILE DATABASE [wal]
 
-A second run on the same database is how such a script updates it. With `wal`, by one who knows that
-SQLite commits faster so.
+A second run on the same database updates it. `wal` turns on WAL mode, in which SQLite commits
+faster.
 """
 
 import json

@@ -2,9 +2,9 @@
 
 python with_dlt.py BASE_URL WALLETS_FILE DATABASE [uncompressed | fastest]
 
-With `uncompressed`, by one who knows dlt's advice to leave its files on the way uncompressed. With
-`fastest`, by one who also hands it Arrow tables, which go through its Parquet loader without being
-normalized row by row; its loader by ADBC is not for SQLite.
+`uncompressed` leaves intermediate files uncompressed, as dlt advises. `fastest` also passes Arrow
+tables, which dlt loads as Parquet without normalizing them row by row. Its ADBC loader does not
+support SQLite.
 """
 
 import json

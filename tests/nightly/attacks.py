@@ -1,6 +1,6 @@
 """The share of a mirror that a faulty provider removes: 100 wallets with ten NFTs each.
 
-A seed is a scenario. The last ones are no faults: no removal may be held for review.
+A seed is a scenario. The last scenarios have no fault: no removal may be held for review.
 """
 
 from __future__ import annotations
