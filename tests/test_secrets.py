@@ -156,6 +156,7 @@ def test_no_command_shows_or_stores_a_secret(canaries, command, monkeypatch, on_
         contract = listed[0]["token"]["contractAddress"]
         wallets = tmp_path / "wallets.txt"
         wallets.write_text(f"{first}\n{second}\n")
+        (tmp_path / "list.csv").write_text(f"wallet,token_id\nStranger,{listed[0]['tokenId']}\n")
         given = {
             "sync": f"{first} {second} --tokens",
             "wallets add": third,
@@ -163,6 +164,7 @@ def test_no_command_shows_or_stores_a_secret(canaries, command, monkeypatch, on_
             "wallets untrack": third,
             "evidence": f"{first} --at today",
             "collections label": f"{contract} Name",
+            "compare": "list.csv",
             "find": "a",
             "hide": contract,
             "unhide": contract,
@@ -191,7 +193,10 @@ def test_no_command_shows_or_stores_a_secret(canaries, command, monkeypatch, on_
         Inbox(database).receive(body_of(1), body_of(2, resourceType="Payment"))
         Outbox(database).fill(1)
         out = ""
-        json_too = {"sync", "status", "holdings", "changes", "evidence", "inbox", "verify"}
+        json_too = {"sync", "status", "holdings", "changes", "evidence", "compare"} | {
+            "inbox",
+            "verify",
+        }
         monkeypatch.setenv("NFTSYNC_BASE_URL", server.url)
         monkeypatch.setenv("NFTSYNC_DATABASE", str(database))
         for name in order:

@@ -108,10 +108,11 @@ def sync_with(
 ) -> SyncResult:
     """Run a sync with loaded settings, and report it to `ping_url`; see `sync`."""
     with heartbeat(settings) as reported:
+        request = _completed(settings, request)
         result = sync_wallets(
             settings.database,
             client_config(settings),
-            _completed(settings, request),
+            request,
             concurrency=settings.concurrency,
             progress=progress,
             access=access,
