@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+READY_DOCS := $(VENV)/.ready-docs
 VENV_BENCH := .venv-bench
 READY_BENCH := $(VENV_BENCH)/.ready
 DIST := dist
@@ -17,7 +18,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS := true
 endif
 
-.PHONY: help reference demo notebook wheel test quick lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills flips nightly fresh constraints bench clean
+.PHONY: help reference demo notebook wheel docs test quick lint format types imports compiled tests tests-lake tests-rest fuzz soak mutations load attacks network stops powercuts lakekills lakerounds lakedamage watchkills flips nightly fresh constraints bench clean
 
 ## Try it, use it, develop it:
 
@@ -35,6 +36,13 @@ wheel: $(BIN)/uv  ## build dist/nftsync-VERSION-py3-none-any.whl
 	$(BIN)/uv build --quiet --wheel --build-constraint constraints.txt --out-dir $(DIST)
 	@ls $(DIST)/nftsync-*.whl
 
+SITE := build/site
+
+docs: $(READY_DOCS)  ## build build/site/index.html from the docs: a site with search, also offline
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --jobs 2 \
+		--conf-dir docs/site --doctree-dir build/doctrees . $(SITE)
+	@echo $(SITE)/index.html
+
 test: $(READY_DEV)  ## run every check: format, lint, types, import rules, tests, notebooks
 	$(MAKE) --jobs=2 lint imports compiled
 	$(MAKE) --jobs=2 tests types
@@ -51,8 +59,9 @@ lint: $(READY_DEV)  ## check format and lint rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-reference: $(READY_DEV)  ## write docs/reference from the code
+reference: $(READY_DEV)  ## write docs/reference from the code, and llms.txt from the pages
 	$(BIN)/python docs/reference/make_reference.py
+	$(BIN)/python docs/site/make_llms.py
 
 format: $(READY_DEV)  ## format all files
 	$(BIN)/ruff format .
@@ -143,7 +152,7 @@ fresh:  ## run `make demo` and `make test` on minimal Debians, as root; SUITES="
 constraints: $(BIN)/uv  ## update constraints.txt to the newest compatible versions
 	{ echo '# The versions of every check; written by `make constraints`.'; \
 	  $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --upgrade \
-	    --python-version 3.11 --all-extras --group dev pyproject.toml; } > constraints.new
+	    --python-version 3.11 --all-extras --group dev --group docs pyproject.toml; } > constraints.new
 	mv constraints.new constraints.txt
 
 bench: $(READY_DEV) $(READY_BENCH)  ## run the benchmarks, and write docs/develop/performance.md; ONLY="frames sync"
@@ -169,6 +178,10 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/uv
 $(READY_DEV): $(READY)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python \
 		--constraint constraints.txt --editable '.[notebook,analysis,scale]' --group dev
+	touch $@
+
+$(READY_DOCS): $(READY)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --group docs
 	touch $@
 
 # The programs that nftsync is compared with. Without them, the other benchmarks still run.

@@ -110,7 +110,10 @@ def _sentence(text: str) -> str:
 
 def commands_page() -> str:
     """Return the help of every command."""
-    parts = ["# Command help\n", "How to use the commands: [commands](../use/commands.md).\n"]
+    parts = [
+        "# Command help\n",
+        "The output of each command's `--help`. How to use them: [commands](../use/commands.md).\n",
+    ]
     for command in commands():
         title = command.removeprefix("nftsync ")
         parts.append(f"## {title}\n\n```text\n$ {command} --help\n{_help(command)}```\n")
@@ -146,7 +149,10 @@ def settings_page() -> str:
         )
         for key in settings.KEYS
     ]
-    intro = "How to set them, and what they do together: [settings](../operate/settings.md).\n"
+    intro = (
+        "Each setting with its variable, flag and default. How to set them, and what they do"
+        " together: [settings](../operate/settings.md).\n"
+    )
     table = _table(("key", "variable", "flag", "default", "meaning"), rows)
     return f"# All settings\n\n{intro}\n{table}"
 
@@ -161,7 +167,8 @@ def tables_page() -> str:
     """Return the columns of the public tables and views."""
     parts = [
         "# Columns of the tables and views\n",
-        "What the tables are for: [the data](../use/data.md). Other columns are internal.\n",
+        "The public columns of the tables. What the tables are for: [the data](../use/data.md).\n",
+        "Other columns are internal.\n",
     ]
     for name, table in TABLES.items():
         rows = [
@@ -176,7 +183,8 @@ def frames_page() -> str:
     """Return the columns of the frames, and the functions of the notebooks."""
     parts = [
         "# Columns of the frames\n",
-        "In Python: `frames.explain(NAME)`. How to use frames: [the data](../use/data.md).\n",
+        "The columns of each frame; `frames.explain(NAME)` returns them in Python.\n",
+        "How to use frames: [the data](../use/data.md).\n",
         "The last section has the [functions of the notebooks](#functions-of-the-notebooks).\n",
     ]
     for name in frames.explain()["name"]:
@@ -238,17 +246,31 @@ def metrics_page() -> str:
         values = "; ".join(f"`{label}`: {', '.join(names)}" for label, names in labels.items())
         meaning = _sentence(family.documentation)
         rows.append((_code(family.name + total), family.type, values or "–", meaning))
-    intro = "How to collect them, and alert rules: [monitor](../operate/monitor.md#metrics).\n"
+    intro = (
+        "The metrics of `nftsync serve --metrics-port`."
+        " How to collect them, and alert rules: [monitor](../operate/monitor.md#metrics).\n"
+    )
     return "\n".join(["# Metrics\n", intro, _table(("metric", "type", "labels", "meaning"), rows)])
 
 
-PAGES: dict[str, Callable[[], str]] = {
+def readme_page() -> str:
+    """Return the list of the other pages."""
+    titles = {name: make().partition("\n")[0].removeprefix("# ") for name, make in LISTED.items()}
+    titles["provider.yaml"] = "The provider's API, as OpenAPI"
+    intro = "Complete lists, generated from the code.\n\n"
+    return f"# Reference\n\n{intro}" + "".join(
+        f"- [{title}]({name})\n" for name, title in titles.items()
+    )
+
+
+LISTED: dict[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "settings.md": settings_page,
     "tables.md": tables_page,
     "frames.md": frames_page,
     "metrics.md": metrics_page,
 }
+PAGES = {"README.md": readme_page, **LISTED}
 
 
 def main() -> int:

@@ -1,8 +1,12 @@
 """The pages of the documentation, taken apart."""
 
 import re
+from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -72,5 +76,27 @@ def sections(text: str, level: str) -> dict[str, str]:
 
 def anchors(page: Path) -> set[str]:
     """The anchors that GitHub gives a page's headings."""
-    headings = re.findall(r"^#+ (.+)$", prose(page), flags=re.M)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return links_and_anchors(page)[1]
+
+
+@cache
+def links_and_anchors(page: Path) -> tuple[list[str], set[str]]:
+    """The targets of links and pictures, and the anchors that GitHub gives headings."""
+    targets: list[str] = []
+    counts: Counter[str] = Counter()
+    found = set()
+    tokens = MarkdownIt("commonmark").enable("table").parse(read(page))
+    for opened, token in zip([None, *tokens], tokens, strict=False):
+        inner = token.children or []
+        targets += [
+            str(one.attrs[name]) for one in inner for name in one.attrs if name in {"href", "src"}
+        ]
+        targets += re.findall(
+            r'(?:href|src)="([^"]+)"', token.content if "html" in token.type else ""
+        )
+        if opened is not None and opened.type == "heading_open":
+            heading = "".join(one.content for one in inner if one.type in {"text", "code_inline"})
+            anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+            found.add(f"{anchor}-{counts[anchor]}" if counts[anchor] else anchor)
+            counts[anchor] += 1
+    return targets, found
