@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -22,6 +23,8 @@ from tests.kit.worlds import PATIENCE
 EXAMPLES = ("8d1cc10a-7fbf-42e7-b58d-5110899866aa", "c0ffee00-0000-4000-8000-000000000002")
 #: Programs that a page uses and a machine may lack; there its block is not run.
 _BESIDE = ("curl", "sqlite3")
+#: Commands that stay open.
+_SERVERS = re.compile(r"^(nftsync (?:sandbox|serve)\b.*\n)", re.M)
 
 
 class Runner:
@@ -67,7 +70,7 @@ class Runner:
 
     def serve(self, command: str, port: int = 0) -> str:
         """Start a server as a page does; returns the first line it prints."""
-        words = [*self.replaced(command).split(), "--port", str(port)]
+        words = [*shlex.split(self.replaced(command), comments=True), "--port", str(port)]
         server = self.begin(*words, stderr=subprocess.PIPE)
         self._servers.append(server)
         assert server.stderr is not None
@@ -100,6 +103,9 @@ class Runner:
     def _sh(self, text: str) -> object:
         if text.startswith("make "):  # only shown: it is what runs these tests
             return self.shell(text.replace("make ", f"make --no-print-directory -nC {ROOT} "))
+        parts = [part for part in _SERVERS.split(text) if part]
+        if parts[1:]:
+            return [self._sh(part) for part in parts][-1]
         if text.startswith("nftsync sandbox"):
             self.replace["http://127.0.0.1:8788"] = self.serve(text).split()[0]
         elif text.startswith("nftsync serve"):
