@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
 import threading
 import time
@@ -17,6 +18,7 @@ from tests.kit.worlds import PATIENCE
 #: Stands for lines that a page leaves out.
 OMITTED = "…"
 _SERVERS = ("nftsync sandbox", "nftsync serve")
+_URL = re.compile(r"http://[\d.]+:\d+(?=\D)")
 #: Commands that act. The others show a state: they run until they show the one of the page.
 _ACTS = re.compile(
     r"(nftsync (sync|webhook-config|report|watch send)|curl|export|mkdir|cd)\b", re.ASCII
@@ -41,7 +43,7 @@ def essence(text: str) -> list[str]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Return whether a page shows what was printed; a line `…` stands for any lines."""
+    """Compare the output on a page with a command's; a line `…` stands for any lines."""
     lines = ["(?:.*\n)*" if line == OMITTED else f"{re.escape(line)}\n" for line in essence(shown)]
     return re.fullmatch("".join(lines), "".join(f"{x}\n" for x in essence(printed))) is not None
 
@@ -64,7 +66,7 @@ class Console(Runner):
 
     Attributes:
         value: the value of the last Python block; the text block after it shows it.
-        printed: the commands with what they printed, to write a page.
+        printed: the commands with their output, from which a page can be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -72,7 +74,7 @@ class Console(Runner):
         self._environment |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "xterm"}
         self.value: object = None
         self.printed: list[tuple[str, str]] = []
-        self._terminals: dict[str, tuple[subprocess.Popen[str], list[str]]] = {}
+        self._terminals: dict[str, tuple[subprocess.Popen[str], list[bytes]]] = {}
 
     def run(self, block: Block) -> object:
         name, _, more = block.mark.removeprefix("file: ").partition(", ")
@@ -85,7 +87,7 @@ class Console(Runner):
     def stop(self, command: str) -> None:
         """End a server as Ctrl-C does."""
         server, _ = self._terminals.pop(command)
-        server.send_signal(2)
+        server.send_signal(signal.SIGINT)
         assert server.wait(PATIENCE) == 0
 
     def start(self, command: str) -> None:
@@ -96,11 +98,11 @@ class Console(Runner):
         words = [*shlex.split(self.replaced(command)), "--port", port]
         server = self.begin(*words, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal)
         os.close(terminal)
-        lines: list[str] = []
-        threading.Thread(target=_read, args=(user, lines), daemon=True).start()
-        self._terminals[command.split(" -")[0]] = server, lines
-        wait_until(lambda: re.search(r"http://\S+:\d+", "".join(lines)), lambda: lines)
-        url = re.search(r"http://\S+:\d+", "".join(lines))
+        shown: list[bytes] = []
+        threading.Thread(target=_read, args=(user, shown), daemon=True).start()
+        self._terminals[command.split(" -")[0]] = server, shown
+        wait_until(lambda: _URL.search(_text(shown)), lambda: shown)
+        url = _URL.search(_text(shown))
         assert url is not None
         self.replace[at] = url[0]
 
@@ -113,8 +115,7 @@ class Console(Runner):
         for command, shown in commands(session):
             if command.startswith(_SERVERS):
                 self.start(command)
-                lines = self._terminals[command.split(" -")[0]][1]
-                wait_until(lambda: agrees(shown, self._page("".join(lines))), lambda: lines)  # noqa: B023
+                self._wait_for(shown, self._terminals[command.split(" -")[0]][1])
                 continue
             deadline = time.monotonic() + PATIENCE / 4
             while True:
@@ -124,6 +125,9 @@ class Console(Runner):
                 if _ACTS.match(command) or time.monotonic() > deadline:
                     raise AssertionError(f"$ {command}\n{printed}exit code {code}")
             self.printed.append((command, printed))
+
+    def _wait_for(self, expected: str, shown: list[bytes]) -> None:
+        wait_until(lambda: agrees(expected, self._page(_text(shown))), lambda: shown)
 
     def terminal(self, command: str) -> tuple[int, str]:
         """Run a command in a terminal; return its exit code and output, its messages last."""
@@ -135,8 +139,8 @@ class Console(Runner):
             "bash", "-c", script, stdin=subprocess.DEVNULL, stdout=terminal, stderr=pipe
         )
         os.close(terminal)
-        lines: list[str] = []
-        reader = threading.Thread(target=_read, args=(user, lines))
+        shown: list[bytes] = []
+        reader = threading.Thread(target=_read, args=(user, shown))
         reader.start()
         assert ran.stderr is not None
         with ran.stderr:
@@ -144,7 +148,7 @@ class Console(Runner):
         reader.join()
         code = ran.wait(PATIENCE)
         self.kept()
-        printed = "".join(lines)
+        printed = _text(shown)
         if printed and not printed.endswith("\n"):
             printed += "\n"
         return code, self._page(printed + messages)
@@ -162,7 +166,7 @@ class Console(Runner):
         self.database = self.folder / "data" / "nftsync.db"
 
     def _page(self, printed: str) -> str:
-        """Return what was printed, with the page's addresses."""
+        """Return output with the page's addresses."""
         for page, own in self.replace.items():
             if page.startswith("http"):
                 printed = printed.replace(own, page)
@@ -176,11 +180,15 @@ class Console(Runner):
         assert agrees(text, str(self.value)), self.value
 
 
-def _read(terminal: int, lines: list[str]) -> None:
-    """Read what a terminal shows, until the command ends."""
+def _text(shown: list[bytes]) -> str:
+    return b"".join(shown).decode(errors="replace").replace("\r\n", "\n")
+
+
+def _read(terminal: int, shown: list[bytes]) -> None:
+    """Read a terminal until the command ends."""
     try:
         while read := os.read(terminal, 65_536):
-            lines.append(read.decode().replace("\r\n", "\n"))
+            shown.append(read)
     except OSError:  # Linux reports the end of a terminal as an error
         pass
     os.close(terminal)
