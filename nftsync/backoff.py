@@ -21,7 +21,6 @@ class Backoff:
 
     @property
     def is_paused(self) -> bool:
-        """Whether a pause lasts."""
         return time.monotonic() < max(self._until, self._asked_until)
 
     def pause(self, asked: float = 0.0) -> float:

@@ -46,19 +46,16 @@ class ExactSum:
         self._count = 0
 
     def step(self, amount: _Value) -> None:
-        """Add a row."""
         if (number := exact(amount)) is not None:
             self._total += number
             self._count += 1
 
     def inverse(self, amount: _Value) -> None:
-        """Subtract a row that left the window."""
         if (number := exact(amount)) is not None:
             self._total -= number
             self._count -= 1
 
     def value(self) -> str | None:
-        """Return the sum of the rows in the window."""
         return str(self._total) if self._count else None
 
     finalize = value
@@ -75,7 +72,6 @@ def amount_key(amount: _Value) -> str | None:
 
 
 def register(connection: sqlite3.Connection) -> None:
-    """Add `exact_sum(amount)` and `amount_key(amount)` to a connection."""
     connection.create_window_function("exact_sum", 1, ExactSum)
     connection.create_function("amount_key", 1, amount_key, deterministic=True)
 
@@ -83,5 +79,4 @@ def register(connection: sqlite3.Connection) -> None:
 @HookimplMarker("datasette")
 @HookimplMarker("sqlite_utils")
 def prepare_connection(conn: sqlite3.Connection) -> None:
-    """Add the functions to a connection of Datasette or sqlite-utils."""
     register(conn)

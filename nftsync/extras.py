@@ -18,7 +18,6 @@ def require(extra: str, purpose: str, *modules: str) -> None:
 
 
 def install_command(*packages: str) -> str:
-    """Return the command that installs packages beside nftsync."""
     # Every environment of nftsync has pip, because sqlite-utils needs it.
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
 

@@ -38,7 +38,6 @@ class ListFile(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """The lines, with any kind of line end."""
         return _LINE_END.split(self.text)
 
     def table(self, columns: Columns, **rules: Any) -> Iterator[Cells]:
@@ -130,7 +129,7 @@ def named_columns(
     if wrong:
         allowed = " and ".join(", ".join(columns).rsplit(", ", 1))
         raise InputError(
-            f"{here}. Allowed are {allowed}, each once. Rename or remove {_listed(wrong)}"
+            f"{here}; allowed are {allowed}, each at most once. Rename or remove {_listed(wrong)}"
         )
     one = [*columns][:keys]
     missing = [" or ".join(one)] * set(one).isdisjoint(names)

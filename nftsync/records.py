@@ -127,7 +127,6 @@ class NumberedEffort(Effort, kw_only=True):
         self.sequence, self.started_at = self.numbers.take(), now()
 
     def counts(self) -> Effort:
-        """Return the counts alone."""
         return Effort(self.requests, self.retries)
 
 
@@ -239,7 +238,6 @@ class Applied(NamedTuple):
 
     @property
     def changed_nothing(self) -> bool:
-        """Whether the read added, changed and removed nothing."""
         return not any(self[2:8])
 
     @property
@@ -249,12 +247,10 @@ class Applied(NamedTuple):
 
 
 def are_uuids(joined: str) -> bool:
-    """Return whether a comma-joined text consists of UUIDs."""
     return _UUIDS.fullmatch(joined) is not None
 
 
 def is_uuid(text: str) -> bool:
-    """Return whether a text is one UUID, in any case."""
     return _ONE_UUID.fullmatch(text) is not None
 
 

@@ -51,7 +51,6 @@ def counted(number: int, one: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital letter and a period."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
@@ -103,12 +102,10 @@ def decoded(content: bytes, errors: str = "strict") -> str:
 
 
 def without_controls(text: str, instead: str = "") -> str:
-    """Return a text as one line, with `instead` for unsafe characters."""
     return " ".join(_UNSAFE.sub(instead, " ".join(text.split())).split())
 
 
 def cut_line(text: str, longest: int) -> str:
-    """Return a text as one line of at most `longest` characters."""
     # Cut first: the text may be very long.
     line = without_controls(text[: 16 * longest], " ")
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
@@ -138,12 +135,10 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_string(text: str) -> str:
-    """Return a text as a TOML basic string."""
     return escaped_json(json.dumps(text, ensure_ascii=False).encode()).decode()
 
 
 def toml_key(name: str) -> str:
-    """Return a name as a key in a TOML heading."""
     return name if _BARE_KEY.fullmatch(name) else toml_string(name)
 
 
@@ -182,7 +177,6 @@ _BRACKET = re.compile(r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*"?|[\[\]{}]')
 
 
 def nests_too_deeply(document: str) -> bool:
-    """Return whether a document nests deeper than `DEEPEST_JSON`."""
     return cut_deep(document, DEEPEST_JSON, "") != document
 
 

@@ -49,8 +49,6 @@ class Failures:
         return self._first is not None
 
     def of(self, part: str) -> Callable[[Exception], None]:
-        """Return an `on_failure` for a thread that messages call `part`."""
-
         def fail(error: Exception) -> None:
             self._first = self._first or (part, error)
             if not isinstance(error, NftsyncError):

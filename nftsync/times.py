@@ -100,7 +100,7 @@ def days_of_month(value: str) -> tuple[str, str]:
 
 
 def up_to_now(moment: str, latest: Callable[[], str | None]) -> str:
-    """Return a parsed time; for the end of today, return the present.
+    """Return a parsed time, or now if it is the end of today.
 
     `latest` returns the latest stored time, which may be ahead of this clock; called if needed.
     """
@@ -133,7 +133,7 @@ def parse_duration(value: str) -> timedelta:
         raise InputError(f"{value!r} is not a duration; write 90s, 15m, 6h or 7d")
     duration = timedelta(**{_UNITS[match[2]]: int(match[1])})
     if duration > _LONGEST:
-        raise InputError(f"{value!r} is too long a duration")
+        raise InputError(f"{value!r} is too long a duration; write at most {_LONGEST.days:,}d")
     return duration
 
 

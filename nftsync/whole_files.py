@@ -74,7 +74,6 @@ def sync_to_disk(path: Path) -> None:
 
 @contextmanager
 def descriptor_of(path: Path) -> Iterator[int]:
-    """Yield the descriptor of a file or directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         yield descriptor

@@ -50,7 +50,6 @@ class Groups:
         return place[self.codes]
 
     def labels(self, shown: list[int], names: dict[str, str]) -> tuple[list[str], list[str]]:
-        """Return labels and hover texts of groups."""
         values = [self.values[group] for group in shown]
         return _style.group_labels(values, self.by, {**self.names, **names})
 
@@ -65,7 +64,6 @@ def grouped(frame: pd.DataFrame, by: str) -> Groups:
 
 
 def names_in(frame: pd.DataFrame, by: str, column: str) -> dict[str, str]:
-    """Map the values of a column to the names in another."""
     if column not in frame.columns:
         return {}
     require_columns(frame, [column])
@@ -74,7 +72,6 @@ def names_in(frame: pd.DataFrame, by: str, column: str) -> dict[str, str]:
 
 
 def distinct(group: Numbers, **columns: Any) -> pd.DataFrame:
-    """Count the distinct values of columns in each group."""
     return pd.DataFrame(columns).groupby(group).nunique()
 
 
@@ -119,7 +116,6 @@ def bar_figure(
     axis_title: str,
     subtitle: str,
 ) -> go.Figure:
-    """Return a figure with a bar and a text per row."""
     sums, places = [str(total) for total in rows["total"]], list(range(len(rows)))
     lines = 1 + max(label.count("<br>") for label in rows["label"])
     bars = _style.hovered(
@@ -196,7 +192,6 @@ def holdings_by_collection(
 
 
 def no_holdings(holdings: object, frame: pd.DataFrame) -> str:
-    """Return the text of a figure without holdings."""
     if note := hidden_note(frame):
         return f"{note}; hidden=True includes them."
     if isinstance(holdings, pd.DataFrame):
@@ -208,11 +203,7 @@ _AGES = "Holdings by age"
 
 
 def holding_ages(
-    db: FrameOrDb = None,
-    *,
-    at: Moment | None = None,
-    exclude: WalletIds = (),
-    hidden: bool = False,
+    db: FrameOrDb = None, *, at: Moment | None = None, exclude: WalletIds = (), hidden: bool = False
 ) -> go.Figure:
     """Draw the number of holdings by age.
 
@@ -269,7 +260,6 @@ def holding_ages(
 def refuse_filters(
     name: str, time: Moment | None, exclude: WalletIds, functions: str, *, hidden: bool
 ) -> None:
-    """Check that a chart of a frame gets no filters."""
     if time is not None or given_wallets(exclude) or hidden:
         raise InputError(f"{name}=, exclude= and hidden= need a database; use them in {functions}")
 

@@ -55,7 +55,6 @@ def plotly_times(ticks: Numbers) -> list[str]:
 
 
 def readable_time(time: str) -> str:
-    """Return a time of `plotly_times` to the second."""
     return f"{time[:10]} {time[11:19]}"
 
 

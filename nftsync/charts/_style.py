@@ -54,7 +54,6 @@ def escaped(text: str, longest: int = _LONGEST) -> str:
 
 
 def with_hidden(subtitle: str, frame: pd.DataFrame, noun: str = "holding") -> str:
-    """Add a line on hidden rows to a subtitle."""
     return "\n".join(filter(None, (subtitle, hidden_note(frame, noun))))
 
 
@@ -88,7 +87,6 @@ def _in_lines(label: str) -> str:
 
 
 def short_lines(text: str) -> str:
-    """Break escaped text into lines."""
     return "<br>".join(
         line
         for part in text.splitlines()
@@ -97,7 +95,6 @@ def short_lines(text: str) -> str:
 
 
 def checked_names(names: GroupLabels) -> dict[str, str]:
-    """Return the caller's names, by key."""
     if names is None:
         return {}
     if not isinstance(names, Mapping):
@@ -151,7 +148,6 @@ def line(
 def hovered(
     kind: str, name: str, x: Sequence[Any], y: Sequence[Any], hovers: Sequence[Any], **more: Any
 ) -> dict[str, Any]:
-    """Return bars, marks or fields, each with its own hover text."""
     texts = {"hovertext": hovers, "hovertemplate": TEXT_ONLY}
     return {"type": kind, "name": name, "x": x, "y": y, **texts, **more}
 
@@ -205,7 +201,6 @@ def figure(
 
 
 def empty_figure(title: str, message: str) -> go.Figure:
-    """Return a figure with a message instead of data."""
     hidden = {"visible": False, "range": [0, 1]}
     middle = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
     text = short_lines(message)

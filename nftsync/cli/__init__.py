@@ -32,10 +32,7 @@ _COMMANDS = {
     "hidden": ("hidden", "List the hidden contracts and tokens."),
     "changes": ("holdings", "Show changes of balances (the change feed), oldest first."),
     "transfers": ("movements", "List transfers with sender and receiver, oldest first."),
-    "statement": (
-        "movements",
-        "Print opening balance, movements and closing balance.",
-    ),
+    "statement": ("movements", "Print opening balance, movements and closing balance."),
     "report": ("report", "Write a report as a single HTML file, to mail or print."),
     "removals": ("removals", "List or approve the removals held for review."),
     "compare": ("compare", "Compare holdings with a second list, such as an auditor's."),

@@ -11,11 +11,7 @@ from nftsync.alerts import Destination, Forward, WatchRule
 from nftsync.errors import NftsyncError, SettingsError
 from nftsync.provider.client import Client
 from nftsync.pull.api import client_config
-from nftsync.pull.list_files import (
-    read_collections_file,
-    read_hidden_file,
-    read_wallets_file,
-)
+from nftsync.pull.list_files import read_collections_file, read_hidden_file, read_wallets_file
 from nftsync.reports import checks
 from nftsync.reports.checks import Check, checked
 from nftsync.settings import Settings

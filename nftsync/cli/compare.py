@@ -29,7 +29,7 @@ _COLUMNS = (
 @click.command()
 @click.argument("list_file", metavar="LIST.csv")
 @options.with_settings("database")
-@options.time("--at", "end", "Time of the list (default: its column as_of, or now):")
+@options.time("--at", "end", "Time of the list. Default: its column as_of, or now. TIME is")
 @options.text("--wallet", "WALLET", "Only this wallet, by id or label.")
 @options.text("--group", "NAME", "Only wallets of this group.")
 @view_options("Print the result as JSON.")

@@ -83,11 +83,11 @@ def demo(database: str | None) -> None:
 
 @click.command()
 @click.argument("directory", default="notebooks", type=click.Path())
-@click.option(
+@options.valued(
     "--port",
-    type=click.IntRange(1, 65535),
-    metavar="N",
-    help="Port on 127.0.0.1. Default: 8888, or the next free one",
+    "N",
+    click.IntRange(1, 65535),
+    "Port on 127.0.0.1. Default: 8888, or the next free one",
 )
 @options.flag("--no-browser", "Print the address; don't open a browser.")
 @options.database("Database for the notebooks. Default: the configured one, or the demo database")
@@ -124,11 +124,13 @@ def notebook(
 
 
 @click.command()
-@options.shown("--port", click.IntRange(0, 65535), 8788, "Port on 127.0.0.1; 0 picks a free one.")
-@options.shown("--wallets", click.IntRange(min=1), 50, "Number of wallets.")
-@options.shown("--nfts", click.IntRange(min=0), 20, "NFTs per wallet.")
-@options.shown(
-    "--seed", click.INT, 0, "Random seed. The same seed gives the same data and failures."
+@options.valued(
+    "--port", "N", click.IntRange(0, 65535), "Port on 127.0.0.1; 0 picks a free one.", 8788
+)
+@options.valued("--wallets", "N", click.IntRange(min=1), "Number of wallets.", 50)
+@options.valued("--nfts", "N", click.IntRange(min=0), "NFTs per wallet.", 20)
+@options.valued(
+    "--seed", "N", int, "Random seed. The same seed gives the same data and failures.", 0
 )
 @options.text(
     "--world",
@@ -136,23 +138,24 @@ def notebook(
     "File to serve instead of generated data. Each line is a JSON object "
     '{"walletId", "nftTokenBalances": [...]}. The file may be compressed with gzip.',
 )
-@options.shown(
-    "--latency-ms", click.FloatRange(min=0), 0, "Delay before each response, in milliseconds."
+@options.valued(
+    "--latency-ms", "N", click.FloatRange(min=0), "Delay of each response, in milliseconds.", 0
 )
-@options.shown(
-    "--fail-rate", click.FloatRange(0, 1), 0, "Share of responses with status 500 or 503."
+@options.valued(
+    "--fail-rate", "P", click.FloatRange(0, 1), "Share (0 to 1) of responses with 500 or 503.", 0
 )
-@click.option(
+@options.valued(
     "--rate-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Requests per second; excess requests get a 429 with Retry-After.",
-    show_default="none",
+    "N",
+    click.FloatRange(min=0, min_open=True),
+    "Requests per second; excess requests get a 429 with Retry-After. Default: no limit",
 )
-@options.shown(
+@options.valued(
     "--time-scale",
+    "X",
     click.FloatRange(0, GREATEST_TIME_SCALE, min_open=True),
-    1,
     "Factor for the delays between webhook retries; 0.001 turns 5 minutes into 0.3 seconds.",
+    1,
 )
 @options.text(
     "--state",
@@ -162,7 +165,9 @@ def notebook(
 )
 @options.text("--wallets-out", "FILE", "New file for the wallet ids: a wallets file for sync.")
 @options.text("--list-out", "FILE", "New file with all holdings: a list for `nftsync compare`.")
-@options.shown("--list-mistakes", click.IntRange(min=0), 0, "Mistakes of all kinds in the list.")
+@options.valued(
+    "--list-mistakes", "N", click.IntRange(min=0), "Mistakes of all kinds in the list.", 0
+)
 @click.pass_context
 def sandbox(
     context: click.Context,

@@ -86,7 +86,7 @@ def migrate(settings: Settings) -> None:
     if copy is None:
         say(f"{settings.database} is up to date.")
     else:
-        say(f"Upgraded {settings.database}; the copy from before is {copy}")
+        say(f"Upgraded {settings.database}; the earlier version is saved as {copy}")
 
 
 @click.command()
@@ -111,13 +111,13 @@ def snapshot(settings: Settings, file: Path) -> None:
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@options.shown(
+@options.valued(
     "--keep",
+    "N",
     click.IntRange(min=1),
-    14,
     "After a successful copy, delete all but the newest N copies of this database in DIR. nftsync "
     "never touches other files.",
-    metavar="N",
+    14,
 )
 @options.with_settings("database")
 def backup(settings: Settings, directory: Path, *, keep: int) -> None:
@@ -139,4 +139,5 @@ def backup(settings: Settings, directory: Path, *, keep: int) -> None:
     if done.left_over:
         say(f"Removed {counted(done.left_over, 'unfinished file')} of interrupted backups.")
     if done.pruned:
-        say(f"Removed {len(done.pruned):,} older, to keep {keep:,}: {', '.join(done.pruned)}")
+        deleted = counted(len(done.pruned), "older backup")
+        say(f"Deleted {deleted} (--keep {keep}): {', '.join(done.pruned)}")

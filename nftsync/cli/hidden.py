@@ -74,7 +74,7 @@ def hide(
         raise click.UsageError("name contracts or tokens to hide, or list candidates: --suggest")
     if suggest:
         if reason is not None:
-            raise click.UsageError("--reason is for what you hide; --suggest hides nothing")
+            raise click.UsageError("--reason cannot be used with --suggest; drop one of them")
         from nftsync.reports.spam import suggest_hidden
 
         candidates = suggest_hidden(settings.database)

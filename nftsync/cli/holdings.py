@@ -141,7 +141,9 @@ def holdings_of(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
 @click.command()
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
 @options.with_settings("database")
-@view_options("Print all matches as JSON.", "Number of best matches; 0 shows all.", 20, _ALL)
+@view_options(
+    "Print all matches as JSON.", "Number of best matches; 0 shows up to 100,000.", 20, _ALL
+)
 def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
     """Find tokens, collections and wallets by name.
 
@@ -165,11 +167,11 @@ def find(settings: Settings, text: tuple[str, ...], *, view: View) -> None:
 @options.with_settings("database")
 @options.time("--since", "start", "Only changes observed since this time:")
 @options.time("--until", "end", "Only changes observed until this time.")
-@click.option(
+@options.valued(
     "--after",
-    type=click.IntRange(min=0, max=2**63 - 1),
-    metavar="CHANGE_ID",
-    help="Only changes with an id greater than CHANGE_ID. To continue after an earlier call, "
+    "CHANGE_ID",
+    click.IntRange(min=0, max=2**63 - 1),
+    "Only changes with an id greater than CHANGE_ID. To continue after an earlier call, "
     "give the last change_id of its JSON.",
 )
 @filter_options
@@ -241,7 +243,7 @@ def _wait_while_read(seconds: float) -> Callable[[], bool]:
 @click.command()
 @click.argument("wallet", metavar="WALLET")
 @options.with_settings("database")
-@options.time("--at", "end", "Time in the past (default: now):")
+@options.time("--at", "end", "Time in the past. Default: now. TIME is")
 @view_options("Print the evidence as JSON.", "Number of holdings; 0 shows all.")
 def evidence(settings: Settings, wallet: str, *, at: str | None, view: View) -> None:
     """Prove a wallet's holdings, now or at a past time.

@@ -87,11 +87,12 @@ def requeue() -> None:
 
 @inbox.command("prune")
 @_commands.prune
-@options.shown(
+@options.valued(
     "--state",
+    None,
     click.Choice(["done", "quarantined"]),
-    "done",
     "State of the webhooks to prune. You can't requeue a quarantined webhook after pruning it.",
+    "done",
 )
 def prune() -> None:
     """Empty the bodies of old webhooks.

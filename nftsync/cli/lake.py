@@ -54,20 +54,20 @@ _TABLE = (
     TableColumn("size", "size"),
 )
 
-_buckets_option = click.option(
+_buckets_option = options.valued(
     "--buckets",
-    type=click.IntRange(1, 65_536),
-    metavar="N",
-    help="Number of buckets (databases, split by wallet) of a new lake. To change it later, export "
+    "N",
+    click.IntRange(1, 65_536),
+    "Number of buckets (databases, split by wallet) of a new lake. To change it later, export "
     "the lake and import it again. Default: one per 1,000 wallets, at least 4 and at most 64",
 )
 _cluster_options = options.combined(
     options.text("--scheduler", "ADDRESS", "Address of a Dask scheduler: tcp://HOST:PORT."),
-    click.option(
+    options.valued(
         "--workers",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Number of local worker processes, if you don't set --scheduler. Default: one for up "
+        "N",
+        click.IntRange(min=1),
+        "Number of local worker processes, if you don't set --scheduler. Default: one for up "
         "to 500 wallets, otherwise one per processor",
     ),
 )

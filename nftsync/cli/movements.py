@@ -100,15 +100,15 @@ def transfers(
 @click.command()
 @options.with_settings("database")
 @options.period
-@options.shown(
-    "--by", click.Choice(list(_GROUPS)), "group", "One row per group, wallet or collection."
+@options.valued(
+    "--by", None, click.Choice(list(_GROUPS)), "One row per group, wallet or collection.", "group"
 )
 @options.text(
     "--prices",
     "FILE",
-    "Show the value of the opening and closing balances in each currency, at the latest price on "
-    "or before their dates. FILE is CSV with the columns date, price, currency, source (optional), "
-    "and token_id or contract (an address or a collection's name).",
+    "CSV of prices: the columns date, price, currency, source (optional), and token_id or contract "
+    "(an address or a collection's name). Shows the value of both balances in each currency, at "
+    "the latest price up to their dates.",
 )
 @filter_options
 @options.flag("--hidden", "Count hidden NFTs in the regular rows, not in a separate row.")

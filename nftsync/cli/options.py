@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from click.core import ParameterSource
@@ -15,6 +15,9 @@ from click.core import ParameterSource
 from nftsync.cli.output import one_line, say, typed_settings
 from nftsync.errors import DamagedDatabase, NftsyncError, NoDatabase
 from nftsync.times import Edge, days_of_month, parse_duration, parse_time
+
+if TYPE_CHECKING:
+    from click.types import OptionHelpExtra
 
 #: Adds options to a command.
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -35,9 +38,21 @@ def flag(name: str, text: str, *argument: str) -> Decorator:
     return click.option(name, *argument, is_flag=True, help=text)
 
 
-def shown(name: str, kind: Any, default: float | str, text: str, **more: Any) -> Decorator:
-    """Give a command an option with a default."""
-    return click.option(name, type=kind, default=default, show_default=True, help=text, **more)
+class _Plain(click.Option):
+    """An option whose help omits the range, which an error states."""
+
+    def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:  # noqa: ARG002
+        return {"required": "required"} if self.required else {}
+
+
+def valued(
+    name: str, metavar: str | None, kind: Any, text: str, default: Any = None, **more: Any
+) -> Decorator:
+    """Give a command an option with a type, and with a default that its help names."""
+    if default is not None:  # click takes None for a given value
+        text += f" Default: {default}"
+        more["default"] = default
+    return click.option(name, cls=_Plain, type=kind, metavar=metavar, help=text, **more)
 
 
 def database(description: str) -> Decorator:
@@ -134,20 +149,16 @@ def json(text: str) -> Decorator:
 
 def limit(text: str, default: int | None, most: int | None = None) -> Decorator:
     """Give a command `--limit`."""
-    return click.option(
-        "--limit",
-        type=click.IntRange(0, most),
-        callback=lambda _context, _option, rows: rows and min(rows, 2**63 - 1),
-        default=default,
-        show_default=default is not None,
-        metavar="N",
-        help=text,
-    )
+
+    def bounded(_context: click.Context, _option: click.Parameter, rows: int) -> int:
+        return rows and min(rows, 2**63 - 1)
+
+    return valued("--limit", "N", click.IntRange(0, most), text, default, callback=bounded)
 
 
 def duration(name: str, text: str, **more: Any) -> Decorator:
     """Give a command a timedelta."""
-    return _parsed(name, "DURATION", parse_duration, text, **more)
+    return valued(name, "DURATION", parse_duration, text, **more)
 
 
 def time(name: str, day: Edge, text: str, **more: Any) -> Decorator:
@@ -158,7 +169,7 @@ def time(name: str, day: Edge, text: str, **more: Any) -> Decorator:
     if not text.endswith("."):
         text += " ISO 8601 (UTC by default), today, yesterday or 7d (7 days ago)."
     text += f" A date alone means the {day} of that day."
-    return _parsed(name, "TIME", lambda typed: parse_time(typed, day), text, **more)
+    return valued(name, "TIME", lambda typed: parse_time(typed, day), text, **more)
 
 
 def period(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,15 +193,8 @@ def period(command: Callable[..., Any]) -> Callable[..., Any]:
         time("--since", "start", "Start of the period, instead of --from."),
         time("--to", "end", "End of the period. Default: now."),
         time("--until", "end", "End of the period, the same as --to."),
-        _parsed("--month", "YYYY-MM", days_of_month, "The whole month, such as 2026-10."),
+        valued("--month", "YYYY-MM", days_of_month, "The whole month, such as 2026-10."),
     )(call)
-
-
-def _parsed(
-    name: str, metavar: str, parse: Callable[[str], Any], text: str, **more: Any
-) -> Decorator:
-    # click converts defaults, too.
-    return click.option(name, type=parse, metavar=metavar, help=text, show_default=True, **more)
 
 
 #: Options of a command that syncs.

@@ -90,8 +90,7 @@ class QueueCommands(NamedTuple):
         """Empty the bodies of old rows."""
         text = f"Prune {self.queue.table} that have been in their state for this long: 90s, 6h, 7d"
         return options.combined(
-            options.duration("--older-than", text, required=True),
-            options.with_settings("database"),
+            options.duration("--older-than", text, required=True), options.with_settings("database")
         )(_documented(documented, self._prune))
 
     def _state(self, text: str) -> options.Decorator:
@@ -99,13 +98,7 @@ class QueueCommands(NamedTuple):
         return click.option("--state", type=choice, metavar="STATE", help=text)
 
     def _list(
-        self,
-        settings: Settings,
-        *,
-        state: str | None,
-        limit: int | None,
-        wide: bool,
-        as_json: bool,
+        self, settings: Settings, *, state: str | None, limit: int | None, wide: bool, as_json: bool
     ) -> None:
         from nftsync.reports.change_feed import QueueView
 

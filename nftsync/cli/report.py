@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 )
 @options.time("--to", "end", "Time of the closing balance. Default: now.")
 @options.text("--group", "NAME", "Report on the wallets of this group.")
-@options.text("--wallet", "ID", "Report on this wallet, by id or label.")
-@options.shown("--title", str, "NFT holdings", "Heading of the page.", metavar="TEXT")
+@options.text("--wallet", "WALLET", "Report on this wallet, by id or label.")
+@options.valued("--title", "TEXT", str, "Heading of the page.", "NFT holdings")
 @options.text(
     "--prices",
     "PRICES.csv",

@@ -32,23 +32,26 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.with_settings("database", "wallets_file", *options.PROVIDER)
-@options.shown(
+@options.valued(
     "--host",
+    "ADDRESS",
     str,
-    "127.0.0.1",
     "Address to listen on. Put a TLS proxy in front of a public address.",
+    "127.0.0.1",
 )
-@options.shown("--port", click.IntRange(0, 65535), 8787, "Port to listen on; 0 picks a free port.")
-@options.shown("--path", str, "/webhooks", "URL path of the receiver.")
+@options.valued(
+    "--port", "N", click.IntRange(0, 65535), "Port to listen on; 0 picks a free port.", 8787
+)
+@options.valued("--path", "PATH", str, "URL path of the receiver.", "/webhooks")
 @options.flag("--no-replay", "Only store webhooks, for `nftsync replay` to process.")
 @options.duration(
     "--sync-every", "Also sync all tracked wallets at this interval (90s, 15m, 6h, 7d)."
 )
-@click.option(
+@options.valued(
     "--metrics-port",
-    type=click.IntRange(1, 65535),
-    help="Port on 127.0.0.1 for Prometheus metrics.",
-    show_default="none",
+    "N",
+    click.IntRange(1, 65535),
+    "Port on 127.0.0.1 for Prometheus metrics. Default: no metrics",
 )
 def serve(settings: Settings, **options: Any) -> None:
     """Receive webhooks, and read the objects that they name.
@@ -151,12 +154,12 @@ def replay(settings: Settings, *, as_json: bool) -> int:
     if result.error is not None:
         say(f"nftsync: webhooks stay pending: {one_line(result.error)}")
     if result.failed or result.dead:
-        say("nftsync: list failures and reasons: nftsync inbox --state failed (or dead)")
+        say("List failures and reasons: nftsync inbox --state failed (or dead)")
     if result.reads_held:
         reads = counted(result.reads_held, "read")
         say(f"nftsync: {reads}: {HELD_BACK}. Review them: nftsync removals")
     if result.unrouted:
-        say("nftsync: find routes for unrouted types: nftsync routes suggest")
+        say("Find routes for unrouted types: nftsync routes suggest")
     return 1 if result.failed or result.dead or result.reads_held or result.error is not None else 0
 
 
@@ -213,7 +216,7 @@ def webhook_config(
         changes["sharedSecret"] = settings.webhook_secret
         if settings.webhook_secret is None or not settings.webhook_secret.strip():
             raise SettingsError(
-                "webhook_secret is missing or blank: set NFTSYNC_WEBHOOK_SECRET, "
+                "webhook_secret is missing or blank; set it with NFTSYNC_WEBHOOK_SECRET, "
                 "NFTSYNC_WEBHOOK_SECRET_FILE or webhook_secret in nftsync.toml"
             )
     if not changes:

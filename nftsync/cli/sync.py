@@ -96,11 +96,7 @@ def sync(settings: Settings, names: tuple[str, ...], *, as_json: bool, **options
     return {"ok": 0, "interrupted": 130}.get(result.status, 1)
 
 
-def say_failures(
-    result: SyncResult,
-    wallets: _Wallets,
-    review: str = "nftsync removals",
-) -> None:
+def say_failures(result: SyncResult, wallets: _Wallets, review: str = "nftsync removals") -> None:
     """Print each kind of failure, with examples."""
     from nftsync.pull.result import grouped_failures
     from nftsync.store.removals import HELD_BACK
@@ -120,7 +116,7 @@ def say_failures(
             shown = ", ".join(_subject(x, wallets, whole=False) for x in kind[:_EXAMPLES])
             say(f"nftsync: {count}: {error}: {shown}{_remainder(kind, wallets)}")
     if wallets and any(kind[0].error.endswith(_UNKNOWN) for kind in kinds):
-        say("nftsync: to stop syncing unknown wallets: nftsync wallets untrack WALLET...")
+        say("To stop syncing unknown wallets: nftsync wallets untrack WALLET...")
     if (more := len(kinds) - _KINDS) > 0:
         say(f"nftsync: and {counted(more, 'other error')}. Show all: --json")
     if any(kind[0].error == HELD_BACK for kind in kinds):

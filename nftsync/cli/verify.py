@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli import options
-from nftsync.cli.output import (
-    one_line,
-    open_existing,
-    print_json,
-    say,
-    say_truncated,
-    wallet_name,
-)
+from nftsync.cli.output import one_line, open_existing, print_json, say, say_truncated, wallet_name
 from nftsync.cli.tables import TableColumn, View, view_options
 from nftsync.text import counted, sentence
 from nftsync.times import utc_times
@@ -36,11 +29,11 @@ _DIFFERENCE = (
 
 
 @click.command()
-@click.option(
+@options.valued(
     "--sample",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Number of random wallets; 0 checks only the database.  [default: 100]",
+    "N",
+    click.IntRange(min=0),
+    "Number of random wallets; 0 checks only the database. Default: 100",
 )
 @options.flag("--all", "Compare all tracked wallets.", "everything")
 @options.flag("--repair", "Sync the wallets that differ.")

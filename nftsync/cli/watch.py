@@ -17,15 +17,12 @@ if TYPE_CHECKING:
     from nftsync.settings import Settings
 
 #: Columns of the table of events.
-_EVENT = (
-    TableColumn("observed", "timestamp", "time"),
-    TableColumn("event", "text", "message"),
-)
+_EVENT = (TableColumn("observed", "timestamp", "time"), TableColumn("event", "text", "message"))
 
 
 @click.group(invoke_without_command=True)
 @options.with_settings("database")
-@options.time("--since", "start", "Start of rules that have not run yet (default: now):")
+@options.time("--since", "start", "Start of rules that have not run yet. Default: now. TIME is")
 def watch(settings: Settings, *, since: str | None) -> int:
     """Send alerts about changes and states, and forward webhooks.
 
@@ -63,7 +60,7 @@ def watch(settings: Settings, *, since: str | None) -> int:
     for name, problem in problems.items():
         say(one_line(f"nftsync: [watch.{name}]: {problem}"))
     if counts["failed"] or counts["dead"]:
-        say("nftsync: to list them with reasons: nftsync outbox --state failed, or --state dead")
+        say("List failures and reasons: nftsync outbox --state failed (or dead)")
     if interrupted.is_set():
         return 130
     return 1 if counts["dead"] or problems else 0

@@ -43,7 +43,6 @@ class Exact:
         return cls(np.arange(len(values)), np.append(values, [None]))
 
     def total(self) -> int:
-        """Return the sum of the known values."""
         rows = np.bincount(self.codes % len(self.values), minlength=len(self.values))
         pairs = zip(rows.tolist(), self.values.tolist(), strict=True)
         return sum(count * value for count, value in pairs if value is not None)
@@ -79,7 +78,6 @@ def amount_columns(columns: Mapping[str, Exact], kind: AmountKind) -> dict[str, 
 def amounts_as_sent(
     columns: Mapping[str, Amounts], kind: AmountKind, *, zeros: bool = True
 ) -> dict[str, Any]:
-    """Return each column in the requested type, then as text."""
     exact = {name: column.exact(zeros=zeros) for name, column in columns.items()}
     texts = {f"{name}_text": column.text() for name, column in columns.items()}
     both = {**amount_columns(exact, kind), **texts}
@@ -104,7 +102,6 @@ class Amounts:
         return both[first], both[second]
 
     def __getitem__(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Amounts:
-        """Return amounts by position or mask."""
         if rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
         return Amounts(self._column.take(pa.array(rows)), (self.codes[rows], self._distinct))
@@ -139,19 +136,16 @@ class Amounts:
         return values[self.codes]
 
     def nonzero(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the holdings."""
         values = [*(not is_zero(amount) for amount in self._texts), False]
         return np.array(values)[self.codes]
 
     def text(self) -> Any:
-        """Return the amounts as sent."""
         return text(self._column)
 
 
 def sums_by_group(
     group: Numbers, amounts: npt.NDArray[np.object_], count: int
 ) -> npt.NDArray[np.object_]:
-    """Return the exact sum of the known amounts in each group."""
     rows = np.flatnonzero(pd.notna(amounts))
     rows = rows[np.argsort(group[rows], kind="stable")]
     sums = np.zeros(count, dtype=object)

@@ -53,7 +53,6 @@ def change_log(
     last: int,
     filters: Filters = Filters(),  # noqa: B008 - it cannot change
 ) -> list[pa.Array]:
-    """Read columns of the change feed."""
     condition, parameters = filters.where(key="no")
     return source.columns(
         f"SELECT {', '.join(names)} FROM balance_change_rows"

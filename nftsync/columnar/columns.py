@@ -62,7 +62,9 @@ def moments(column: pa.Array) -> Times:
     try:
         values = column.cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid as error:
-        raise StoreError(f"the database has a time that nftsync did not write: {error}") from None
+        raise StoreError(
+            f"the database has a time that nftsync did not write ({error}); restore a backup"
+        ) from None
     ticks: Numbers = values.cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy()
     return ticks.view("M8[us]")
 

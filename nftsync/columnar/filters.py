@@ -106,7 +106,6 @@ def whole_number(name: str, value: SupportsIndex, most: int | None) -> int:
 
 
 def one_of(value: object, name: str, choices: Collection[str]) -> str:
-    """Check that a value is one of some names."""
     if isinstance(value, str) and value in choices:
         return value
     near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
@@ -120,13 +119,8 @@ def ticks_of(stored: str) -> int:
 
 
 def filters_of(
-    source: Source,
-    *,
-    since: Moment | None = None,
-    until: Moment | None = None,
-    **names: Any,
+    source: Source, *, since: Moment | None = None, until: Moment | None = None, **names: Any
 ) -> Filters:
-    """Resolve filters in a database."""
     return find_filters(
         source.cursor,
         **names,
@@ -140,8 +134,6 @@ def wallet_numbers(source: Source, wallet: WalletIds) -> Numbers:
     if not (ids := ids_in(source.cursor, wallet)):
         return np.empty(0, dtype=np.int64)
     (numbers,) = source.columns(
-        f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}",
-        [INTEGER],
-        (json.dumps(ids),),
+        f"SELECT wallet_no FROM wallets WHERE wallet_id {IN_JSON}", [INTEGER], (json.dumps(ids),)
     )
     return np.asarray(numbers.to_numpy())

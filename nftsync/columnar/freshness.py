@@ -30,7 +30,6 @@ _Line: TypeAlias = tuple[str, int | None, str | None, str]
 
 
 def freshness_frame(source: Source, wallets: Iterable[WalletGroup]) -> pd.DataFrame:
-    """Return the frame of `freshness`."""
     lines = (*_runs(source), *(group.line() for group in wallets), *_webhooks(source))
     names, count, since, detail = zip(*lines, strict=True)
     at = moments(pa.array(since, TEXT))

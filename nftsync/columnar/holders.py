@@ -67,7 +67,6 @@ def sort_groups(groups: pd.DataFrame, by: str, amounts: AmountKind) -> pd.DataFr
 
 
 def check_grouping(by: object) -> None:
-    """Check the column to group by."""
     if not isinstance(by, str) or by in _MEASURES:
         raise InputError(
             f"cannot group holdings by {by!r}; name a column of the frame other than the"
@@ -108,7 +107,6 @@ def _measures(of: Numbers, totals: npt.NDArray[np.object_], count: int) -> dict[
 
 
 def _measures_of(x: npt.NDArray[np.object_], sizes: Numbers) -> dict[str, npt.NDArray[Any]]:
-    """Return the measures of consecutive groups with ascending amounts."""
     ends = np.cumsum(sizes)
     starts = ends - sizes
     rank = np.arange(len(x)) - np.repeat(starts, sizes) + 1
@@ -157,7 +155,6 @@ class Overlap:
 
 
 def overlap_of(frame: pd.DataFrame) -> Overlap:
-    """Count the common holders of contracts."""
     wallet, _ = coded(text_column(frame, "wallet_id"))
     contract, keys, names, rows = _by_contract(frame)
     named = contract < len(keys)
@@ -168,7 +165,6 @@ def overlap_of(frame: pd.DataFrame) -> Overlap:
 
 
 def overlap_frame(overlap: Overlap) -> pd.DataFrame:
-    """Return the frame of `frames.overlap`."""
     order = np.argsort(-overlap.both, kind="stable")
     first, second, both = overlap.first[order], overlap.second[order], overlap.both[order]
     wallets_a, wallets_b = overlap.wallets[first], overlap.wallets[second]

@@ -118,7 +118,6 @@ def _confirmed(confirmations: Confirmations, holder: Numbers) -> dict[str, Any]:
 def _read_wallets(
     source: Source, ids: Collection[str] | None, *, named: bool
 ) -> tuple[Numbers, dict[str, pa.Array]]:
-    """Return the numbers and columns of all wallets or of some, if wanted with their names."""
     some = None if ids is None else np.unique(wallet_numbers(source, ids))
     holders, columns = source.numbered("wallet", _WALLET_COLUMNS, some)
     about = dict(zip(_WALLET_COLUMNS, columns, strict=True))

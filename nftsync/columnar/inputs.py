@@ -93,7 +93,6 @@ def load_holdings(
 
 
 def labeled_wallets(frame: Any) -> Labelled:
-    """Return the ids and labels of a pandas or Dask frame's labeled wallets."""
     if "wallet_label" not in frame.columns:
         raise InputError(
             "the frame has no column 'wallet_label'; name wallets by id, which is a UUID"
@@ -159,7 +158,6 @@ def _nonzero(frame: pd.DataFrame, amounts: npt.NDArray[np.object_]) -> npt.NDArr
 
 
 def text_column(frame: pd.DataFrame, name: str) -> pa.Array:
-    """Return a text column as an Arrow array."""
     with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         column = pa.array(frame[name], from_pandas=True)
         if isinstance(column, pa.ChunkedArray):

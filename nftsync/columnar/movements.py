@@ -58,7 +58,6 @@ _COLUMNS = [name for name in CHANGE_TYPES if name not in {"baseline", "run_id"}]
 
 
 def read_movements(source: Source, tokens: Numbers | None) -> Movements:
-    """Read all movements of tokens, and pair the sides of transfers."""
     which, parameters = source.restriction("token", tokens)
     change, wallet, token, old, new, observed, webhook = source.columns(
         f"SELECT {', '.join(_COLUMNS)} FROM balance_change_rows"
@@ -162,7 +161,6 @@ class Sides:
 
     @classmethod
     def of(cls, movements: Movements, rows: Numbers) -> Sides:
-        """Return the sides of movements, by position."""
         partners = movements.partners[rows]
         paired = partners >= 0
         own, other = movements.wallets[rows], np.where(paired, movements.wallets[partners], -1)
@@ -179,11 +177,9 @@ class Sides:
         )
 
     def any_of(self, wallets: Numbers) -> Flags:
-        """Return a mask of the movements from or to these wallets."""
         return np.isin(self.senders, wallets) | np.isin(self.receivers, wallets)
 
     def kinds(self) -> pa.Array:
-        """Return the column `kind`."""
         sides = [(self.senders >= 0) & (self.receivers >= 0), self.receivers >= 0]
         return pa.array(np.select(sides, ["transfer", "received"], "sent"), TEXT)
 
@@ -195,7 +191,6 @@ def transfer_frame(
     tokens: Tokens | None = None,
     amounts: AmountKind = None,
 ) -> pd.DataFrame:
-    """Return the rows of `frames.transfers` for movements."""
     if tokens is None:
         tokens = read_tokens(source, NAMING, wanted=np.unique(movements.tokens[rows]))
     sides = Sides.of(movements, rows)

@@ -73,7 +73,6 @@ class SecondList(NamedTuple):
 
     @property
     def has_wallets(self) -> bool:
-        """Whether the rows name wallets."""
         return any(row.wallet is not None for row in self.rows)
 
 
@@ -141,7 +140,6 @@ def numbered(source: Source, listed: SecondList) -> Iterator[tuple[tuple[int, in
 
 
 def _wallet_numbers(source: Source, listed: SecondList) -> dict[str | None, int]:
-    """Return the numbers of the list's wallets, or those of unknown names."""
     known = [*source.rows("SELECT wallet_id, label, wallet_no FROM wallets")]
     number_of = {wallet_id: number for wallet_id, _, number in known}
     labels = [(wallet_id, label) for wallet_id, label, _ in known if label is not None]

@@ -57,7 +57,6 @@ class Source:
     def columns(
         self, query: str, types: Sequence[pa.DataType], parameters: Parameters = ()
     ) -> list[pa.Array]:
-        """Return the columns of a query."""
         cursor = self.cursor.execute(query, parameters)
         chunks: list[list[pa.Array]] = [[pa.array([], kind)] for kind in types]
         try:
@@ -67,7 +66,7 @@ class Source:
         except sqlite3.OperationalError as error:
             if "decode to UTF-8" not in str(error):
                 raise
-            raise StoreError("the database has text that is not UTF-8") from error
+            raise StoreError("the database has text that is not UTF-8; restore a backup") from error
         # Popped, so that each column's chunks are freed once concatenated.
         return [pa.concat_arrays(chunks.pop(0)) for _ in types]
 

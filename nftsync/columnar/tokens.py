@@ -52,7 +52,6 @@ def contract_keys(addresses: pa.Array) -> pa.Array:
 
 
 def matches_contract(addresses: pa.Array, contract: str) -> npt.NDArray[np.bool_]:
-    """Return a mask of the addresses that name a contract."""
     codes, distinct = coded(addresses)
     same = pc.equal(contract_keys(distinct), contract_key(contract))
     return np.append(flags(same), False)[codes]
@@ -71,7 +70,6 @@ def contract_groups(addresses: pa.Array) -> tuple[Numbers, pa.Array]:
 
 
 def collections_of(contracts: pa.Array, names: pa.Array) -> pa.Array:
-    """Return the names of contracts, or short addresses."""
     pairs = zip(contracts.to_pylist(), names.to_pylist(), strict=True)
     collections = (
         short_address(contract) if name is None and contract is not None else name
@@ -81,7 +79,6 @@ def collections_of(contracts: pa.Array, names: pa.Array) -> pa.Array:
 
 
 def contract_columns(source: Source, addresses: pa.Array) -> dict[str, pa.Array]:
-    """Return the columns `contract` and `collection` for addresses."""
     codes, distinct = coded(addresses)
     keys = contract_keys(distinct)
     collections = collections_of(keys, _contract_values(source, "name", keys))
@@ -90,14 +87,12 @@ def contract_columns(source: Source, addresses: pa.Array) -> dict[str, pa.Array]
 
 def _contract_values(source: Source, column: str, contracts: pa.Array) -> pa.Array:
     keys, values = source.columns(
-        f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL",
-        [TEXT, TEXT],
+        f"SELECT contract, {column} FROM contracts WHERE {column} IS NOT NULL", [TEXT, TEXT]
     )
     return values.take(pc.index_in(contracts, keys))
 
 
 def named_contracts(source: Source, contracts: pa.Array) -> dict[str, Any]:
-    """Return the columns of `collections` that identify a contract."""
     columns_of_contract = contract_columns(source, contracts)
     origins = _contract_values(source, "name_source", columns_of_contract["contract"])
     columns = {"contract_address": contracts, **columns_of_contract, "name_source": origins}
@@ -145,14 +140,12 @@ class Tokens:
     updated_at: Times
 
     def in_contract(self, contract: str | None, tokens: Numbers) -> npt.NDArray[np.bool_]:
-        """Return a mask of the tokens, by number, in a contract."""
         if contract is None:
             return np.ones(len(tokens), dtype=np.bool_)
         same = np.append(matches_contract(self.content["contract_address"], contract), False)
         return same[positions(self.numbers, tokens)]
 
     def named(self, tokens: Numbers) -> dict[str, Any]:
-        """Return a frame's columns that identify tokens by number."""
         place = positions(self.numbers, tokens)
         columns = {"token_id": self.token_ids, **{name: self.content[name] for name in NAMING}}
         return {name: text(taken(column, place)) for name, column in columns.items()}
@@ -164,11 +157,7 @@ def finished(name: str, column: pa.Array) -> Any:
 
 
 def read_tokens(
-    source: Source,
-    names: Sequence[str],
-    *,
-    wanted: Numbers | None = None,
-    as_of: str | None = None,
+    source: Source, names: Sequence[str], *, wanted: Numbers | None = None, as_of: str | None = None
 ) -> Tokens:
     """Read tokens with columns of content or of `MADE_COLUMNS`, and the time of the last change.
 
@@ -196,7 +185,6 @@ def read_tokens(
 
 
 def _restored(source: Source, tokens: Tokens, as_of: str, wanted: Numbers | None) -> Tokens:
-    """Undo the changes of tokens after a time."""
     bound = first_row(source.cursor, "token_change_rows", as_of, later=True)
     which, parameters = source.restriction("token", wanted)
     restored: dict[str, dict[int, str | int | None]] = {name: {} for name in tokens.content}
@@ -233,14 +221,14 @@ def _decoded(change: int, before: str) -> dict[str, str | int | None]:
         return _CHANGED.decode(before)
     except msgspec.MsgspecError as error:
         raise StoreError(
-            f"cannot undo token change {change}, which nftsync did not write: {error}"
+            f"cannot undo token change {change}, which nftsync did not write ({error});"
+            " restore a backup"
         ) from None
 
 
 def read_token_frame(
     db: Store | Source, as_of: Moment | None = None, *, contract: str | None = None
 ) -> pd.DataFrame:
-    """Read the frame of `frames.tokens`."""
     with reading(db) as source:
         address = filters_of(source, contract=contract).contract
         moment = None if as_of is None else state_time(source, as_of)

@@ -25,17 +25,14 @@ _MARK = 0x6E667464
 
 
 def state_file(database: Path) -> Path:
-    """Return the path of the provider's state, beside the database."""
     return database.with_name(f"{database.stem}-provider.state")
 
 
 def address_file(database: Path) -> Path:
-    """Return the path of the provider's URL, beside the database."""
     return database.with_name(f"{database.stem}-provider.url")
 
 
 def is_demo(database: Path) -> bool:
-    """Return whether a demo made this database."""
     try:
         with closing(connect_reader(database)) as connection, explained(database):
             mark: int = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -51,7 +48,6 @@ def nearest(file: Path, fits: Callable[[Path], bool] = is_demo) -> Path | None:
 
 
 def create_database(database: Path) -> None:
-    """Create a demo's empty database."""
     with closing(open_store(database)) as connection:
         connection.execute(f"PRAGMA application_id = {_MARK}")
 
@@ -151,11 +147,7 @@ def _concentrate(world: World) -> None:
 
 @contextmanager
 def stored_provider(database: Path, log: Callable[[str], object] = lambda _: None) -> Iterator[str]:
-    """Run a demo's stored provider during a block, or use its running one; yield its URL.
-
-    Raises:
-        InputError: the provider is gone, or another program uses its port.
-    """
+    """Run a demo's stored provider during a block, or use its running one; yield its URL."""
     url, state = stored_address(database), state_file(database)
     if url is None or not state.is_file():
         raise InputError(f"the provider of {database} is missing; to recreate both: `nftsync demo`")

@@ -50,13 +50,11 @@ def wallet_lines(wallets: list[str]) -> list[WalletLine]:
 
 
 def changed_metadata(world: World, token_id: str, **fields: object) -> dict[str, object]:
-    """Return a token's metadata with some fields changed."""
     record = msgspec.json.decode(world.token_body(token_id) or b"{}")
     return {**record.get("metadata", {}), **fields}
 
 
 def picture_url(url: str, rng: random.Random) -> str:
-    """Return the URL of a picture that the provider draws."""
     return f"{url}/sandbox/images/{UUID(int=rng.getrandbits(128), version=4)}.svg"
 
 

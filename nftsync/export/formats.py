@@ -95,7 +95,6 @@ INTEGER = {EXACT: b"integer", b"comment": b"exact integers as decimal text; " + 
 
 
 def write_parquet(file: BinaryIO, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Write tables, each as row groups."""
     about = {**(schema.metadata or {}), b"nftsync": __version__.encode()}
     writer = pq.ParquetWriter(file, schema.with_metadata(about), compression="zstd")
     try:
@@ -147,7 +146,7 @@ def _array(kind: ColumnKind, values: tuple[Any, ...]) -> pa.Array:
             return pa.array(values, pa.string()).cast(_TIME)
         except pa.ArrowInvalid as error:
             raise StoreError(
-                f"the database has a time that nftsync did not write: {error}"
+                f"the database has a time that nftsync did not write ({error}); restore a backup"
             ) from None
     if kind == "flag":
         return pa.array([None if value is None else value != 0 for value in values], pa.bool_())

@@ -121,7 +121,6 @@ def _write_workbook(frame: pd.DataFrame, file: BinaryIO) -> None:
 
 
 def chunks_of(frame: pd.DataFrame) -> Iterator[Chunk]:
-    """Yield a frame's rows, in parts."""
     for start in range(0, len(frame), ROWS_STEP):
         part = frame.iloc[start : start + ROWS_STEP]
         columns = [values_of(part.iloc[:, place]) for place in range(part.shape[1])]
@@ -129,7 +128,6 @@ def chunks_of(frame: pd.DataFrame) -> Iterator[Chunk]:
 
 
 def kinds_of(frame: pd.DataFrame) -> list[tuple[str, ColumnKind]]:
-    """Return the names and kinds of a frame's columns."""
     return [
         (str(name), _cell_kind(frame.iloc[:, place])) for place, name in enumerate(frame.columns)
     ]

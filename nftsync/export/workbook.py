@@ -110,7 +110,6 @@ class Book:
         self._unsummed: Counter[int] = Counter()  # by column
 
     def add(self, name: str) -> Worksheet:
-        """Add a sheet after the others, for `write` to fill."""
         return self._book.add_worksheet(name)
 
     def write(
@@ -205,7 +204,6 @@ class Book:
 
 
 def check_fits(name: str, rows: int, columns: int = 1) -> None:
-    """Refuse a table with too many rows or columns for a sheet."""
     for count, most, unit in (
         (rows + 1, _MOST_ROWS, "rows, including the heading"),
         (columns, _MOST_COLUMNS, "columns"),
@@ -218,7 +216,6 @@ def check_fits(name: str, rows: int, columns: int = 1) -> None:
 
 
 def sheet_name(text: str) -> str:
-    """Return a valid sheet name of up to 31 characters."""
     name = text.translate(_NOT_IN_NAME)[:_MOST_NAME].strip("' ")
     return name if name and name.casefold() != "history" else "data"
 
@@ -233,7 +230,6 @@ def _moment(text: str) -> datetime | None:
 
 
 def _widen(widths: list[int], kinds: Sequence[ColumnKind], rows: Chunk) -> None:
-    """Widen columns for all numbers, and for the texts of the first rows."""
     for place, column in enumerate(zip(*rows, strict=True)):
         if kinds[place] in _NUMBERS:
             digits = max((len(str(value)) for value in column if value is not None), default=0)

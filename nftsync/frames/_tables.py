@@ -152,10 +152,7 @@ def _next_change_id(after: SupportsIndex) -> int:
 
 
 def wallets(
-    db: Store = None,
-    *,
-    wallet: WalletIds | None = None,
-    group: GroupNames | None = None,
+    db: Store = None, *, wallet: WalletIds | None = None, group: GroupNames | None = None
 ) -> pd.DataFrame:
     """Return the known wallets, in the order in which they became known.
 
@@ -323,10 +320,7 @@ def collections(
 
 
 def freshness(
-    db: Store = None,
-    *,
-    wallet: WalletIds | None = None,
-    group: GroupNames | None = None,
+    db: Store = None, *, wallet: WalletIds | None = None, group: GroupNames | None = None
 ) -> pd.DataFrame:
     """Return the last runs, wallet counts by read status, and the webhook backlog.
 

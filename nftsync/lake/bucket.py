@@ -140,7 +140,6 @@ def put_runs(connection: sqlite3.Connection, runs: Sequence[LakeRun]) -> None:
 
 @contextmanager
 def temporary_path() -> Iterator[Path]:
-    """Yield the path of a new temporary database for a block."""
     with TemporaryDirectory(prefix="nftsync-", dir=scratch_folder()) as folder:
         yield Path(folder, "bucket.db")
 
@@ -203,7 +202,6 @@ def forget_runs(connection: sqlite3.Connection, runs: Sequence[LakeRun], run_id:
 
 
 def facts_of(connection: sqlite3.Connection) -> BucketEntry:
-    """Return the facts of a database for the manifest."""
     entry = BucketEntry(changed_at=last_observed(connection) or "")
     (rows,) = named_rows(connection.execute(_ROWS))
     entry.rows = BucketRows(**rows)

@@ -68,8 +68,8 @@ def completed(shared: ClientConfig, required: Sequence[str]) -> ClientConfig:
             for key in missing
         )
         raise SettingsError(
-            f"missing on this worker: {names}. `lake sync` uses this, but does not send it."
-            f" Set {variables} in the worker's environment, and restart it"
+            f"this worker lacks {names}, which `lake sync` does not send; set {variables} in its"
+            " environment, and restart it"
         )
     return msgspec.structs.replace(shared, **{name: getattr(own, name) for name in _OWN})
 
@@ -114,7 +114,7 @@ def _stop_if(interrupted: threading.Event) -> None:
 
 
 def within(seconds: float, call: Callable[[], _T], check: Callable[[], object]) -> _T:
-    """Return the result of a Dask call, without ignoring signals or waiting forever.
+    """Run a Dask call, which alone would ignore signals and could wait forever.
 
     `check` is called every 0.3 s; its error ends the wait.
     """
@@ -207,7 +207,6 @@ class _Limiter(RateLimiter):
         self._worker, self._topic = worker, topic
 
     def pause(self, seconds: float) -> None:
-        """Pause the requests of all workers."""
         super().pause(seconds)
         self._worker.log_event(self._topic, seconds)
 
@@ -223,7 +222,6 @@ class SharedRateLimit(WorkerPlugin):
         self._config, self._required = config, required
 
     def setup(self, worker: Worker) -> None:
-        """Start on a worker."""
         self._worker = worker
         self.stopped = threading.Event()
         self.rule = GiveUpRule()
@@ -263,7 +261,6 @@ class SharedRateLimit(WorkerPlugin):
             raise SettingsError(f"worker {where}: {error}") from None
 
     def set_rate(self, rate_limit: float | None) -> None:
-        """Set this worker's share of the rate limit."""
         self._limiter.set_rate(rate_limit)
         self._rate_known.set()
 
@@ -272,12 +269,10 @@ class SharedRateLimit(WorkerPlugin):
         RateLimiter.pause(self._limiter, seconds)
 
     def stop(self) -> None:
-        """Stop this worker's reads."""
         self.stopped.set()
 
 
 def rate_limit_of_worker(name: str) -> SharedRateLimit:
-    """Return the plugin of the worker that runs this task."""
     try:
         return cast("SharedRateLimit", get_worker().plugins[name])
     except KeyError:

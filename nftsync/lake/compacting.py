@@ -132,7 +132,6 @@ class _Compacting:
         return {x: size for some in files for x, (size, _) in some.items() if _LOG not in x}
 
     def _names(self, manifests: Mapping[int, Manifest]) -> set[str]:
-        """Return the names of manifests and of the files that they list."""
         files = [self._pinned[x] for x in manifests]
         for manifest in manifests.values():
             own = manifest.samples, manifest.known_tokens, *(y.file for y in manifest.buckets)

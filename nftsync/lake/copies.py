@@ -157,7 +157,6 @@ def _history(connection: sqlite3.Connection, buckets: int) -> list[LakeRun]:
 
 
 def _manifest(lake: Lake, connection: sqlite3.Connection) -> Manifest:
-    """Return a manifest of a database's tokens, names and webhooks."""
     (sequence,) = connection.execute("SELECT greatest_sequence FROM mirror_state").fetchone()
     columns = (name for name in columns_of(connection, "webhooks") if name != "body")
     webhooks = f"SELECT {', '.join(columns)} FROM webhooks WHERE state <> 'done'"
@@ -202,7 +201,7 @@ def _store_bucket(lake: Lake, whole: Path, bucket: int, manifest: Manifest) -> l
     size, balances = entry.file.content_size, entry.rows.balances
     if size > _MANY_BYTES or balances > _MANY_BALANCES:
         _log.warning(
-            "Bucket %d has %d MB and %d balances: import with more --buckets for faster runs.",
+            "Bucket %d has %d MB and %d balances; import it with more --buckets for faster runs.",
             *(bucket, size // 10**6, balances),
         )
     manifest.buckets.append(entry)

@@ -98,7 +98,6 @@ class Driver:
         return self._run.attempt > 0
 
     def run(self, config: ClientConfig, concurrency: int) -> SyncResult:
-        """Read the wallets and apply the reads."""
         request = self._request
         spec = self._run_spec(
             config=shared_part(config),
@@ -118,7 +117,7 @@ class Driver:
             return self._end(reports.values(), error=reasons[0])
         if not sum(report.wallets for report in reports.values()):
             self._end(reports.values(), error="no wallets to read")
-            raise InputError("no wallets to read: set --wallets-file")
+            raise InputError("no wallets to read; name them with --wallets-file")
         spec = msgspec.structs.replace(spec, config=None)
         if waiting := {x: report for x, report in reports.items() if report.waiting is not None}:
             decision = self._decide(spec, reports) if spec.limits else Decision()
@@ -352,7 +351,9 @@ class Driver:
     def _check(self) -> None:
         self._failures.raise_first()
         if self._lost.is_set():
-            raise SyncRunning(f"another driver has taken over run {self._run.run_id}")
+            raise SyncRunning(
+                f"another driver has taken over run {self._run.run_id}; wait for it to end"
+            )
         if self._interrupted.is_set():
             raise _Interrupted
 

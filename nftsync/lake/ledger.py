@@ -51,7 +51,6 @@ class Ledger:
         self._driver = uuid4().hex
 
     def runs(self) -> list[LakeRun]:
-        """Return all runs, oldest first."""
         with self._lock:
             return self._table.read()
 
@@ -65,7 +64,6 @@ class Ledger:
         return self._table.problem
 
     def warn(self) -> None:
-        """Log the damage that the last read skipped."""
         if self.problem is not None:
             _log.warning(
                 "%s: %s. Showing the entry before it. Repair it: `nftsync lake sync`",
@@ -134,7 +132,8 @@ class Ledger:
             last = runs[-1] if runs else None
             if last is not None and buckets not in {None, last.buckets}:
                 raise InputError(
-                    f"{self._lake.url} always has {last.buckets} buckets; omit --buckets"
+                    f"{self._lake.url} was created with {last.buckets} buckets, which cannot"
+                    " change; omit --buckets"
                 )
             if resume and last is not None and self._can_resume(last, plan, provider):
                 last.status, last.driver, last.finished_at = "running", self._driver, None
@@ -142,7 +141,7 @@ class Ledger:
                 return last
             if kind == "sync" and (last, buckets, wallets) == (None, None, None):
                 # A failed run would fix the number of buckets.
-                raise InputError("no wallets to read: set --wallets-file")
+                raise InputError("no wallets to read; name them with --wallets-file")
             if last is not None and last.status == "running":
                 last.status = "interrupted"
             run = LakeRun(
@@ -168,7 +167,6 @@ class Ledger:
         return run
 
     def begin_import(self, history: Sequence[LakeRun], buckets: int, timeout: float) -> LakeRun:
-        """Start the import of a database with the runs `history`."""
         return self.begin(_IMPORT, buckets, timeout, _IMPORT, history=history)
 
     def begin_compacting(self, timeout: float) -> LakeRun:
@@ -192,8 +190,6 @@ class Ledger:
         self._change(change)
 
     def end_compacting(self, run: LakeRun) -> None:
-        """End a compaction."""
-
         def change(runs: list[LakeRun]) -> None:
             runs.remove(self._own_run(runs, run.run_id))
 
@@ -207,12 +203,12 @@ class Ledger:
         if last.provider != provider:
             raise InputError(
                 f"run {last.run_id} of {self._lake.url} read"
-                f" {last.provider or 'an unknown provider'}, not {provider}: resume it with"
+                f" {last.provider or 'an unknown provider'}, not {provider}; resume it with"
                 f" that --base-url, or start a new run without --resume"
             )
         if last.plan != plan:
             _log.warning(
-                "Run %d has other wallets or another --allow-removals: starting a new run.",
+                "Cannot resume run %d: its wallets or --allow-removals differ. Starting a new run.",
                 last.run_id,
             )
         return last.plan == plan
@@ -243,8 +239,6 @@ class Ledger:
                 raise KeyboardInterrupt
 
     def save(self, run: LakeRun) -> None:
-        """Store a run of this driver."""
-
         def change(runs: list[LakeRun]) -> None:
             row = self._own_run(runs, run.run_id)
             run.beat = row.beat
@@ -261,7 +255,9 @@ class Ledger:
             if (run.run_id, run.driver, run.status) == (run_id, self._driver, "running"):
                 run.beat += 1
                 return run
-        raise SyncRunning(f"another driver has taken over run {run_id} of {self._lake.url}")
+        raise SyncRunning(
+            f"another driver has taken over run {run_id} of {self._lake.url}; wait for it to end"
+        )
 
     @contextmanager
     def heartbeat(

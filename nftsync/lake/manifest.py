@@ -135,7 +135,6 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """The number of tokens."""
         return self.known_tokens.content_size // _DIGEST.itemsize if self.known_tokens else 0
 
 
@@ -171,7 +170,6 @@ def add_tokens(lake: Lake, manifest: Manifest, digests: Iterable[bytes]) -> int:
 
 
 def write_manifest(lake: Lake, manifest: Manifest, run_id: int) -> StoredFile:
-    """Store a manifest under a new name."""
     body = msgspec.json.encode(manifest)
     packed = pa.compress(body, codec="zstd", asbytes=True)
     return lake.write(f"{MANIFESTS}/{run_id}-{uuid4().hex}.json.zst", packed, len(body))

@@ -123,7 +123,6 @@ def _copy_rows(connection: sqlite3.Connection, tables: Mapping[str, str]) -> Non
 
 @contextmanager
 def attached(connection: sqlite3.Connection, path: Path, schema: str) -> Iterator[None]:
-    """Attach a database for a transaction."""
     connection.execute(f"ATTACH ? AS {schema}", (str(path),))
     with connection:
         connection.execute("BEGIN")

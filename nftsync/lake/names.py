@@ -88,7 +88,6 @@ def put_names(connection: sqlite3.Connection, names: NamesByContract) -> None:
 
 
 def put_all_names(connection: sqlite3.Connection, names: NamesByContract) -> None:
-    """Name contracts, and forget other names."""
     connection.execute("DELETE FROM contracts")
     connection.executemany(
         "INSERT INTO contracts (contract, contract_address, given_name, file_name, guessed_name)"

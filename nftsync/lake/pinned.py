@@ -40,7 +40,6 @@ class Pinned:
 
     @property
     def lake(self) -> Lake:
-        """The lake."""
         return _lake(self.url)
 
     @property
@@ -50,7 +49,6 @@ class Pinned:
 
     @property
     def runs(self) -> list[LakeRun]:
-        """The runs of the ledger, oldest first."""
         return msgspec.msgpack.decode(self.ledger, type=list[LakeRun])
 
     def open(self, bucket: int | None, path: Path) -> None:

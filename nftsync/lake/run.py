@@ -116,12 +116,7 @@ def _driving(
     progress: bool | None,
     begin: Callable[..., LakeRun],
 ) -> Iterator[Driver]:
-    with (
-        explained(lake),
-        private_files(),
-        interruptible() as interrupted,
-        ExitStack() as stack,
-    ):
+    with explained(lake), private_files(), interruptible() as interrupted, ExitStack() as stack:
         files = Lake(lake)
         ledger, workers = Ledger(files), options.workers
         if options.scheduler is None and workers is None:

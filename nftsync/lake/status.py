@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def find_held(lake: LakeAddress, names: Sequence[str] = ()) -> Review:
-    """Return the removals held for review after the last finished run."""
     pin = pinned(lake)
     rows = [_named(pin, row) for row in _held_rows(pin)]
     # Not by time, as each bucket stores at its own.
@@ -108,7 +107,6 @@ class LakeStatus(msgspec.Struct):
 
 
 def status_of(lake: LakeAddress) -> LakeStatus:
-    """Return the status of a lake after the last finished run."""
     pin = pinned(lake)
     entries, manifest = pin.manifest.buckets, pin.manifest
     rows = {

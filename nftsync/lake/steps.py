@@ -41,13 +41,7 @@ from nftsync.pull.result import Failure
 from nftsync.pull.run import Sync
 from nftsync.pull.waiting_reads import WaitingReads
 from nftsync.records import Applied, Read, Removals
-from nftsync.store.day_report import (
-    DayReport,
-    day_changes,
-    day_counts,
-    day_holdings,
-    day_metadata,
-)
+from nftsync.store.day_report import DayReport, day_changes, day_counts, day_holdings, day_metadata
 from nftsync.store.freshness import wallet_groups
 from nftsync.store.mirror import Mirror, Transaction
 from nftsync.store.removals import HELD_BACK, numbers_held
@@ -363,7 +357,6 @@ def _keep_waiting(
 
 
 def _waiting_reads(connection: sqlite3.Connection) -> Iterator[list[tuple[Read, Removals]]]:
-    """Yield the reads that wait for a decision on their removals, some at a time."""
     rows = connection.execute("SELECT read, removals FROM waiting_reads")
     while some := rows.fetchmany(_READS_AT_ONCE):
         yield [(_unpack_read.decode(x), _unpack_removals.decode(y)) for x, y in some]
@@ -410,7 +403,6 @@ def _note_changes(transaction: Transaction, report: BucketReport, buckets: int) 
 
 
 def _stored(spec: RunSpec, path: Path, report: BucketReport) -> BucketReport:
-    """Store a bucket's file, unless it is unchanged, and the report."""
     for entry in (report.entry, report.waiting):
         if entry is not None and entry.file is None:
             entry.file = store_database(spec.lake, report.bucket, path)

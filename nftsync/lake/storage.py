@@ -61,7 +61,6 @@ class Lake:
         return PyFileSystem(DeltaStorageHandler(self.root))
 
     def damaged(self, name: str) -> StoreError:
-        """Return the error for a damaged file."""
         return StoreError(f"{self.url}: {name} is damaged. {REMEDY}")
 
     # Writes --------------------------------------------------------------------------------------
@@ -72,7 +71,6 @@ class Lake:
         return self._put(name, BytesIO(content), size)
 
     def write_compressed(self, name: str, source: Path) -> StoredFile:
-        """Store a file compressed with zstd."""
         packed = source.with_name(f"{source.name}.zst")
         with source.open("rb") as content, pa.CompressedOutputStream(str(packed), "zstd") as target:
             shutil.copyfileobj(content, target, _COPIED_AT_ONCE)
@@ -165,7 +163,6 @@ class Lake:
         }
 
     def drop(self, folder: str) -> None:
-        """Delete a folder beside the tables."""
         if self.folder is not None:
             shutil.rmtree(self.folder / folder, ignore_errors=True)
         else:

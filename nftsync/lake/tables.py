@@ -57,7 +57,6 @@ class DataFile(msgspec.Struct, frozen=True):
     bytes: int
 
     def action(self) -> AddAction:
-        """Return the action that adds the file to a version."""
         return AddAction(
             path=self.path,
             size=self.bytes,
@@ -152,7 +151,7 @@ def _changed(
             new = {*table.file_uris()} - {*before}
             sync_table(lake, name, pinned.version if pinned else -1, new)
             return _state_of(table)
-    raise StoreError(f"{lake.url}: other writers keep changing the table {name}")
+    raise StoreError(f"{lake.url}: other writers keep changing the table {name}; stop them")
 
 
 def check_tables(lake: Lake, tables: Mapping[str, PublishedTable]) -> bool:

@@ -237,7 +237,7 @@ def _display(forms: dict[str, Any]) -> None:
 
 # `%load_ext nftsync` ----------------------------------------------------------------------
 
-#: Cells never wrap, stacked marks stay within their cell, and `$` does not start mathematics.
+#: Cells never wrap, combining characters stay within their cell, and `$` starts no mathematics.
 _STYLE = "<style>table.nftsync-rows :is(td, th) { white-space: nowrap; overflow: clip }</style>"
 _CLASSES = "nftsync-rows tex2jax_ignore mathjax_ignore"
 

@@ -63,7 +63,6 @@ _ALL_FAIL = 2_000
 
 
 def finish(read: Generator[float, None, _T]) -> _T:
-    """Run a read in this thread, with its waits."""
     while True:
         try:
             time.sleep(next(read))
@@ -151,7 +150,6 @@ class Client(AbstractContextManager["Client"]):
         self._large.release()
 
     def close(self) -> None:
-        """Close all connections."""
         self._transports.close()
 
     def balances(

@@ -51,11 +51,7 @@ class _Refused(Exception):
 
 
 def download_images(
-    urls: Iterable[str],
-    images: Images,
-    config: ClientConfig,
-    *,
-    limits: Limits | None = None,
+    urls: Iterable[str], images: Images, config: ClientConfig, *, limits: Limits | None = None
 ) -> dict[str, ImageAddress]:
     """Return for each URL a data URL, or the reason why there is none; a terminal shows progress.
 

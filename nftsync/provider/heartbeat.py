@@ -51,7 +51,6 @@ class Heartbeat:
     """
 
     def __init__(self, url: str | None, config: ClientConfig) -> None:
-        """Prepare the requests, with the proxy and CA of `config`."""
         self.problem: str | None = None
         self._url = urlsplit(url or "")
         self._config = config

@@ -130,7 +130,6 @@ class Images(NamedTuple):
 
 
 def image_sources(images: Images) -> str:
-    """Return the sources for a page's security policy."""
     own = [] if images.provider is None else [origin(images.provider)]
     others = {site for site in [origin(images.gateway), *own] if not site.startswith("https:")}
     sources = {"all": ["https:", "data:", *sorted(others)], "provider": own, "none": []}

@@ -113,7 +113,7 @@ def _tls_context(ca_file: str | None, certificate: str | None, key: str | None) 
             "must contain a certificate in PEM form and its private key, without a password",
         )
     elif key is not None:
-        raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) requires client_certificate")
+        raise SettingsError("client_key (NFTSYNC_CLIENT_KEY) requires client_certificate; set both")
     return context
 
 

@@ -52,7 +52,6 @@ def new_fields(
 
 
 def of_content(content: Content | None, token_id: str) -> dict[str, NewField]:
-    """Return the new fields of a token record and its metadata, which are in `extra`."""
     extra = None if content is None else content[_EXTRA]
     fields = _object.decode(str(extra)) if extra else {}
     is_object = bytes(fields.get("metadata", b""))[:1] == b"{"

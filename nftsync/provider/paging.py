@@ -42,7 +42,6 @@ PAGING_HEADERS: dict[str, Callable[[str, PagePosition], bool]] = {
 def continuation_header(
     headers: Mapping[str, str], ignored: Collection[str], position: PagePosition
 ) -> str | None:
-    """Name a header that indicates more pages, with its value."""
     for name, indicates_more in PAGING_HEADERS.items():
         value = None if name in ignored else headers.get(name)
         if value is not None and indicates_more(value, position):

@@ -76,7 +76,6 @@ def run_program(
 
 
 def kill_programs() -> None:
-    """Kill all running programs."""
     for number in list(_groups):
         _signal_group(number, signal.SIGKILL)
 

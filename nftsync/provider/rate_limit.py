@@ -57,11 +57,9 @@ class RateLimiter:
 
     @property
     def waiting(self) -> int:
-        """Number of requests waiting in line."""
         return len(self._urgent) + len(self._ordinary)
 
     def pause(self, seconds: float) -> None:
-        """Delay all requests for this long."""
         with self._lock:
             self._resume_at = max(self._resume_at, time.monotonic() + seconds)
 
@@ -104,7 +102,6 @@ class RateLimiter:
         return self._next_at - at
 
     def give_back(self) -> None:
-        """Return a slot."""
         if self._bounded:
             with self._lock:
                 self._slots += 1

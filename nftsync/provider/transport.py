@@ -20,13 +20,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from nftsync.errors import (
-    NoConnection,
-    ProxyFailed,
-    ReadError,
-    Stopped,
-    UnusableResponse,
-)
+from nftsync.errors import NoConnection, ProxyFailed, ReadError, Stopped, UnusableResponse
 from nftsync.provider.compression import decompressor
 from nftsync.provider.config import HTTPS_HINT, ClientConfig
 from nftsync.provider.network import Network, tls_problem
@@ -115,7 +109,6 @@ class LargeResponses:
 
     @property
     def has_place(self) -> bool:
-        """Whether this thread has a place."""
         return getattr(self._thread, "has_place", False)
 
     def reserve(self, size: int) -> None:
@@ -128,7 +121,6 @@ class LargeResponses:
             self._thread.has_place = True
 
     def release(self) -> None:
-        """Free this thread's place, if any."""
         if self.has_place:
             self._thread.has_place = False
             self._places.release()
@@ -184,12 +176,10 @@ class Transports:
         return link.send(request, sending, anew=anew)
 
     def abort(self) -> None:
-        """End the attempts in flight."""
         for link in list(self._links):
             link.abort(math.inf)
 
     def close(self) -> None:
-        """End the attempts in flight, and close all connections."""
         self._closed.set()
         for link in list(self._links):
             link.close()
@@ -280,7 +270,6 @@ class _Link:
             return math.inf
 
     def close(self) -> None:
-        """Close the connection, or let its thread close it after use."""
         self.abort(math.inf)
         if self._deadline == math.inf:
             self._http.close()
@@ -292,7 +281,6 @@ class _Link:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Get each new socket from httpx's trace events."""
         if event.endswith(_CONNECTED):
             self._check_peer(info["return_value"])
             with self._lock:

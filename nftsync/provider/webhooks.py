@@ -58,7 +58,6 @@ def secret_problem(secret: str) -> str:
 
 
 def sign(secret: str, body: bytes) -> str:
-    """Return the signature of a raw body, as Base64."""
     return _signature(secret, body).decode("ascii")
 
 
@@ -88,7 +87,6 @@ class DeliveryHeaders(NamedTuple):
     traceparent: str | None = None
 
     def given(self) -> dict[str, str]:
-        """Return the usable headers by name, for a log line."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 

@@ -212,7 +212,6 @@ def without_duplicates(entries: list[Entry]) -> list[Entry]:
 
 
 def decode_token(body: bytes, token_id: str) -> Content:
-    """Decode the read of a single token."""
     faults: _Faults = {}
     record = _readable(_parsed(body.removeprefix(_BOM)), faults)
     shown = record.get("id")
@@ -457,7 +456,6 @@ def _loose_content(record: Any, token_id: str, faults: _Faults) -> Content | Non
 
 
 def _take(fields: dict[str, Any], name: str) -> Any:
-    """Move a documented field out of `fields`, if its type is right."""
     value = fields.pop(name, None)
     is_integer = name in _INTEGER_FIELDS
     if value is None or (isinstance(value, str) and not is_integer):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
@@ -57,7 +58,6 @@ class Decision(msgspec.Struct, frozen=True):
     metadata: bool = False
 
     def holds(self, removals: Removals) -> bool:
-        """Return whether to hold the removals of a read."""
         balances = self.all_balances or removals.group in self.groups
         metadata = removals.emptied or removals.renamed
         return bool((removals.lost and balances) or (metadata and self.metadata))
@@ -80,7 +80,6 @@ def lost_tokens(limits: RemovalLimits, reports: Collection[DayReport]) -> set[st
 
 
 def needs_metadata(reports: Collection[DayReport]) -> bool:
-    """Return whether `decide` needs emptied and renamed tokens."""
     return any(read.emptied or read.renamed for read in _waiting(reports))
 
 
@@ -117,7 +116,6 @@ def _emptied(reports: Collection[DayReport]) -> set[str]:
 
 
 def is_positive(amount: str | None) -> bool:
-    """Return whether a balance has an amount other than zero."""
     return amount is not None and not is_zero(amount)
 
 
@@ -159,15 +157,10 @@ def _decide_on_balances(limits: RemovalLimits, reports: Collection[DayReport]) -
             losses.setdefault(part, Counter())[read.wallet_id] += unchanged
 
     parts = holdings.keys() | losses.keys()
+    is_too_much = partial(_is_too_much, limits, losses, holdings)
     groups = {group for group, _ in losses if group is not None}
-    return Decision(
-        all_balances=_is_too_much(limits, losses, holdings, parts),
-        groups=frozenset(
-            group
-            for group in groups
-            if _is_too_much(limits, losses, holdings, [part for part in parts if part[0] == group])
-        ),
-    )
+    held = (x for x in groups if is_too_much([part for part in parts if part[0] == x]))
+    return Decision(all_balances=is_too_much(parts), groups=frozenset(held))
 
 
 def _is_too_much(

@@ -23,23 +23,14 @@ _HIDDEN = {"contract_address": ("contract", "address"), "token_id": ("token",), 
 
 
 def read_wallets_file(source: Path | Literal["-"]) -> list[WalletLine]:
-    """Read a wallets file, or `-` for standard input; a repeated wallet's last line counts.
-
-    Raises:
-        InputError: the file is unreadable or has no wallets, or a line is unusable.
-    """
+    """Read a wallets file, or `-` for standard input; a repeated wallet's last line counts."""
     file = read_list_file(source, "wallets file")
     rows = file.rows(_WALLET)
     lines = _plain(file) if rows is None else rows
-    wallet_lines = (
-        WalletLine(
-            _wallet_id(cells.get("wallet_id", ""), file.name, line),
-            cells.get("label"),
-            cells.get("group"),
-        )
-        for line, cells in lines
-    )
-    wallets = {wallet.wallet_id: wallet for wallet in wallet_lines}
+    wallets: dict[str, WalletLine] = {}
+    for line, cells in lines:
+        wallet_id = _wallet_id(cells.get("wallet_id", ""), file.name, line)
+        wallets[wallet_id] = WalletLine(wallet_id, cells.get("label"), cells.get("group"))
     if not wallets:
         raise InputError(f"the wallets file {file.name} has no wallets; add one id per line")
     return list(wallets.values())
@@ -66,9 +57,6 @@ def read_collections_file(path: Path) -> dict[str, str]:
     """Return the names by address of a CSV file with `contract_address` and `name`.
 
     A repeated contract's last line with a name counts.
-
-    Raises:
-        InputError: the file or a line is unusable.
     """
     file = read_list_file(path, "collections file")
     names: dict[str, str] = {}
@@ -82,7 +70,7 @@ def read_collections_file(path: Path) -> dict[str, str]:
             names[contract_key(cells["contract_address"])] = cells["name"]
     if line and not names:
         raise InputError(
-            f"the collections file {file.name} names no collection; add a line for each"
+            f"the collections file {file.name} has no collections; add one line per collection"
         )
     return names
 
@@ -91,9 +79,6 @@ def read_hidden_file(path: Path) -> dict[Hidden, str | None]:
     """Return the entries of a CSV file with `contract_address` or `token_id`, and their reasons.
 
     If a row has both, the token counts. A repeated entry's last line counts.
-
-    Raises:
-        InputError: the file or a line is unusable.
     """
     file = read_list_file(path, "hidden file")
     entries: dict[Hidden, str | None] = {}

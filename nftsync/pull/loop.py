@@ -94,7 +94,6 @@ class ReadLoop(Generic[_Open]):
 
     @property
     def idle(self) -> bool:
-        """Whether no read is in flight or about to be."""
         return self._reader.idle and not self._unsubmitted
 
     @property
@@ -150,7 +149,6 @@ class ReadLoop(Generic[_Open]):
                 self._unsubmitted[subject] = task
 
     def drop_waiting(self) -> None:
-        """Drop the reads that wait for a decision."""
         for subject in self.waiting.subjects:
             self._requests.pop(subject, None)
         self.waiting.forget()
@@ -159,9 +157,8 @@ class ReadLoop(Generic[_Open]):
         """Continue with another reader, and forget all reads in flight."""
         self._reader.close()
         self._reader = reader
-        self._requests = {
-            subject: request for subject, request in self._requests.items() if not request.in_flight
-        }
+        requests = self._requests.items()
+        self._requests = {subject: one for subject, one in requests if not one.in_flight}
 
     # Steps -----------------------------------------------------------------------------------
 
@@ -173,8 +170,7 @@ class ReadLoop(Generic[_Open]):
         advance: Callable[[int], object] = lambda _: None,
     ) -> None:
         """Read everything, unless `is_over`; `advance` gets the number of further objects."""
-        left = iter(tasks)
-        more = True
+        left, more = iter(tasks), True
         while not is_over() and (more or not self.idle):
             more = more and self.request_some(left)
             advance(sum(one.result != "stale" for one in self.step(timeout)))
@@ -232,7 +228,6 @@ class ReadLoop(Generic[_Open]):
         self._unsubmitted.clear()
 
     def close(self) -> None:
-        """Close the reader."""
         self._reader.close()
 
     def _write(self, apply: Callable[[_Open], list[Applied]]) -> list[Applied]:
@@ -240,8 +235,7 @@ class ReadLoop(Generic[_Open]):
             applied = [self._settled(one) for one in apply(transaction)]
             self._policy.in_transaction(transaction, applied)
         if self._mirror is not None:
-            entries = sum(weight(one.read) for one in applied)
-            self._batch.learn(entries, self._mirror.lock_seconds)
+            self._batch.learn(sum(weight(one.read) for one in applied), self._mirror.lock_seconds)
         self._policy.after_commit(applied)
         return applied
 

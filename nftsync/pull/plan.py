@@ -111,12 +111,10 @@ def _plan(mirror: Mirror, request: SyncRequest) -> array[int]:
 
 
 def register_all(mirror: Mirror, wallets: Sequence[WalletLine]) -> None:
-    """Register and track any number of wallets, in short transactions."""
     _in_batches(mirror, wallets, lambda t, some: register(t.connection, some, t.observed_at))
 
 
 def name_collections(mirror: Mirror, names: Mapping[str, str]) -> None:
-    """Replace the names from the collections file, in short transactions."""
     differing = names_that_differ(mirror.connection, names)
     _in_batches(mirror, differing, lambda t, some: store_file_names(t.connection, some))
 

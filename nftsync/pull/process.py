@@ -136,18 +136,12 @@ class Process(Reader):
         self._outbox.put((config, sequence.offset, sequence.take(), threads))
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """See `Reader`."""
         if tasks:
             super().submit(tasks)
             self._outbox.put(tasks)
 
     def take(self, entries: int, *, timeout: float) -> list[Read]:
-        """Take finished reads; see `Reader`.
-
-        Raises:
-            SettingsError: the token command failed.
-            RunInterrupted: the child and its replacements ended before their work was done.
-        """
+        """Take finished reads; see `Reader`."""
         reads = super().take(entries, timeout=timeout)
         self._kill_if_stopped()
         if self._ended and not (reads or self._stopped or self.idle):
@@ -169,7 +163,6 @@ class Process(Reader):
         self._child.kill()  # breaks the pipes, which ends the threads
 
     def _replace(self) -> None:
-        """Start another child for the unfinished tasks."""
         if self._replacements == _MAX_REPLACEMENTS:
             raise RunInterrupted(f"the reading process {self._end_reason}; run again with --resume")
         self._replacements += 1
@@ -200,7 +193,6 @@ class Process(Reader):
         self.end()
 
     def stop(self) -> None:
-        """See `Reader`."""
         with self._lock:
             self._stopped = True
             self._may_read.notify_all()

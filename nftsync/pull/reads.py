@@ -77,9 +77,6 @@ def read(client: Client, numbers: SequenceNumbers, task: Task) -> Generator[floa
 
     Yields the seconds to wait before each retry; if the caller throws `Stopped` there, the result
     is a failed read. The sequence number and start time belong to the last request.
-
-    Raises:
-        InputError: the path of an object cannot be sent.
     """
     effort = NumberedEffort(numbers=numbers)
     fields: dict[str, Any] = {"outcome": "ok"}
@@ -142,12 +139,10 @@ class Reader(ABC):
 
     @property
     def idle(self) -> bool:
-        """Whether every submitted task has been read and taken."""
         with self._lock:
             return not (self._pending or self._reads)
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Queue tasks for objects that are not being read."""
         with self._lock:
             self._pending |= {subject_of(task): task for task in tasks}
 
@@ -164,9 +159,6 @@ class Reader(ABC):
         Args:
             entries: approximate limit, by `weight`.
             timeout: seconds to wait for that many.
-
-        Raises:
-            Exception: the error that ended the reader, raised once.
         """
         with self._lock:
             self._wanted_entries = entries
@@ -193,7 +185,6 @@ class Reader(ABC):
         """Abandon unfinished reads; finished reads can still be taken."""
 
     def close(self) -> None:
-        """Stop, and release all resources."""
         self.stop()
 
     def _is_enough(self) -> bool:
@@ -249,9 +240,6 @@ class Pool(Reader):
 
         With `access`, the pool shares rate limit and credentials with other readers; `urgent` reads
         go before the others. Without a `rule`, the pool never gives up.
-
-        Raises:
-            SettingsError: the configuration is unusable.
         """
         super().__init__()
         self._rule = rule
@@ -266,18 +254,15 @@ class Pool(Reader):
 
     @property
     def reason(self) -> str | None:
-        """See `Reader`."""
         return None if self._rule is None else self._rule.reason
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """See `Reader`."""
         super().submit(tasks)
         with self._lock:
             self._tasks.extend(tasks)
             self._may_read.notify(len(tasks))
 
     def withdraw(self) -> list[Task]:
-        """See `Reader`."""
         with self._lock:
             tasks = list(self._tasks)
             self._tasks.clear()
@@ -300,7 +285,6 @@ class Pool(Reader):
                 self._put([done.value])
 
     def close(self) -> None:
-        """Stop, and close the connections."""
         self.stop()
         self._client.close()
 

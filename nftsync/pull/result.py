@@ -75,7 +75,6 @@ class Resumed(_Named, frozen=True):
     oldest_age_seconds: float | None
 
     def __str__(self) -> str:
-        """Return the third line of the summary."""
         age = self.oldest_age_seconds
         ago = age is not None and f"{lasting(age, symbols=True)} ago ({self.oldest_read_at})"
         oldest = f", the oldest {ago}" if ago else ""
@@ -154,7 +153,6 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
         return None if self.status == "ok" else line
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the value that `sync --json` prints."""
         value: dict[str, Any] = msgspec.to_builtins(self)
         return value
 
@@ -186,7 +184,6 @@ class SyncResult(_Named, frozen=True, omit_defaults=True):
         return "".join(f", {number:,} {status}" for status, number in numbers.items() if number)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
-        """Print the summary in IPython on a terminal."""
         printer.text(self.summary())
 
     def summary(self) -> str:

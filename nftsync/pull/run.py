@@ -123,7 +123,6 @@ class Sync(Policy[Transaction]):
         return any(event.is_set() for event in self._interruptions)
 
     def _is_over(self) -> bool:
-        """Return whether to stop before all tasks are read."""
         self._error = self._error or self._reader.reason
         return self._error is not None or self._is_interrupted()
 
@@ -175,13 +174,11 @@ class Sync(Policy[Transaction]):
     # Reads -----------------------------------------------------------------------------------
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """See `Policy`."""
         return self._mirror.transaction()
 
     def apply(
         self, transaction: Transaction, reads: Sequence[Read], removals: OnRemovals
     ) -> list[Applied]:
-        """See `Policy`."""
         return transaction.apply(reads, run_id=self._run.run_id, removals=removals)
 
     def in_transaction(self, transaction: Transaction, applied: Sequence[Applied]) -> None:

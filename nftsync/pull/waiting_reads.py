@@ -42,7 +42,6 @@ class WaitingReads:
 
     @property
     def subjects(self) -> list[Subject]:
-        """The objects of the waiting reads."""
         return list(self._reads)
 
     @property
@@ -63,7 +62,6 @@ class WaitingReads:
         self._reads[subject_of(read)] = start, len(packed), removals
 
     def take(self, entries: int) -> list[tuple[Read, Removals]]:
-        """Take waiting reads of about `entries` entries, with their removals."""
         taken = []
         while self._file and self._reads and entries > 0:
             start, length, removals = self._reads.pop(next(iter(self._reads)))
@@ -90,16 +88,14 @@ class WaitingReads:
         self.decision = decide(self.limits, reports)
 
     def _counted(self, connection: sqlite3.Connection, at: str) -> DayReport:
-        (approved,) = connection.execute(
-            "SELECT approved_balance_change FROM mirror_state"
-        ).fetchone()
+        query = "SELECT approved_balance_change FROM mirror_state"
+        (approved,) = connection.execute(query).fetchone()
         if approved != self._approved or time.monotonic() - self._counted_at >= _COUNTED_FOR:
             self._holdings = day_holdings(connection, at)
             self._counted_at, self._approved = time.monotonic(), approved
         return self._holdings
 
     def forget(self) -> None:
-        """Drop all waiting reads."""
         self._reads.clear()
         if self._file is not None:
             self._file.close()

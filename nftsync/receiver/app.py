@@ -125,7 +125,6 @@ class Backlog(Collector):
 
 
 def gauges(label: str, name: str, text: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    """Return a gauge for each value of a label."""
     family = GaugeMetricFamily(name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
@@ -213,8 +212,7 @@ def _receiving(
         counts.outcomes[outcome].inc()
         if outcome == "quarantined":
             reason = content.reason if isinstance(content, Unusable) else "its id was used before"
-            fields = {"reason": reason} | headers.given()
-            _log.warning("a webhook was quarantined", extra=fields)
+            _log.warning("a webhook was quarantined", extra={"reason": reason} | headers.given())
         if outcome == "not stored":
             return _reply(503, b'{"error":"cannot store now"}\n')
         return _reply(200, b'{"status":"stored"}\n')

@@ -106,7 +106,6 @@ class Committer:
 
     @property
     def alive(self) -> bool:
-        """Whether the writer accepts webhooks."""
         return self._thread.is_alive() and not self._closing
 
     def is_writable(self) -> bool:
@@ -240,7 +239,6 @@ class Committer:
         if trouble is not None:
             _log.warning("cannot store webhooks", extra={"error": trouble})
         else:
-            seconds = round(moment - self._trouble_since, 3)
-            fields = {"error": self._trouble, "seconds": seconds}
+            fields = {"error": self._trouble, "seconds": round(moment - self._trouble_since, 3)}
             _log.warning("webhooks are stored again", extra=fields)
         self._trouble = trouble

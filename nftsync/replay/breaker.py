@@ -40,12 +40,10 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the provider is down."""
         return self._backoff.pauses > 0
 
     @property
     def is_paused(self) -> bool:
-        """Whether no read may start now."""
         return self._backoff.is_paused
 
     @property
@@ -61,7 +59,6 @@ class CircuitBreaker:
         return growing_wait(timing.first_deferral, timing.longest_deferral, times)
 
     def answered(self, key: ObjectKey) -> None:
-        """Record an answered object."""
         self.deferred.pop(key, None)
 
     def update(
@@ -95,8 +92,5 @@ class CircuitBreaker:
         self._refusals.clear()
         pause = self._backoff.pause()
         self.outage = f"the provider is down or refuses: {reason}"
-        _log.warning(
-            "replay paused: %s",
-            reason,
-            extra={"pause_s": round(pause, 1), "pauses": self._backoff.pauses},
-        )
+        details = {"pause_s": round(pause, 1), "pauses": self._backoff.pauses}
+        _log.warning("replay paused: %s", reason, extra=details)

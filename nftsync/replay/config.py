@@ -94,14 +94,12 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     error: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the value that `replay --json` prints."""
         value: dict[str, Any] = msgspec.to_builtins(self)
         if self.error is None:
             del value["error"]
         return value
 
     def summary(self) -> str:
-        """Return the result as a line of text."""
         counts = {
             "done": self.done,
             "failed (will be retried)": self.failed,

@@ -66,7 +66,6 @@ class Jobs:
         return len(self._jobs)
 
     def add(self, job: Job, tasks: Iterable[Task]) -> None:
-        """Make a job wait for reads."""
         self._jobs.add(job)
         for task in tasks:
             subject = subject_of(task)
@@ -99,16 +98,13 @@ class Jobs:
         job.waits_for.clear()
 
     def webhook_behind(self, read: Read) -> str | None:
-        """Return a webhook that caused a read, if any."""
         jobs = self._waiting.get(subject_of(read))
         return jobs[0].webhook_id if jobs else read.webhook_id
 
     def idle(self) -> list[Job]:
-        """Return the jobs without a read in flight."""
         in_flight = self._loop.is_in_flight
         return [job for job in self._jobs if not any(map(in_flight, job.waits_for))]
 
     def clear(self) -> None:
-        """Drop all jobs."""
         for job in list(self._jobs):
             self.drop(job)

@@ -65,14 +65,12 @@ class LeasedRun:
 
     @property
     def run(self) -> runs.Run:
-        """The run, within or after a transaction."""
         if self._run is None:
             raise AssertionError("a run requires a lease")
         return self._run
 
     @property
     def is_held(self) -> bool:
-        """Whether this worker holds a lease, as far as it knows."""
         return self._number > 0
 
     def renew(self) -> None:
@@ -136,7 +134,6 @@ class LeasedRun:
         return was_due, [Job(key, webhook_id, since) for key, webhook_id in claims.items()]
 
     def claim_rechecks(self, room: int) -> list[Job]:
-        """Claim at most `room` due rechecks."""
         at = now()
         (due,) = self._mirror.connection.execute(
             "SELECT EXISTS (SELECT 1 FROM webhooks"
@@ -161,7 +158,6 @@ class LeasedRun:
         due_at: str | None = None,
         recheck_at: str | None = None,
     ) -> None:
-        """Note the end state of a job's webhooks."""
         self.settlements.append(
             Settlement(job.key, state, error, due_at, job.recheck, job.webhook_id, recheck_at)
         )
@@ -173,14 +169,12 @@ class LeasedRun:
         self.settle(job, "pending", error, due_at=due_at, recheck_at=recheck_at)
 
     def acknowledge(self, connection: sqlite3.Connection) -> None:
-        """Acknowledge as many webhooks as fit in a transaction."""
         counts, self.settlements = inbox.acknowledge(
             connection, self._number, self.settlements, now(), self.run.run_id
         )
         self.counts.update({state: n for state, n in counts.items() if state != "pending"})
 
     def acknowledge_all(self) -> None:
-        """Acknowledge all webhooks in `settlements`."""
         while self.settlements:
             with self.transaction() as transaction:
                 self.acknowledge(transaction.connection)

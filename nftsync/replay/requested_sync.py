@@ -40,7 +40,6 @@ class RequestedSync:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a sync is running or requested."""
         return self._sync is not None or bool(self._waiting)
 
     def request(self, connection: sqlite3.Connection, job: Job, route: Route) -> None:
@@ -52,8 +51,9 @@ class RequestedSync:
             at = now()
             last = runs.last_full_sync_began(connection, shifted(at, -route.at_most_every))
             if last is not None and last <= at:
-                due_at = shifted(last, route.at_most_every)
-                due_at = min(due_at, in_seconds(self._timing.sync_check))
+                due_at = min(
+                    shifted(last, route.at_most_every), in_seconds(self._timing.sync_check)
+                )
                 self._lease.settle(job, "pending", due_at=due_at)
                 return
         if len(self._waiting) < _MAX_WAITING:

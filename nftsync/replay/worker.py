@@ -48,11 +48,7 @@ class Worker(Policy[Transaction]):
     """
 
     def __init__(self, mirror: Mirror, config: ReplayConfig, *, rechecks: bool = False) -> None:
-        """Start without work; `rechecks` repeats reads that showed no change.
-
-        Raises:
-            SettingsError: a setting for the provider is invalid.
-        """
+        """Start without work; `rechecks` repeats reads that showed no change."""
         self.interrupted = False
         self.reads_held = 0
         self._mirror = mirror
@@ -76,12 +72,10 @@ class Worker(Policy[Transaction]):
 
     @property
     def awaits_reads(self) -> bool:
-        """Whether reads are in flight."""
         return not self._loop.idle
 
     @property
     def busy(self) -> bool:
-        """Whether any work is left."""
         return bool(
             len(self._jobs) or self._lease.settlements or self._sync.is_busy or self.awaits_reads
         )
@@ -92,11 +86,9 @@ class Worker(Policy[Transaction]):
         return self.breaker.reason or self._sync.error
 
     def check_now(self) -> None:
-        """Check the inbox in the next step."""
         self._check_at = 0.0
 
     def new_counts(self) -> Counter[str]:
-        """Return the increase of the counts since the last call."""
         counts, self._reported = self.counts - self._reported, self.counts.copy()
         return counts
 
@@ -136,7 +128,6 @@ class Worker(Policy[Transaction]):
         return applied
 
     def end_run(self) -> None:
-        """End the run, and index new tokens for search."""
         if not self._lease.is_held:
             return
         self._mirror.index_tokens()
@@ -235,7 +226,6 @@ class Worker(Policy[Transaction]):
         return [*left_out, *transaction.apply(caused, run_id=run_id, removals=removals)]
 
     def in_transaction(self, transaction: Transaction, applied: Sequence[Applied]) -> None:
-        """Store the counts, and acknowledge webhooks."""
         connection, run = transaction.connection, self._lease.run
         run.counts = run.counts.with_applied(applied)
         runs.save_counts(connection, run.run_id, run.counts)
@@ -251,7 +241,6 @@ class Worker(Policy[Transaction]):
         self._lease.acknowledge(connection)
 
     def after_commit(self, applied: Sequence[Applied]) -> None:
-        """Report removals held for review."""
         if number := sum(one.result == "held" for one in applied):
             self.reads_held += number
             _log.warning("removals held for review", extra={"reads": number})
@@ -293,7 +282,6 @@ class Worker(Policy[Transaction]):
             self._lease.settle(job, "done")
 
     def _release_idle(self) -> None:
-        """Release the webhooks of objects without a read in flight."""
         for job in self._jobs.idle():
             self._jobs.drop(job)
             self._lease.release(job)
@@ -305,25 +293,15 @@ def _open_pool(mirror: Mirror, config: ReplayConfig) -> Pool:
 
 
 def _unknown_wallets(connection: sqlite3.Connection, reads: Sequence[Read]) -> set[Subject]:
-    """Return the wallets of failed reads that the database lacks."""
     failed = [x.wallet_id for x in reads if isinstance(x, WalletRead) and x.outcome == "failed"]
     stored = wallets_by_id(connection, failed) if failed else {}
     return {("wallet", wallet_id) for wallet_id in failed if wallet_id not in stored}
 
 
 def replay_once(
-    database: Path,
-    config: ReplayConfig,
-    stopped: threading.Event,
-    *,
-    progress: bool | None = None,
+    database: Path, config: ReplayConfig, stopped: threading.Event, *, progress: bool | None = None
 ) -> ReplayResult:
-    """Process the due webhooks; once `stopped` is set, release the remaining ones.
-
-    Raises:
-        StoreError: the database cannot be written; unacknowledged webhooks are pending again.
-        SettingsError: a setting for the provider is invalid.
-    """
+    """Process the due webhooks; once `stopped` is set, release the remaining ones."""
     began = time.monotonic()
     with explained(database), Mirror(database, busy_seconds=config.timing.busy) as mirror:
         due = now()
@@ -341,11 +319,8 @@ def replay_once(
                 if idle and not worker.awaits_reads:
                     stopped.wait(config.timing.read_timeout)  # a requested sync is running
             worker.interrupted = stopped.is_set()
-    outcome = {
-        "seconds": round(time.monotonic() - began, 3),
-        "held": worker.reads_held,
-        "error": worker.reason,
-    }
+    seconds = round(time.monotonic() - began, 3)
+    outcome = {"seconds": seconds, "held": worker.reads_held, "error": worker.reason}
     return msgspec.convert({**worker.counts, **outcome}, ReplayResult)
 
 

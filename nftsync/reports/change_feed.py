@@ -58,7 +58,6 @@ class _Log:
     @classmethod
     @contextmanager
     def open(cls, path: Path, *own: Any, live: bool = False) -> Iterator[Self]:
-        """Open a database for reading."""
         with opened(path, live=live) as connection:
             yield cls(connection, path, *own)
 
@@ -84,7 +83,6 @@ class ChangeFeed(_Log):
         return Names(self._connection)
 
     def named(self, page: list[FeedRow]) -> list[FeedRow]:
-        """Add the names `wallet` and `nft` to changes."""
         with explained(self._name):
             self._names.add_to(page)
         return page
@@ -113,7 +111,6 @@ class ChangeFeed(_Log):
         return int(newest)
 
     def count(self, after: int, until: int = _LAST) -> int:
-        """Count the changes after `after`, up to `until`."""
         return int(self._select("count(*)", after, until)[0][0])
 
     def read(self, after: int, until: int = _LAST) -> Iterator[list[FeedRow]]:
@@ -165,14 +162,13 @@ class QueueView(_Log):
         self._columns = [name for name in TABLES[queue.table].columns if name != "body"]
 
     def count(self, state: str | None) -> int:
-        """Count the rows in a state, or all."""
         where, states = ("", ()) if state is None else (" WHERE state = ?", (state,))
         return int(self._values(f"SELECT count(*) FROM {self._queue.table}{where}", *states)[0][0])
 
     def newest(self, state: str | None, limit: int | None) -> array[int]:
         """Return the numbers of the newest rows."""
         where, parameters = ("", ()) if state is None else (" WHERE state = ?", (state,))
-        # The sign keeps SQLite from scanning all rows for the few of a state.
+        # `+` makes SQLite use the index on `state`, and not scan all rows by number.
         order = "rowid" if state is None else "+rowid"
         query = f"SELECT rowid FROM {self._queue.table}{where} ORDER BY {order} DESC LIMIT ?"
         rows = self._values(query, *parameters, -1 if limit is None else limit)

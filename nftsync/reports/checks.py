@@ -46,7 +46,6 @@ class Check(NamedTuple):
 
 
 def checked(subject: str, describe: Callable[..., str], *parameters: Any) -> Check:
-    """Check that a call succeeds, and show its text."""
     try:
         return Check("ok", subject, describe(*parameters))
     except NftsyncError as error:
@@ -98,7 +97,6 @@ def _inspect_database(path: Path, busy_seconds: float) -> tuple[Verdict, str]:
 
 
 def check_removals(path: Path) -> Iterator[Check]:
-    """Check for removals held for review."""
     with suppress(NftsyncError), reading(path) as connection:
         counts = held(connection)
         if counts.since is not None:
@@ -122,7 +120,6 @@ def check_clock(path: Path, clock_ahead: float | None) -> Iterator[Check]:
 
 
 def first_tracked_wallet(path: Path) -> str | None:
-    """Return the tracked wallet that was added first."""
     with reading(path) as connection:
         query = "SELECT wallet_id FROM wallets WHERE tracked ORDER BY wallet_no LIMIT 1"
         row = connection.execute(query).fetchone()

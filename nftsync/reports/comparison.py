@@ -13,12 +13,10 @@ if TYPE_CHECKING:
 
 
 def in_words(verdict: str) -> str:
-    """Return a verdict as text."""
     return verdict.replace("_", " ")
 
 
 def counts_of(frame: pd.DataFrame) -> dict[str, int]:
-    """Return the number of rows of `frames.compare` by verdict."""
     return {verdict: int((frame["verdict"] == verdict).sum()) for verdict in VERDICTS}
 
 
@@ -32,6 +30,5 @@ def summary(frame: pd.DataFrame, name: str) -> str:
 
 
 def differences(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that differ, by verdict."""
     rows = frame[frame["verdict"] != "agrees"]
     return rows.loc[rows["verdict"].map(VERDICTS.index).sort_values(kind="stable").index]

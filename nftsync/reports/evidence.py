@@ -47,7 +47,6 @@ class Evidence(msgspec.Struct, kw_only=True):
 
 
 def find_evidence(path: Path | str, wallet: str, at: str) -> Evidence:
-    """Find a wallet's holdings at a past time, and the proof."""
     import numpy as np  # slow to import, like pandas
 
     from nftsync.columnar.balances import read_confirmations
@@ -131,7 +130,7 @@ def _statement(
             " have been in that state."
             if under_way
             else "The wallet, or metadata of its tokens, changed at an unknown time between the"
-            " two reads, so this time may be before or after the change."
+            " two reads, so the change may have come before or after this time."
         )
     elif certainty == "open":
         text = (

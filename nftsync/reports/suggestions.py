@@ -45,7 +45,6 @@ class Fields(NamedTuple):
 
     @property
     def by_kind(self) -> dict[str, Sequence[FieldCount]]:
-        """The fields by the name of their list in a route."""
         return {"wallets": self.wallets, "tokens": self.tokens}
 
     def __bool__(self) -> bool:
@@ -77,7 +76,6 @@ class Suggestions(NamedTuple):
 
 
 def suggest(path: Path, routes: Routes) -> Suggestions:
-    """Suggest routes, from known ids in the stored webhooks and objects."""
     suggestions: list[Suggestion] = []
     with reading(path) as connection:
         counts = connection.execute(
@@ -157,7 +155,6 @@ def _most_frequent(counts: Counter[str]) -> list[FieldCount]:
 
 
 def _ids_in(document: str) -> Iterator[tuple[str, str]]:
-    """Yield UUIDs and their dotted fields."""
     try:
         value = msgspec.json.decode(document)
     except (msgspec.DecodeError, RecursionError):
@@ -180,7 +177,6 @@ def _ids_in(document: str) -> Iterator[tuple[str, str]]:
 
 
 def as_toml(suggestions: Suggestions) -> str:
-    """Return TOML, with the evidence in comments."""
     head = []
     if suggestions.sample is not None:
         sample = f"{suggestions.sample:,}"

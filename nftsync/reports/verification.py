@@ -86,7 +86,6 @@ class Comparison(Policy[sqlite3.Connection]):
         self.reason: str | None = None
 
     def merge_recheck(self, wallets: Sequence[str], again: Comparison) -> None:
-        """Replace some wallets' results by a second comparison."""
         names = set(wallets)
         others = [x for x in self.differences if x.wallet_id not in names]
         self.differences = [*others, *again.differences][:_MOST_LISTED]
@@ -101,7 +100,6 @@ class Comparison(Policy[sqlite3.Connection]):
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open one state of the database for reading."""
         self._connection.execute("BEGIN DEFERRED")
         try:
             yield self._connection
@@ -111,7 +109,6 @@ class Comparison(Policy[sqlite3.Connection]):
     def apply(
         self, transaction: sqlite3.Connection, reads: Sequence[Read], removals: OnRemovals
     ) -> list[Applied]:
-        """Compare reads with the mirror."""
         del removals
         self.requests += sum(read.effort.requests for read in reads)
         read_wallets = [read for read in reads if isinstance(read, WalletRead)]
@@ -291,7 +288,6 @@ class Verification(msgspec.Struct, kw_only=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing differs, is broken, or failed."""
         broken = any(rule.broken for rule in self.rules)
         return not (self.differences_total or self.unread or broken or self.error)
 

@@ -60,7 +60,6 @@ class Consumers:
                     self._lasting[name] = fault
 
     def records(self, name: str) -> list[dict[str, Any]]:
-        """Return a consumer's messages, newest last."""
         with self._lock:
             return list(self._records.get(name, ()))
 

@@ -14,11 +14,7 @@ _KINDS = ("amount_differs", "only_here", "only_there", "unknown_wallet", "unknow
 
 
 def second_list(world: World, mistakes: int, *, seed: int = 0) -> Iterator[str]:
-    """Yield the lines of a list with mistakes of all kinds in turn; comments at its end name them.
-
-    Raises:
-        InputError: the world has fewer holdings than mistakes.
-    """
+    """Yield lines of a list with mistakes of all kinds in turn; comments at its end name them."""
     amounts = {
         (wallet, token): amount
         for wallet in world.wallets()

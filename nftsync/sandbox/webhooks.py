@@ -193,7 +193,6 @@ class Sandbox:
         return [webhook_id]
 
     def claim(self) -> ClaimedWebhook | None:
-        """Start a due attempt, if the configuration allows it."""
         config = self.config
         is_ready = config["enabled"] and config["url"] and config["sharedSecret"]
         with self._state.lock:
@@ -230,7 +229,6 @@ class Sandbox:
                 heappush(self._due, (now(), self._reordered.popleft()))
 
     def deliveries(self) -> list[dict[str, Any]]:
-        """Return each webhook with its attempts, newest last."""
         return [
             x["event"] | {"state": x["state"], "attempts": x["attempts"], "nextAttemptAt": x["due"]}
             for x in list(self._state["deliveries"].values())

@@ -99,11 +99,9 @@ class World:
         return world
 
     def wallets(self) -> list[str]:
-        """Return the ids of all wallets, oldest first."""
         return list(self.state["wallets"].values())
 
     def amounts(self, wallet_id: str) -> dict[str, int]:
-        """Return a wallet's amounts by token, in the order of its list."""
         with self.state.lock:
             return {token: int(row[1]) for token, row in self.state["holdings"][wallet_id].items()}
 
@@ -125,7 +123,6 @@ class World:
         return record.encode() or None
 
     def add_wallet(self, wallet_id: str | None = None, holdings: Iterable[Holding] = ()) -> str:
-        """Add a wallet, by default with a random id, and return the id."""
         with self.state.transaction():
             shown = self._new_id() if wallet_id is None else wallet_id
             wallet = normalize_uuid(shown, "wallet id")
@@ -170,7 +167,6 @@ class World:
                 self.set_amount(source, token, str(balance - moved))
 
     def mint(self, wallet_id: str, amount: int | str, metadata: Mapping[str, object]) -> str:
-        """Create a token in a wallet, and return its id."""
         total = _positive(amount)
         with self.state.transaction():
             wallet = self._find("wallet", wallet_id)
@@ -195,7 +191,6 @@ class World:
         self.state.put("facts", "mint_contract", value=self._new_address())
 
     def edit_metadata(self, token_id: str, metadata: Mapping[str, object]) -> None:
-        """Replace a token's metadata, also in all lists."""
         with self.state.transaction():
             token = self._find("token", token_id)
             before = self.token_body(token) or msgspec.json.encode({"id": token})
@@ -208,7 +203,6 @@ class World:
                     self.state.put("holdings", wallet, token, value=(shown, amount, record))
 
     def set_amount(self, wallet_id: str, token_id: str, amount_text: str) -> None:
-        """Set a balance to any text."""
         with self.state.transaction():
             wallet, token = self._find("wallet", wallet_id), self._find("token", token_id)
             unlisted = (token, "", self.state["tokens"][token] or None)
@@ -216,7 +210,6 @@ class World:
             self.state.put("holdings", wallet, token, value=(shown, amount_text, record))
 
     def remove(self, wallet_id: str, token_id: str) -> None:
-        """Remove a token from a wallet's list."""
         with self.state.transaction():
             wallet, token = self._find("wallet", wallet_id), self._find("token", token_id)
             if token not in self.state["holdings"][wallet]:

@@ -65,10 +65,7 @@ class Freshness(Collector):
     """
 
     def __init__(
-        self,
-        database: Path,
-        every: timedelta | None,
-        rules: Sequence[WatchRule | Forward] = (),
+        self, database: Path, every: timedelta | None, rules: Sequence[WatchRule | Forward] = ()
     ) -> None:
         self._database = database
         self._every = every
@@ -79,7 +76,6 @@ class Freshness(Collector):
         self._changes = [0, 0, 0, 0]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of one moment."""
         metrics: list[Metric] = [_gauge("log_bytes", log_bytes(self._database))]
         with suppress(NftsyncError, sqlite3.Error), closing(connect_reader(self._database)) as db:
             db.execute("PRAGMA busy_timeout = 1000")

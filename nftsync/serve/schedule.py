@@ -51,7 +51,6 @@ def replay_config(settings: Settings) -> ReplayConfig:
 
 
 def full_sync(settings: Settings, access: Access, *, resume: bool) -> RunSync:
-    """Return a function that syncs all tracked wallets."""
     tracked = replace(settings, wallets_file=None)
     request = SyncRequest(resume=resume)
 

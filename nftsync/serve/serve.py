@@ -60,11 +60,9 @@ class Service:
         self._threads: list[threading.Thread] = []  # noqa: TID251 - only its type
 
     def start(self, name: str, work: Callable[[], None]) -> None:
-        """Run a part in a thread."""
         self._threads.append(start_thread(name, work, self.failures.of(f"the {name}")))
 
     def stop(self) -> None:
-        """End the threads."""
         self.stopped.set()
         self.wake.set()
         for thread in self._threads:

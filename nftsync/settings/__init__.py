@@ -51,12 +51,10 @@ class Key(NamedTuple):
 
     @property
     def flag(self) -> str | None:
-        """The flag, if any."""
         return f"--{self.name.replace('_', '-')}" if self.has_flag else None
 
     @property
     def variable(self) -> str | None:
-        """The variable, if any."""
         return f"NFTSYNC_{self.name.upper()}" if self.in_environment else None
 
 
@@ -291,7 +289,6 @@ def database_and_source() -> tuple[Path, str]:
 
 
 def settings_file(config: Path | None = None) -> Path | None:
-    """Return the file that `load` reads, if any."""
     return _file(config, os.environ, _here(None))
 
 
@@ -311,8 +308,8 @@ def require_base_url(settings: Settings) -> str:
     """Return the base URL, or raise a SettingsError."""
     if settings.base_url is None:
         ways = f"--base-url, NFTSYNC_BASE_URL or base_url in {_FILE_NAME}"
-        try_it = "to try nftsync without a provider: `nftsync demo` or `nftsync sandbox`"
-        raise SettingsError(f"no base_url: set it with {ways}; {try_it}")
+        try_it = "To try nftsync without a provider: `nftsync demo` or `nftsync sandbox`"
+        raise SettingsError(f"no base_url; set it with {ways}. {try_it}")
     return settings.base_url
 
 

@@ -87,8 +87,7 @@ DESTINATIONS = values.tables(
     alerts.DestinationTable, special={"secret_file": _secret_files}, check=_check_destination
 )
 RULES = values.tables(
-    alerts.WatchRule,
-    special={"on": _kinds_of_rule, "min_amount": _whole_amount, "quiet": _quiet},
+    alerts.WatchRule, special={"on": _kinds_of_rule, "min_amount": _whole_amount, "quiet": _quiet}
 )
 FORWARDS = values.tables(alerts.Forward)
 
@@ -99,7 +98,6 @@ def open_destination_settings(
     forward: Mapping[str, alerts.Forward],
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, alerts.Destination]:
-    """Return the destinations with their secrets."""
     for kind, rules in (("watch", watch), ("forward", forward)):
         for rule in rules.values():
             if unknown := next((name for name in rule.to if name not in destinations), None):
@@ -107,9 +105,11 @@ def open_destination_settings(
                 where = f"{kind}.{toml_key(rule.name)}.to"
                 raise SettingsError(f"{where} names the unknown destination {unknown!r}; {hint}")
     if both := watch.keys() & forward.keys():
-        raise SettingsError(f"[watch.{min(both)}] and [forward.{min(both)}] need different names")
+        raise SettingsError(
+            f"[watch.{min(both)}] and [forward.{min(both)}] have the same name; rename one"
+        )
     if len({_variable(name) for name in destinations}) < len(destinations):
-        raise SettingsError("names of destinations must differ in more than case, - and _")
+        raise SettingsError("two names of destinations differ only in case, - or _; rename one")
     variables = os.environ if environ is None else environ
     return {name: _with_secrets(table, variables) for name, table in destinations.items()}
 

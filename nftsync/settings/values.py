@@ -75,7 +75,6 @@ def refuse_unknown(table: Mapping[str, object], keys: Iterable[str], where: str)
 
 
 def hint(name: str, names: Iterable[str], otherwise: str) -> str:
-    """Suggest the nearest name, or return another text."""
     near = get_close_matches(name, list(names), n=1)
     return f"did you mean {near[0]!r}?" if near else otherwise
 
@@ -141,8 +140,6 @@ def _reader_of(kind: Any) -> ValueReader:
 
 
 def plain(kind: Any, must: str) -> ValueReader:
-    """Return a reader of a type that msgspec checks."""
-
     def read(raw: RawValue) -> Any:
         value = raw.value
         strict = raw.typed or not isinstance(value, str)
@@ -154,8 +151,6 @@ def plain(kind: Any, must: str) -> ValueReader:
 
 
 def parsed(parse: Callable[[str], Any], must: str) -> ValueReader:
-    """Return a reader of a parsed text."""
-
     def read(raw: RawValue) -> Any:
         with suppress(InputError):
             return parse(text(raw))
@@ -168,7 +163,6 @@ duration = parsed(parse_duration, "a duration such as 90s, 15m, 6h or 7d")
 
 
 def secret(raw: RawValue) -> str:
-    """Return a text unchanged."""
     if not isinstance(raw.value, str):
         raise InvalidValue("must be text")
     if re.search("[\ud800-\udfff]", raw.value):
@@ -190,7 +184,6 @@ def token(raw: RawValue) -> str | None:
 
 
 def text(raw: RawValue) -> str:
-    """Return a stripped text."""
     stripped = secret(raw).strip()
     if not stripped or "\0" in stripped:
         raise InvalidValue("must be non-blank text")
@@ -209,7 +202,6 @@ def path(raw: RawValue) -> Path:
 
 
 def base_url(raw: RawValue) -> str:
-    """Return a URL without a slash at its end."""
     return _url(raw, "; use api_token or headers", ", and put an API key in `headers`")
 
 
@@ -223,7 +215,6 @@ def ping_url(raw: RawValue) -> str | None:
 
 
 def gateway(raw: RawValue) -> str:
-    """Return a URL with a slash at its end."""
     return _url(raw) + "/"
 
 
@@ -241,7 +232,6 @@ def _url(raw: RawValue, instead: str = "", for_key: str = "") -> str:
 
 
 def headers(raw: RawValue) -> dict[str, str]:
-    """Return headers from a table or a JSON object."""
     value, form = raw.value, "table" if raw.typed else "JSON object"
     if not raw.typed:
         value = None
@@ -271,7 +261,6 @@ _READERS: dict[Any, ValueReader] = {
 
 
 def read_secret(file: Path, name: str) -> str:
-    """Return the secret in a file."""
     try:
         return decoded(file.read_bytes())
     except OSError as error:

@@ -89,7 +89,6 @@ class _Removals:
         return gained
 
     def left_out(self, read: WalletRead, gone: Mapping[int, Gone]) -> WalletRead:
-        """Return a read without its removals."""
         entries: list[Entry] = []
         for token_id, amount, content in read.entries:
             one = gone.get(self._tokens.number_of(token_id), Gone())
@@ -242,7 +241,6 @@ class Batch:
     def _compare(
         self, read: WalletRead, wallet: _Wallet, listed: list[Token]
     ) -> tuple[int, int, int]:
-        """Return the numbers of balances added, changed and removed."""
         missing = self._balances.get(wallet.no, {})
         changes = self._balance_changes
         at, no = self._at, wallet.no

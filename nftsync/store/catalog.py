@@ -39,12 +39,10 @@ MIRROR = "nftsync: "
 
 
 def text(meaning: str, source: str, unit: str = "") -> Column:
-    """Describe a text that the provider sends."""
     return Column("text", unit, meaning, source)
 
 
 def ours(meaning: str, how: str, unit: str = "") -> Column:
-    """Describe a text that nftsync creates."""
     return Column("text", unit, meaning, MIRROR + how)
 
 
@@ -53,27 +51,22 @@ def _metadata(field: str, meaning: str, unit: str = "", kind: ColumnKind = "text
 
 
 def flag(meaning: str, how: str) -> Column:
-    """Describe a column of 0 and 1."""
     return Column("flag", "", meaning, MIRROR + how)
 
 
 def uuid(meaning: str, source: str) -> Column:
-    """Describe an id."""
     return Column("text", "UUID", meaning, source)
 
 
 def time(meaning: str, how: str) -> Column:
-    """Describe a time, in the stored form."""
     return Column("time", "UTC", meaning, MIRROR + how)
 
 
 def amount(meaning: str, source: str = f"{BALANCE}amount") -> Column:
-    """Describe an amount."""
     return Column("amount", "tokens", meaning, source)
 
 
 def count(unit: str, meaning: str, how: str, *, always: bool = True) -> Column:
-    """Describe a count."""
     return Column("integer", unit, meaning, MIRROR + how, always)
 
 
@@ -137,7 +130,6 @@ class PublicTable(NamedTuple):
         return f"SELECT {expressions} FROM {self.rows}{where} ORDER BY {self.order}"
 
     def select_count(self, *, until: bool = False) -> str:
-        """Return a query for the number of rows of `select`."""
         return f"SELECT count(*) FROM {self.base or self.rows}{self._where(until=until)}"
 
     def _where(self, *, until: bool) -> str:

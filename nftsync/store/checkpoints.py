@@ -52,7 +52,6 @@ class Checkpoints:
         writer.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
 
     def after_commit(self) -> None:
-        """Start or complete a checkpoint if one is due."""
         if self._thread is None:
             rows = self._writer.total_changes - self._moved
             if rows >= self._rows or (rows >= _ROWS_ON_A_SMALL_DISK and self._is_short_of_room()):
@@ -88,7 +87,7 @@ class Checkpoints:
         elif left >= 2 * self._warned_at:
             self._warned_at = left
             _log.warning(
-                "the database's log grows, because a program reads an old state: end the program",
+                "the database's log grows, because a program reads an old state; end it",
                 extra={"log_bytes": left},
             )
 

@@ -105,7 +105,6 @@ def nft_name(
 
 
 def name_new_tokens(connection: sqlite3.Connection, after: int, until: int) -> None:
-    """Name the contracts of new tokens, numbered above `after`."""
     rows = connection.execute(
         "SELECT token_no, contract_address FROM tokens WHERE token_no > ? AND token_no <= ?"
         " ORDER BY token_no",
@@ -149,7 +148,6 @@ def name_contracts(
 def store_guesses(
     connection: sqlite3.Connection, guesses: Iterable[tuple[str, str, str | None]]
 ) -> None:
-    """Store contracts, addresses and guessed names."""
     connection.executemany(
         "INSERT INTO contracts (contract, contract_address, guessed_name) VALUES (?, ?, ?)"
         " ON CONFLICT (contract) DO UPDATE SET contract_address = excluded.contract_address,"
@@ -174,7 +172,6 @@ def names_that_differ(connection: sqlite3.Connection, names: Mapping[str, str]) 
 
 
 def store_file_names(connection: sqlite3.Connection, names: Iterable[FileName]) -> None:
-    """Store names from the collections file."""
     connection.executemany(
         "INSERT INTO contracts (contract, contract_address, file_name) VALUES (?, ?, ?)"
         " ON CONFLICT (contract) DO UPDATE SET file_name = excluded.file_name",
@@ -193,7 +190,6 @@ def label_contract(connection: sqlite3.Connection, address: str, name: str) -> N
 
 
 def unknown_contract(database: Queryable, named: str) -> InputError:
-    """Return the error for a contract that the database does not have."""
     rows = database.execute("SELECT contract, contract_address, name FROM contracts").fetchall()
     return InputError(
         f"unknown collection or contract {quoted(named)}{look_alike(named)}"
@@ -202,7 +198,6 @@ def unknown_contract(database: Queryable, named: str) -> InputError:
 
 
 def near_contracts(rows: Iterable[tuple[str, str, str | None]], wanted: str) -> str:
-    """Return similar ones of the rows (contract, address, name), for an error."""
     shown: dict[str, str] = {}
     for contract, address, name in rows:
         shown |= {contract.lower(): address, (name or address).lower(): name or address}

@@ -32,7 +32,6 @@ _FIRST_TIMES = {
 
 
 def started_rules(connection: sqlite3.Connection) -> set[str]:
-    """Return the rules and forwards that have a cursor."""
     return {name for (name,) in connection.execute("SELECT rule FROM watch_cursors").fetchall()}
 
 
@@ -48,7 +47,6 @@ def add_cursors(
 
 
 def cursor_of(connection: sqlite3.Connection, rule: str) -> tuple[int, int, int, int]:
-    """Return a rule's position and its version."""
     query = "SELECT change_id, token_change_id, webhook_no, version FROM watch_cursors"
     cursor: tuple[int, int, int, int]
     cursor = connection.execute(f"{query} WHERE rule = ?", (rule,)).fetchone()
@@ -68,7 +66,6 @@ def advance_cursor(
 
 
 def paused_rules(connection: sqlite3.Connection, rules: _Rules) -> dict[str, str]:
-    """Return the paused ones of these rules with the reasons."""
     rows = connection.execute(_PAUSED, (EVERY_RULE,)).fetchall()
     names = {rule.name for rule in rules}
     return {name: msgspec.json.decode(data)["reason"] for name, data in rows if name in names}
@@ -89,7 +86,6 @@ def waits(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[str, f
 
 
 def late_rules(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[str, str]:
-    """Return the late rules, each with a text."""
     return {
         name: f"changes have waited for {lasting(seconds)}; run `nftsync serve` or `nftsync watch`"
         for name, seconds in waits(connection, rules, at).items()
@@ -98,6 +94,5 @@ def late_rules(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[s
 
 
 def rule_problems(connection: sqlite3.Connection, rules: _Rules, at: str) -> dict[str, str]:
-    """Return why rules are late or paused, by name."""
     paused = {name: f"paused: {why}" for name, why in paused_rules(connection, rules).items()}
     return late_rules(connection, rules, at) | paused

@@ -44,7 +44,6 @@ class TokenFaults:
         self._changed: dict[tuple[int, int], str | None] = {}
 
     def load(self, token_numbers: Sequence[int]) -> None:
-        """Look up the unreadable parts of tokens."""
         if self._connection.execute("SELECT 1 FROM token_faults LIMIT 1").fetchone():
             rows = over_keys(
                 self._connection,
@@ -63,7 +62,6 @@ class TokenFaults:
             self._faults[key] = self._changed[key] = faults
 
     def rows(self) -> dict[str, Sequence[Sequence[Any]]]:
-        """Return the changed rows by statement."""
         return {
             "DELETE FROM token_faults WHERE token_no = ? AND by_id = ?": [*self._changed],
             "INSERT INTO token_faults": [
@@ -75,7 +73,6 @@ class TokenFaults:
 
 
 def unreadable_parts(connection: sqlite3.Connection) -> list[Unreadable]:
-    """Return the unreadable parts of all tokens."""
     rows = connection.execute(
         "SELECT DISTINCT t.token_id, j.key, j.value FROM token_faults f JOIN tokens t"
         " USING (token_no), json_each(f.faults) j ORDER BY f.token_no, j.key"

@@ -20,7 +20,6 @@ Identity: TypeAlias = tuple[int, int] | None
 
 
 def identity_of(path: Path) -> Identity:
-    """Return the identity of the file at a path."""
     try:
         status = os.stat(path)  # noqa: PTH116 - faster: a receiver calls this often per commit
     except OSError:

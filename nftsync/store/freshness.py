@@ -20,7 +20,6 @@ OLDEST_READ: Final = f"SELECT min({LAST_READ}) FROM wallets WHERE tracked"
 
 
 def newest_run(database: Queryable, condition: str) -> dict[str, Any] | None:
-    """Return the newest run that meets a condition in SQL."""
     query = f"SELECT {', '.join(TABLES['sync_runs'].columns)} FROM sync_runs WHERE {condition}"
     rows = named_rows(database.execute(f"{query} ORDER BY run_id DESC LIMIT 1"))
     return rows[0] if rows else None
@@ -75,7 +74,6 @@ class WalletGroup:
     wallets: list[str]
 
     def line(self) -> tuple[str, int | None, str | None, str]:
-        """Return the group's row."""
         detail = "; ".join(self.wallets)
         if self.name != _OLDEST and self.count > NAMED:
             detail += f"; {self.count - NAMED:,} more"
@@ -86,7 +84,6 @@ def wallet_groups(
     database: Queryable,
     filters: Filters = Filters(),  # noqa: B008 - it cannot change
 ) -> list[WalletGroup]:
-    """Return the groups of tracked wallets, always in the same order."""
     which, values = filters.where()
     groups = []
     for name, condition, since, first in _GROUPS:
@@ -102,7 +99,6 @@ def wallet_groups(
 
 
 def merge_groups(parts: Iterable[list[WalletGroup]]) -> list[WalletGroup]:
-    """Merge the groups of several databases with distinct wallets."""
     merged = []
     for same in zip(*parts, strict=True):
         at = min((part.at for part in same if part.at is not None), default=None)

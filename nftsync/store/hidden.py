@@ -44,7 +44,6 @@ _REMOVE: Final = "DELETE FROM hidden WHERE contract IS ? AND token_id IS ? AND s
 def hide(
     connection: sqlite3.Connection, entries: Iterable[Hidden], reason: str | None, at: str
 ) -> None:
-    """Store given entries, in a write transaction."""
     connection.executemany(_STORE, [(*entry, reason, "given", at) for entry in entries])
 
 
@@ -81,7 +80,6 @@ def file_entries(connection: sqlite3.Connection) -> dict[Hidden, str | None]:
 
 
 def store_hidden_file(connection: sqlite3.Connection, file: Reasons, at: str) -> None:
-    """Store what the hidden file adds, changes or removes."""
     before = file_entries(connection)
     connection.executemany(_REMOVE, [(*entry, "file") for entry in before if entry not in file])
     differing = [

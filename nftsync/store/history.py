@@ -26,12 +26,7 @@ def last_observed(database: Queryable) -> str | None:
 
 
 def first_row(
-    database: Queryable,
-    table: str,
-    moment: str,
-    *,
-    later: bool,
-    key: str = "change_id",
+    database: Queryable, table: str, moment: str, *, later: bool, key: str = "change_id"
 ) -> int:
     """Find the lowest key of a log from a time on (`later`: after it); above all if none."""
     low, high = database.execute(
@@ -176,7 +171,9 @@ def period_start(database: Queryable, start: str, end: str | None) -> str:
     if (begin := history_begin(database)) is None:
         raise StoreError(_NO_HISTORY)
     if end is not None and end < begin:
-        raise InputError(f"the period ends before the history, which begins at {begin[:19]}Z")
+        raise InputError(
+            f"the period ends before the history, which begins at {begin[:19]}Z; choose a later end"
+        )
     return from_history(database, start, ", so the period begins there")
 
 

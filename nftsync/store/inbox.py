@@ -101,7 +101,6 @@ def store(connection: sqlite3.Connection, deliveries: Sequence[Delivery], at: st
 
 
 def store_check(connection: sqlite3.Connection, at: str) -> None:
-    """Test that the database is writable."""
     connection.execute("INSERT OR REPLACE INTO inbox_checks VALUES (1, ?)", (at,))
 
 
@@ -207,7 +206,6 @@ def due_objects(
 
 
 def count_due(connection: sqlite3.Connection, due: str) -> int:
-    """Return the number of webhooks that are due by a time."""
     (count,) = connection.execute(
         "SELECT count(*) FROM webhooks WHERE state IN ('pending', 'failed')"
         " AND next_attempt_at <= ?",

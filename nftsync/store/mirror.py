@@ -165,7 +165,6 @@ class Mirror:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
         self._writer.close()
 
     @property

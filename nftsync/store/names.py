@@ -33,7 +33,6 @@ class Names:
         return {wallet_id: self._wallets.get(wallet_id) for wallet_id in wallet_ids}
 
     def of_nfts(self, token_ids: Iterable[str]) -> dict[str, str]:
-        """Map known ids to names."""
         rows = over_keys(self._database, _NFTS, token_ids).fetchall()
         return {row[-1]: nft_name(*row) for row in rows}
 

@@ -141,7 +141,6 @@ def settle(
 
 
 def make_due(connection: sqlite3.Connection, destination: str, at: str) -> None:
-    """Make all pending messages to a destination due."""
     connection.execute(
         "UPDATE messages SET next_attempt_at = ?2 WHERE destination = ?1 AND state = 'pending'"
         " AND next_attempt_at > ?2",
@@ -160,12 +159,10 @@ def store_outage(connection: sqlite3.Connection, destination: str, reason: str, 
 
 
 def end_outage(connection: sqlite3.Connection, destination: str) -> None:
-    """Store that a destination answers."""
     connection.execute("DELETE FROM outages WHERE destination = ?", (destination,))
 
 
 def outage_of(connection: sqlite3.Connection, destination: str) -> tuple[str, str] | None:
-    """Return the start of a destination's outage, and the last error."""
     query = "SELECT since, reason FROM outages WHERE destination = ?"
     outage: tuple[str, str] | None = connection.execute(query, (destination,)).fetchone()
     return outage
@@ -174,7 +171,6 @@ def outage_of(connection: sqlite3.Connection, destination: str) -> tuple[str, st
 def stop_destination(
     connection: sqlite3.Connection, destination: str, reason: str, at: str
 ) -> None:
-    """Stop a destination until `restart_destination`."""
     connection.execute(
         "INSERT OR IGNORE INTO stopped_destinations (destination, stopped_at, reason)"
         " VALUES (?, ?, ?)",
@@ -183,11 +179,9 @@ def stop_destination(
 
 
 def restart_destination(connection: sqlite3.Connection, destination: str) -> None:
-    """Allow messages to a destination again."""
     connection.execute("DELETE FROM stopped_destinations WHERE destination = ?", (destination,))
 
 
 def stopped_destinations(connection: sqlite3.Connection) -> dict[str, str]:
-    """Return the stopped destinations with the reasons."""
     query = "SELECT destination, reason FROM stopped_destinations ORDER BY 1"
     return dict(connection.execute(query).fetchall())

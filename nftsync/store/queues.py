@@ -42,7 +42,6 @@ QUEUES = (INBOX, OUTBOX)
 def count_by_state(
     database: Queryable, queue: Queue, states: Sequence[str] | None = None
 ) -> dict[str, tuple[int, str]]:
-    """Return the number of rows and the oldest creation time, by state."""
     states = queue.states if states is None else states
     rows = database.execute(
         f"SELECT state, count(*), min({queue.since}) FROM {queue.table}"

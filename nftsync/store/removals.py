@@ -121,7 +121,6 @@ class HeldRemovals:
         )
 
     def write(self) -> None:
-        """Write all additions and deletions."""
         rows: dict[str, Sequence[Sequence[Any]]] = {
             "DELETE FROM removal_rows WHERE wallet_no = ? AND token_no = ?": self._over,
             "INSERT OR REPLACE INTO removal_rows": self._new,
@@ -136,7 +135,6 @@ def fell(before: str | None, after: str | None) -> bool:
 
 
 def has_metadata(content: Content) -> bool:
-    """Return whether content has any metadata."""
     return content[NAME] is not None or any(x is not None for x in content[METADATA])
 
 
@@ -167,7 +165,6 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def held(connection: sqlite3.Connection, wallet_ids: Sequence[str] | None = None) -> Held:
-    """Count the removals held for review, of all wallets or of some."""
     row = connection.execute(
         "SELECT count(DISTINCT nullif(wallet_no, 0)), coalesce(sum(old_amount IS NOT NULL), 0),"
         " count(DISTINCT iif(emptied OR new_name IS NOT NULL, token_no, NULL)), min(observed_at)"
@@ -228,7 +225,6 @@ class Review(msgspec.Struct, frozen=True):
 
 
 def review_held(connection: sqlite3.Connection, wallet_ids: list[str] | None = None) -> Review:
-    """Return the removals held for review."""
     (balances,) = connection.execute(
         "SELECT count(*) FROM balance_rows WHERE held_since IS NOT NULL"
     ).fetchone()

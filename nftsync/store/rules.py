@@ -37,7 +37,6 @@ class Rule(msgspec.Struct):
     examples: list[str] = []
 
     def breaks(self, example: str, times: int = 1) -> None:
-        """Count violations, and keep the first examples."""
         self.broken += times
         if len(self.examples) < _EXAMPLES:
             self.examples.append(example)

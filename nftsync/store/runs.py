@@ -99,7 +99,6 @@ def start_run(
 
 
 def reopen(connection: sqlite3.Connection, run: Run) -> None:
-    """Mark a run as running again."""
     connection.execute(
         "UPDATE sync_runs SET status = 'running', finished_at = NULL, error = NULL"
         " WHERE run_id = ?",

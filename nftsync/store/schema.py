@@ -173,7 +173,6 @@ def _refuse_empty(connection: sqlite3.Connection, path: Path | str) -> None:
 
 
 def is_earlier(connection: sqlite3.Connection, path: Path | str) -> bool:
-    """Return whether an earlier version made the database."""
     return 0 < check_schema(connection, path) < len(_MIGRATIONS)
 
 

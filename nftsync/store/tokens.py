@@ -38,7 +38,6 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def fields_of(content: Content) -> RawFields:
-    """Split content into its fields."""
     fields = {
         column: msgspec.Raw(msgspec.json.encode(value))
         for column, value in zip(CONTENT_COLUMNS[:_EXTRA], content, strict=False)
@@ -56,13 +55,11 @@ def fields_of(content: Content) -> RawFields:
 
 
 def path_of(name: str) -> str:
-    """Return the provider's dotted name of a field."""
     place, _, key = name.partition("/")
     return key if place == "extra" else FIELD_PATHS.get(name, f"metadata.{key}")
 
 
 def compose(fields: Mapping[str, msgspec.Raw]) -> Content:
-    """Build content from fields."""
     extra: dict[str, Any] = {}
     metadata: dict[str, msgspec.Raw] = {}
     for name, raw in fields.items():
@@ -86,7 +83,6 @@ def _pack(fields: RawFields) -> str:
 
 
 def completed(content: Content | None, stored: RawFields) -> Content | None:
-    """Return content with the known values of its unreadable fields."""
     if content is None or faults_of(content) is None:
         return content
     faults = _object.decode(str(content[-1]))
@@ -138,7 +134,6 @@ class Sources(NamedTuple):
     def of(
         cls, list_sequence: int, list_fields: str, detail_sequence: int, detail_fields: str
     ) -> Sources:
-        """Decode a row of `token_sources`."""
         listed, detailed = _object.decode(list_fields), _object.decode(detail_fields)
         return cls(list_sequence, listed, detail_sequence, detailed)
 
@@ -149,13 +144,11 @@ class Sources(NamedTuple):
         return compose({**self.list_fields, **self.detail_fields})
 
     def differ(self) -> bool:
-        """Return whether a field has different values in the two sources."""
         mine, other = self.list_fields, self.detail_fields
         return any(name in other and bytes(other[name]) != bytes(mine[name]) for name in mine)
 
 
 def listed_fields(packed: str) -> RawFields:
-    """Decode the list fields of a row of `token_sources`."""
     return _object.decode(packed)
 
 
@@ -203,7 +196,6 @@ class TokenBatch:
         self._faults = TokenFaults(connection, observed_at)
 
     def load(self, token_ids: Iterable[str]) -> None:
-        """Look up tokens and their sources."""
         rows = over_keys(self._connection, _SELECT, token_ids)
         for token_id, no, sequence, changed_sequence, detailed, *columns in rows:
             content = tuple(columns)
@@ -218,7 +210,6 @@ class TokenBatch:
         self._faults.load([token.no for token in self._tokens.values()])
 
     def completed(self, read: _Read) -> _Read:
-        """Return a read with the known values of its unreadable fields."""
         entries = _entries_of(read)
         if {len(content) for _, _, content in entries if content} <= {len(CONTENT_COLUMNS)}:
             return read  # without a further value, all is readable
@@ -233,7 +224,6 @@ class TokenBatch:
         return msgspec.structs.replace(read, content=whole[0][2])
 
     def note_faults(self, read: WalletRead | TokenRead) -> None:
-        """Note unreadable parts, and end the faults of readable tokens."""
         for token_id, _, content in _entries_of(read) if self._faults.exist else ():
             self._faults.note(self._tokens[token_id].no, content, by_id=isinstance(read, TokenRead))
 
@@ -257,7 +247,6 @@ class TokenBatch:
         return 0 if token is None else token.no
 
     def ids_of(self, numbers: Collection[int]) -> dict[int, str]:
-        """Return the ids of stored and new tokens, by number."""
         if not numbers:
             return {}
         rows = over_keys(
@@ -297,7 +286,6 @@ class TokenBatch:
                 yield token.no, None
 
     def apply(self, read: TokenRead) -> Applied:
-        """Apply the read of a single token."""
         if read.outcome == "failed" or read.content is None:
             return Applied(read, "failed")
         fields = fields_of(read.content)
@@ -386,7 +374,6 @@ class TokenBatch:
         return bool(differ)
 
     def write(self) -> None:
-        """Write all changes."""
         changed = list(self._changed.values())
         rows: dict[str, Sequence[Sequence[Any]]] = {
             _INSERT: self.new,
@@ -413,7 +400,6 @@ class TokenBatch:
 
 
 def _removes(before: Content, after: Content, volatile: list[str]) -> tuple[bool, bool]:
-    """Return whether content replaces the name of other content, and whether it empties it."""
     old, new = before[NAME], after[NAME]
     both = isinstance(old, str) and isinstance(new, str)
     renamed = both and old != new and "metadata.name" not in volatile
@@ -443,7 +429,6 @@ def _list_sequence(connection: sqlite3.Connection, token: Token) -> int:
 
 
 def _index(connection: sqlite3.Connection, changed: list[Token]) -> None:
-    """Update the full-text index and the names of contracts."""
     (done,) = connection.execute("SELECT indexed_token_no FROM mirror_state").fetchone()
     columns = ", ".join(_INDEXED)
     gone, come = [], []

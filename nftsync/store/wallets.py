@@ -94,13 +94,11 @@ def add_unknown(connection: sqlite3.Connection, wallet_ids: Sequence[str], at: s
 
 
 def list_wallets(path: Path) -> list[dict[str, Any]]:
-    """Return the public columns of all wallets."""
     with reading(path) as connection:
         return named_rows(connection.execute(TABLES["wallets"].select()))
 
 
 def labels_and_statuses(path: Path, wallet_ids: Sequence[str]) -> dict[str, tuple[str | None, str]]:
-    """Return labels and statuses, by id."""
     query = "SELECT wallet_id, label, status FROM json_each(?) JOIN wallets ON wallet_id = value"
     with reading(path) as connection:
         return {row[0]: row[1:] for row in over_keys(connection, query, wallet_ids)}
@@ -138,7 +136,6 @@ def untrack(connection: sqlite3.Connection, wallet_ids: Sequence[str]) -> None:
 def tracked_numbers(
     connection: sqlite3.Connection, *, read_before: str | None = None
 ) -> array[int]:
-    """Return the numbers of tracked wallets last read before a time."""
     rows = connection.execute(
         f"SELECT wallet_no FROM wallets WHERE tracked AND {_READ_BEFORE} ORDER BY wallet_no",
         (None, read_before, now()),
@@ -147,7 +144,6 @@ def tracked_numbers(
 
 
 def has_all_tracked(connection: sqlite3.Connection, numbers: array[int]) -> bool:
-    """Return whether the numbers include all tracked wallets."""
     (count,) = connection.execute("SELECT count(*) FROM wallets WHERE tracked").fetchone()
     return len(numbers) >= count and set(numbers).issuperset(tracked_numbers(connection))
 
@@ -178,7 +174,6 @@ def wallets_to_read(
 def wallets_by_id(
     connection: sqlite3.Connection, wallet_ids: Iterable[str]
 ) -> dict[str, KnownWallet]:
-    """Return the wallets that the database has, by id."""
     wallets = _known_wallets(connection, "wallet_id", wallet_ids)
     return {wallet.wallet_id: wallet for wallet in wallets}
 
@@ -196,13 +191,11 @@ def _known_wallets(
 
 
 def known_tokens(connection: sqlite3.Connection, token_ids: Iterable[str]) -> set[str]:
-    """Return the tokens that the database has."""
     query = "SELECT t.token_id FROM json_each(?) k JOIN tokens t ON t.token_id = k.value"
     return {row[0] for row in over_keys(connection, query, token_ids)}
 
 
 def holders_of(connection: sqlite3.Connection, token_ids: Iterable[str]) -> dict[str, list[str]]:
-    """Return the tracked wallets that list each token, by token id."""
     rows = over_keys(
         connection,
         "SELECT t.token_id, w.wallet_id FROM json_each(?) k"
@@ -291,7 +284,6 @@ def ids_by_name(names: Iterable[str], labels: Labelled) -> dict[str, list[str]]:
 
 
 def not_one(name: str, ids: Sequence[str], labels: Labelled = ()) -> InputError:
-    """Return the error that a name stands for several wallets, or for none."""
     shown = f"{quoted(name)}{look_alike(name)}"
     if ids:
         more = len(ids) - _LISTED
@@ -307,7 +299,6 @@ def not_one(name: str, ids: Sequence[str], labels: Labelled = ()) -> InputError:
 
 
 def ids_in(database: Queryable, names: WalletIds) -> list[str]:
-    """Return the ids of wallets named by id or label."""
     return ids_named(given_wallets(names), lambda: database.execute(_LABELLED).fetchall())
 
 

@@ -22,7 +22,6 @@ class StateChanges(NamedTuple):
 
 
 def compare_states(connection: sqlite3.Connection, rule: str, states: States) -> StateChanges:
-    """Compare the current states with the stored ones."""
     query = "SELECT kind, subject FROM watch_states WHERE rule = ? AND ended_at IS NULL"
     stored = {(kind, subject) for kind, subject in connection.execute(query, (rule,)).fetchall()}
     began = {key: data for key, data in states.items() if key not in stored}
@@ -30,7 +29,6 @@ def compare_states(connection: sqlite3.Connection, rule: str, states: States) ->
 
 
 def store_states(connection: sqlite3.Connection, rule: str, changes: StateChanges, at: str) -> None:
-    """Store which states began and ended."""
     # With a new version of the cursor, no other process deletes an unreported end.
     connection.execute("UPDATE watch_cursors SET version = version + 1 WHERE rule = ?", (rule,))
     connection.executemany(

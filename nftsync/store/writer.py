@@ -115,12 +115,10 @@ class Writer:
         self._files.check()  # if they were moved, the commit is lost
 
     def checkpoint(self) -> None:
-        """Start or complete a checkpoint if one is due."""
         if self._opened is not None:
             self._opened[1].after_commit()
 
     def close(self) -> None:
-        """Close the connection."""
         if self._opened is not None:
             connection, checkpoints = self._opened
             self._opened = None

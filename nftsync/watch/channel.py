@@ -43,5 +43,4 @@ class Channel(ABC):
         self.stopped.set()
 
     def close(self) -> None:
-        """Close all connections."""
         self.abort()

@@ -36,7 +36,6 @@ _LARGEST_RESPONSE = 64 * 1024
 def open_delivery(
     destination: Destination, network: ClientConfig, *, timeout: float = 15.0
 ) -> Channel:
-    """Return a channel that uses the proxy and certificates of `network`."""
     config = msgspec.structs.replace(
         network, timeout=timeout, client_certificate=None, client_key=None
     )

@@ -40,7 +40,6 @@ class Event(NamedTuple):
     listed_at: str | None = None
 
     def body(self) -> Body:
-        """Return the body of a message."""
         return {"type": self.type, "timestamp": self.at, "data": _bounded(self.data)}
 
 
@@ -59,7 +58,6 @@ class Events:
         return bool(self.counts)
 
     def add(self, events: Iterable[Event]) -> None:
-        """Count events, and keep the oldest."""
         for event in events:
             self.counts[event.type] += 1
             self._since = min(self._since, event.listed_at or event.at)
@@ -105,7 +103,6 @@ def messages_of(
     destinations: Sequence[str],
     contents: Iterable[tuple[str, bytes, list[str]]],
 ) -> list[Message]:
-    """Return messages to each destination."""
     return [
         Message(message_id(database_id, rule, to, identity), rule, to, body, keys)
         for identity, body, keys in contents

@@ -31,10 +31,11 @@ def may_reach(address: str, *, host: str, allow_private: bool) -> bool:
 def address_check(destination: Destination, host: str, *, is_encrypted: bool) -> Accepts:
     """Return the check of connected addresses; InputError for a refused host."""
     if not (is_encrypted or destination.allow_http or is_loopback(host)):
-        raise InputError("must use TLS, unless its host is this machine (or set allow_http = true)")
+        raise InputError("its host needs TLS; use TLS, or set allow_http = true")
     check = partial(may_reach, host=host, allow_private=destination.allow_private)
     if not check(host):
         raise InputError(
-            "its host is in a private network (set allow_private = true), or a cloud service"
+            "its host is in a private network or a cloud service; for a private network, set"
+            " allow_private = true"
         )
     return check

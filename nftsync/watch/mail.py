@@ -66,7 +66,6 @@ class MailChannel(Channel):
         self._tls = network_of(config).tls
 
     def send(self, outgoing: Outgoing) -> SendResult:
-        """Send an email."""
         try:
             refusals = self._deliver(self._message(outgoing))
         except (OSError, ValueError, Stopped) as error:
@@ -126,7 +125,9 @@ class MailChannel(Channel):
             if self.stopped.is_set():
                 raise Stopped("stopped") from None
             if time.monotonic() >= ends_at:
-                raise TimeoutError(f"not accepted within {self.timeout:g} s") from None
+                raise TimeoutError(
+                    f"the server did not accept the email within {self.timeout:g} s"
+                ) from None
             raise
 
     def _prepare(self, stack: ExitStack, ends_at: float, connected: socket.socket) -> socket.socket:

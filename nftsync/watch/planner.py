@@ -62,7 +62,6 @@ _FORWARDED = """
 
 
 def newest(connection: sqlite3.Connection) -> Position:
-    """Return the position of the newest rows."""
     return Position(*connection.execute(_NEWEST).fetchone())
 
 
@@ -78,7 +77,6 @@ def position_at(connection: sqlite3.Connection, since: str) -> Position:
 def start_cursors(
     mirror: Mirror, rules: Iterable[WatchRule | Forward], since: str | None = None
 ) -> None:
-    """Start new rules at `since`, by default now."""
     connection = mirror.connection
     if new := {rule.name for rule in rules} - started_rules(connection):
         with mirror.transaction():
@@ -109,7 +107,6 @@ class Planner:
         start_cursors(mirror, self._all_rules, since)
 
     def newest(self) -> Position:
-        """Return the position of the newest rows."""
         return newest(self._mirror.connection)
 
     def plan(self, until: Position, *, wait: bool = True) -> int:

@@ -117,12 +117,7 @@ _SPAN = "change_id > ? AND change_id <= ?"
 
 
 def _add_movements(
-    events: Events,
-    source: Source,
-    rule: WatchRule,
-    scope: Scope,
-    span: Span,
-    reported: set[int],
+    events: Events, source: Source, rule: WatchRule, scope: Scope, span: Span, reported: set[int]
 ) -> int:
     condition, values = scope.condition(rule, None if "transfer" in rule.on else _WALLETS)
     query = f"SELECT DISTINCT token_no FROM balance_change_rows c WHERE {_SPAN} AND baseline = 0"

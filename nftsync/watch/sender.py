@@ -187,7 +187,6 @@ class MessageSender:
         self.counts.update(states)
 
     def _report_outage(self) -> bool:
-        """Return whether an outage was newly reported."""
         at = now()
         outage = outage_of(self._mirror.connection, self._destination)
         if outage is None or self._reported_on == at[:10]:

@@ -59,7 +59,6 @@ class WatchConfig(NamedTuple):
 
     @property
     def all_rules(self) -> list[WatchRule | Forward]:
-        """Rules and forwards."""
         return [*self.rules.values(), *self.forwards.values()]
 
     def __repr__(self) -> str:
@@ -67,7 +66,6 @@ class WatchConfig(NamedTuple):
 
 
 def watch_config(settings: Settings) -> WatchConfig:
-    """Return the configuration, with secrets."""
     network = ClientConfig(
         base_url="https://destinations.invalid",
         proxy=settings.proxy,
@@ -97,14 +95,11 @@ def check_rule(database: Path, rule: WatchRule | Forward) -> None:
 
 
 def start_rules(database: Path, config: WatchConfig) -> None:
-    """Start new rules and forwards now."""
     with explained(database), Mirror(database) as mirror:
         start_cursors(mirror, config.all_rules)
 
 
 def plan_continuously(database: Path, config: WatchConfig, stopped: threading.Event) -> None:
-    """Plan messages until stopped."""
-
     def plan(mirror: Mirror) -> None:
         planner = Planner(mirror, config.rules.values(), config.forwards.values())
         positions: deque[tuple[float, Position]] = deque()
@@ -128,8 +123,6 @@ def plan_continuously(database: Path, config: WatchConfig, stopped: threading.Ev
 def send_continuously(
     database: Path, config: WatchConfig, name: str, stopped: threading.Event
 ) -> None:
-    """Send to a destination until stopped."""
-
     def send(mirror: Mirror) -> None:
         with _sender(mirror, config, name) as sender:
             while not stopped.is_set():

@@ -23,7 +23,6 @@ def key_of(secret: str) -> bytes:
 
 
 def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """Return the header, with a signature per secret."""
     signed = f"{message_id}.{timestamp}.".encode() + body
     digests = [hmac.digest(key_of(secret), signed, "sha256") for secret in secrets]
     return " ".join(f"v1,{binascii.b2a_base64(x, newline=False).decode()}" for x in digests)

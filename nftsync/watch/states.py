@@ -64,7 +64,6 @@ _QUERIES = {
 def states_now(
     connection: sqlite3.Connection, database: Path, rule: WatchRule, scope: Scope, at: str
 ) -> States:
-    """Return the current states of a rule, with their data."""
     values = {
         "wallets": None if scope.wallets is None else as_json(scope.wallets),
         "stale": shifted(at, -rule.max_age),
@@ -102,7 +101,6 @@ def state_events(connection: sqlite3.Connection, rule: WatchRule, at: str) -> It
 
 
 def state_events_now(states: States, at: str) -> Iterator[Event]:
-    """Yield current states as if they had just begun."""
     for (kind, subject), data in states.items():
         yield _event(kind, subject, at, "", {"state": "began", "since": at, **data})
 

@@ -45,7 +45,6 @@ def outgoing(message_id: str, body: bytes, headers: Mapping[str, str]) -> Outgoi
 
 
 def text_of(body: bytes | None) -> str:
-    """Return the first line of a message."""
     return "" if body is None else _lines(body)[0]
 
 
@@ -58,7 +57,6 @@ def _lines(body: bytes) -> list[str]:
 
 
 def lines_of(body: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a message."""
     if "resourceType" in body:
         parts = (str(body.get(name, "")) for name in ("resourceType", "action", "resourceId"))
         return [cut_line(f"Webhook: {' '.join(parts)}", _LONGEST)]

@@ -57,7 +57,7 @@ def test_settings_that_are_not_set_are_counted_or_shown_on_request(command, monk
 
 def test_missing_settings_are_named_with_advice(command, tmp_path):
     for words, code, expected in (
-        ((), 1, {"API": "FAILED: no base_url: set it with --base-url"}),
+        ((), 1, {"API": "FAILED: no base_url; set it with --base-url"}),
         ((), 1, {"webhook secret": "skipped: not set"}),
         (NOWHERE, 0, {"API": "skipped: no wallet to read; name one: nftsync check WALLET"}),
         ((STRANGER, *NOWHERE, "--retries", 1), 1, {"API": "FAILED: "}),

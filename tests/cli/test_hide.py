@@ -156,7 +156,7 @@ UNUSABLE = (
     ("contract_address\n0xabc,a link\n", "line 2", "no heading"),
     ('contract_address\n"0xabc\n', "not CSV"),
     ("reason\nspam\n", "contract_address or token_id is missing"),
-    ("contract_address,why\n0xabc,x\n", "'why'", "Allowed are"),
+    ("contract_address,why\n0xabc,x\n", "'why'", "allowed are"),
     (f"{CLAIM}\n", "must be headings: contract_address,token_id,reason"),
     ("", "must be headings"),
 )

@@ -172,10 +172,10 @@ def test_backups_are_private_and_the_oldest_are_pruned(site, tmp_path, command):
     assert len(frames.holdings(backups / name)) == 20
     for year in range(2001, 2014):
         shutil.copy(backups / name, backups / made_in(year, name))
-    command("backup", backups).says(f"Removed 1 older, to keep 14: {made_in(2001, name)}\n")
+    command("backup", backups).says(f"Deleted 1 older backup (--keep 14): {made_in(2001, name)}\n")
     assert len(names(backups)) == 14
     assert name in names(backups)
-    command("backup", backups, "--keep", 3).says("Removed 12 older, to keep 3: ")
+    command("backup", backups, "--keep", 3).says("Deleted 12 older backups (--keep 3): ")
     assert (names(backups)[0], len(names(backups))) == (name, 3)
     assert command("backup", backups, "--keep", 0).code == 2
 

@@ -116,7 +116,7 @@ def test_only_the_same_provider_and_wallets_are_resumed(provider, lake, resumed,
     assert resumed("--resume", "--base-url", url).json["resumed"]["wallets"] == EARLY
     outcome = sync(WALLETS[:5], "--resume", to=copy / "lake").says()
     assert outcome.json["run_id"] == 2
-    assert "Run 1 has other wallets" in caplog.text
+    assert "Cannot resume run 1: its wallets" in caplog.text
     assert amounts(copy / "lake") == ["2"] * 5
 
 

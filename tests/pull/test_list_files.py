@@ -115,7 +115,7 @@ def test_windows_1252_is_read_with_a_warning_that_quotes_its_first_line():
             assert read_wallets_file(FILE) == [WalletLine(A, label)]
 
 
-HEADINGS = "wallet_id, label and group, each once. Rename or remove"
+HEADINGS = "wallet_id, label and group, each at most once. Rename or remove"
 WRONG = ["nonsense", A[:-1], A + "0", "{" + A + "}", A.replace("-", "")]
 QUOTE = """has no heading; the first line has 2 headings. Put double quotes around text that \
 contains the separator"""
@@ -127,8 +127,8 @@ UNKNOWN = " is not UTF-8 text: in Windows-1252, line 2 would be '1;"
     ("content", "problem"),
     [
         ("Wallet ID;Note;Owner\n1;2;3\n",
-         f" has the columns 'Wallet ID', 'Note', 'Owner'. Allowed are {HEADINGS} 'Note', 'Owner'"),
-        ("Wallet ID,Label,Wallet label\n", f"Allowed are {HEADINGS} 'Label', 'Wallet label'"),
+         f" has the columns 'Wallet ID', 'Note', 'Owner'; allowed are {HEADINGS} 'Note', 'Owner'"),
+        ("Wallet ID,Label,Wallet label\n", f"allowed are {HEADINGS} 'Label', 'Wallet label'"),
         ("Label;Group\n", " has the columns 'Label', 'Group'; wallet_id is missing"),
         (f"wallet_id,label\n{A},a\n{B},Smith, Inc.\n", f", line 3: 'Inc.' {QUOTE}"),
         (f'wallet_id\n{A}\n"2\n', " is not CSV after line 2: unexpected end of data"),

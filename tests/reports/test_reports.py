@@ -101,7 +101,7 @@ EVIDENCE = [
     (2, 50, "unknown", None, None, "this wallet had no read yet. There is still none.", {}),
     (1, 3, "bracketed", 2, 10, f"read at {at(2)} and again at {at(10)}. Both reads", {1: "1"}),
     (1, 10, "bracketed", 2, 10, "all reads between them, found these holdings", {1: "1"}),
-    (1, 15, "gap", 10, 20, "this time may be before or after the change", {1: "1"}),
+    (1, 15, "gap", 10, 20, "the change may have come before or after this time", {1: "1"}),
     (1, 20, "gap", 10, 20, "That read was under way at this time and not yet stored", {1: "1"}),
     (1, 21, "bracketed", 20, 30, "again at", {}),
     (1, 30, "bracketed", 20, 30, "again at", {}),

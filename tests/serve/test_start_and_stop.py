@@ -117,7 +117,7 @@ def test_a_taken_port_is_named_with_the_process_that_has_it(other, command, monk
 def test_the_ports_of_documented_commands_differ(demo, command):
     """Of `serve`, `sandbox`, JupyterLab, and the demo's provider, if it finds its own free."""
     for name, port in (("serve", 8787), ("sandbox", 8788)):
-        assert re.search(rf"--port .*?\[default:\s+{port}", command(name, "--help").out, re.DOTALL)
+        assert re.search(rf"--port .*?Default:\s+{port}", command(name, "--help").out, re.DOTALL)
     url = demo.with_name("demo-provider.url").read_text()
     assert int(url.rpartition(":")[2]) not in {8787, 8788, 8888}
 

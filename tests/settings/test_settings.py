@@ -304,7 +304,7 @@ BAD_FILES = {
     COMMAND + "['hush', 7]": "…must be a list of strings…",
     COMMAND + "[]": "…must be a list of strings…",
     "[destinations.ops]\ncommand = ['hush']": "…must have kind = 'webhook', 'slack'…",
-    "[destinations.a-b]\nkind = 'slack'\n[destinations.A_b]\nkind = 'slack'": "…more than case…",
+    "[destinations.a-b]\nkind = 'slack'\n[destinations.A_b]\nkind = 'slack'": "…only in case…",
 }
 
 

@@ -256,7 +256,7 @@ HEAD = "contract_address,name\n"
         (f"{CATS},Cats\n", "must be headings"),
         ("name\nCats\n", "contract_address is missing"),
         (f"{HEAD}{CATS},Cats\n,Dogs\n", "csv, line 3: a name without"),
-        (f"{HEAD}{CATS},\n", "csv names no collection"),
+        (f"{HEAD}{CATS},\n", "csv has no collections"),
     ],
 )
 def test_a_file_names_contracts_or_is_refused_with_its_line(content, names, tmp_path):

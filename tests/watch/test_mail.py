@@ -172,9 +172,13 @@ def mail_liar() -> Iterator[Greeting]:
         (raw(b"421 busy\r\n", then="hold"), "down", "421 busy"),
         (raw(b"HTTP/1.1 400 Bad\r\n", then="hold"), "down", "-1 /1.1 400 Bad"),
         (raw(b""), "down", "Connection unexpectedly closed"),
-        (endless(b"220-slow\r\n", pause=0.02), "down", "not accepted within 0.4 s"),
-        (endless(b"2", pause=0.02), "down", "not accepted within 0.4 s"),
-        (silence(), "down", "not accepted within 0.4 s"),
+        (
+            endless(b"220-slow\r\n", pause=0.02),
+            "down",
+            "the server did not accept the email within 0.4 s",
+        ),
+        (endless(b"2", pause=0.02), "down", "the server did not accept the email within 0.4 s"),
+        (silence(), "down", "the server did not accept the email within 0.4 s"),
     ],
 )
 def test_a_mail_server_that_misbehaves_ends_the_attempt(mail_liar, opened, answer, result, error):

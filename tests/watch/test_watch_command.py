@@ -206,7 +206,7 @@ MISTAKES = {
     RULE.replace("to =", "too ="): ("'too'", "did you mean 'to'?"),
     "[watch.moves]\non = []\nto = ['ops']": ("watch.moves", "must have on"),
     "[watch.'a b']\non = ['sent']\nto = ['ops']": ("a name of letters, digits"),
-    RULE + '[forward.moves]\nto = ["ops"]': ("[watch.moves]", "[forward.moves]", "different names"),
+    RULE + '[forward.moves]\nto = ["ops"]': ("[watch.moves]", "[forward.moves]", "the same name"),
     '[forward.all]\nto = ["opps"]': ("forward.all.to", "'opps'", "did you mean 'ops'?"),
     "[forward.all]\ntypes = ['nft']": ("forward.all", "must have to"),
     "[destinations.x]\nkind = 'webhok'": ("destinations.x.kind", "webhook", "'webhok'"),
