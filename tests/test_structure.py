@@ -26,13 +26,13 @@ ROOT = Path(__file__).parents[1]
 
 #: Upper bounds. Lines are code lines: without blank lines, comments and docstrings.
 BOUNDS = {
-    "lines of the package": 28_175,
+    "lines of the package": 29_030,
     "lines of pull, replay and receiver": 2_660,
     "words in docstrings": 32_500,
     "physical lines of benchmarks": 2_900,
-    "physical lines of tests": 37_950,
-    "modules on a wallet's path in a sync": 38,
-    "modules on a webhook's path to a row": 40,
+    "physical lines of tests": 39_800,
+    "modules on a wallet's path in a sync": 40,
+    "modules on a webhook's path to a row": 41,
     "import cycles": 0,
     "imports of another package's underscore names": 0,
     "modules outside store/ that write to tables": 0,
