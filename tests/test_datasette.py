@@ -4,21 +4,27 @@ With 1.0: install the newest alpha, nftsync and pytest into an environment of it
 `python -m pytest tests/test_datasette.py` there.
 """
 
-import asyncio
 import json
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 from datasette.app import Datasette
 
 from tests.docs.pages import ROOT, blocks, read, sections
+from tests.kit.processes import start_process
+from tests.kit.serve_process import free_port
+from tests.kit.waiting import wait_until
+from tests.kit.worlds import PATIENCE
 
 PAGE = ROOT / "docs" / "use" / "sql.md"
 QUESTIONS = [*sections(sections(read(PAGE), "##")["Questions"], "###")]
@@ -42,18 +48,23 @@ class Response(NamedTuple):
 class Site:
     """A Datasette on nftsync's database `demo` and another program's, `other`."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        self._files = [str(folder / "demo.db"), str(folder / "other.db")]
-        self._options = options
+    def __init__(self, folder: Path, *options: str) -> None:
+        port = free_port()
+        self._url = f"http://127.0.0.1:{port}"
+        words = [sys.executable, "-m", "datasette", "demo.db", "other.db", "--port", str(port)]
+        words += ["--setting", "sql_time_limit_ms", "60000"]  # on a busy machine
+        start_process([*words, *options], cwd=folder, stderr=subprocess.DEVNULL)
+        wait_until(self._answers)
+
+    def _answers(self) -> bool:
+        with suppress(httpx.ConnectError):
+            return self.get("/-/versions.json")[0].status == 200
+        return False
 
     def get(self, *paths: str) -> list[Response]:
-        """Request pages of a new server."""
-        return asyncio.run(self._get(paths))
-
-    async def _get(self, paths: tuple[str, ...]) -> list[Response]:
-        site = Datasette(self._files, **self._options)
-        await site.invoke_startup()
-        responses = [await site.client.get(path) for path in paths]
+        """Request pages."""
+        with httpx.Client(trust_env=False, timeout=PATIENCE) as client:
+            responses = [client.get(self._url + path) for path in paths]
         return [Response(response.status_code, response.text) for response in responses]
 
     def rows(self, name: str, **parameters: str) -> list[dict[str, Any]]:
@@ -81,17 +92,18 @@ def folder(demo: Path, tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_each_question_is_a_page_and_json_with_rows_on_nftsyncs_database_alone(folder, question):
-    name = NAMES[question]
-    page, answer, other = Site(folder).get(
-        f"/demo/{name}", f"/demo/{name}.json?_shape=array", f"/other/{name}"
-    )
-    assert len(answer.rows) > 0
-    assert page.status == 200
-    assert question in page.text
-    assert "strangers" in page.text
-    assert other.status == 404
+def test_each_question_is_a_page_and_json_with_rows_on_nftsyncs_database_alone(folder, subtests):
+    site = Site(folder)
+    for question, name in NAMES.items():
+        with subtests.test(question):
+            page, answer, other = site.get(
+                f"/demo/{name}", f"/demo/{name}.json?_shape=array", f"/other/{name}"
+            )
+            assert len(answer.rows) > 0
+            assert page.status == 200
+            assert question in page.text
+            assert "strangers" in page.text
+            assert other.status == 404
 
 
 def test_parameters_select_by_names_and_times(folder):
@@ -129,9 +141,9 @@ def test_columns_have_descriptions_and_0_65_hides_internal_tables(folder):
 def test_the_settings_of_the_page_publish_neither_bodies_nor_sql_nor_the_file(folder):
     (command,) = [block.text for block in blocks(PAGE) if "default_allow_sql" in block.text]
     assert command.count(" off") == 2
-    tables = json.loads(command.split("'")[1].replace("today", "demo"))
-    off = {"default_allow_sql": False, "allow_download": False}
-    site = Site(folder, settings=off, **{"config" if IS_1_0 else "metadata": tables})
+    (folder / "private.json").write_text(command.split("'")[1].replace("today", "demo"))
+    off = ("--setting", "default_allow_sql", "off", "--setting", "allow_download", "off")
+    site = Site(folder, "-c" if IS_1_0 else "-m", "private.json", *off)
     own = "/demo/-/query.json?sql=select+1" if IS_1_0 else "/demo.json?sql=select+1"
     denied = ["/demo/webhooks", "/demo/messages", "/demo/resources", "/demo.db", own]
     assert [page.status for page in site.get(*denied)] == [403] * 5
