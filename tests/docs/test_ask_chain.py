@@ -20,6 +20,9 @@ from tests.docs.pages import ROOT
 from tests.kit.provider import Provider, Sender, entry, head, raw, reply, token, wallet
 from tests.kit.worlds import PATIENCE, Outcome, run_command
 
+# Of the EVM's packages, on Python 3.14.
+pytestmark = pytest.mark.filterwarnings("ignore:'asyncio.iscoroutinefunction':DeprecationWarning")
+
 KEY = "dGhlIGtleSBvZiBhIG5vZGU"
 COLUMNS = dict.fromkeys(("wallet", "contract", "blockchain_token_id", "amount", "as_of"), ())
 ART, PASSES, SILENT, ABSENT, BURNT = 0xA1, 0xA2, 0xA3, 0xA4, 0xA5

@@ -272,6 +272,8 @@ def test_an_unknown_top_level_field_is_named_unless_it_is_ignored():
 #: JSON values and the names of their types.
 TYPED = {'"x"': "text", "0": "integer", "-1.5": "number", "9e99": "number", "null": "null"}
 TYPED |= {"true": "true or false", "false": "true or false", "[]": "list", "{}": "object"}
+DOCUMENTED = {"id", "token", "tokenId", "metadata", "contractAddress", "blockchainTokenId"}
+DOCUMENTED |= {"action", "resourceId", "resourceType", "createdAtUtc", "changes"}
 TEXT_FIELDS = {"token": "organizationId", "metadata": "name", "balance": "amount", "webhook": "id"}
 
 
@@ -284,7 +286,7 @@ def test_exactly_the_fields_beyond_the_document_are_new(place, unknown, other):
     """Whatever their names and types, and a documented field of another type, unless it is null."""
     documented = TEXT_FIELDS[place]
     # Top-level names that mean more than a further field.
-    names = {*DOCUMENTED_METADATA, *TEXT_FIELDS.values(), "id", "token", "tokenId", "metadata"}
+    names = {*DOCUMENTED_METADATA, *TEXT_FIELDS.values(), *DOCUMENTED}
     values = {name: json.loads(value) for name, value in unknown.items() if name not in names}
     expected = {f"{place}.{name[:80]}": (TYPED[unknown[name]], None) for name in values}
     if place != "balance":  # a list without a readable amount is refused

@@ -66,13 +66,13 @@ def test_a_spreadsheet_is_read_in_any_format(
 @given(CELL)
 def test_any_text_is_a_table_or_none_or_refused_in_one_line(text):
     for content in (text, f"wallet_id,label\n{text}", f"sep=;\nlabel;wallet_id\n{text}"):
-        problem, rows = "", None
+        problem, rows = "", []
         try:
-            rows = ListFile("wallets file", "w.csv", content).rows(COLUMNS)
+            rows = [*(ListFile("wallets file", "w.csv", content).rows(COLUMNS) or ())]
         except InputError as error:
             problem = str(error)
         assert len(problem.splitlines()) <= 1
-        for row in rows or ():
+        for row in rows:
             assert row.cells.keys() <= COLUMNS.keys()
             assert 1 < row.line <= len(re.split("\r\n|\r|\n", content))
 
