@@ -139,7 +139,7 @@ def test_a_frame_of_prices_has_the_rules_of_a_file(holdings):
     ):
         with pytest.raises(InputError, match=problem):
             frames.value(holdings, pd.DataFrame([row, row | change]), "2026-03-01")
-    with pytest.raises(InputError, match="each once. Rename or remove 'price', 'price'"):
+    with pytest.raises(InputError, match="each at most once. Rename or remove 'price', 'price'"):
         frames.value(holdings, pd.concat([prices, prices["price"]], axis=1))
 
 
