@@ -43,9 +43,8 @@ def test_each_public_table_is_listed_and_its_columns_are_in_a_database(tmp_path)
     with closing(open_store(tmp_path / "nftsync.db")) as connection:
         for name, table in TABLES.items():
             connection.execute(f'SELECT {", ".join(table.columns)} FROM "{name}"').fetchall()
-        more = "body_sha256, webhook_no, look_again_at"
-        assert all(f"`{column}`" in part for column in more.split(", "))
-        connection.execute(f"SELECT {more} FROM webhooks").fetchall()
+        assert "`body_sha256`" in part
+        connection.execute("SELECT body_sha256 FROM webhooks").fetchall()
         connection.execute("SELECT name, description, creator_name FROM tokens_fts").fetchall()
 
 
