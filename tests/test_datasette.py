@@ -12,13 +12,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import httpx
 import pytest
-from datasette.app import Datasette
 
 from tests.docs.pages import ROOT, blocks, read, sections
 from tests.kit.processes import start_process
@@ -29,7 +29,8 @@ from tests.kit.worlds import PATIENCE
 PAGE = ROOT / "docs" / "use" / "sql.md"
 QUESTIONS = [*sections(sections(read(PAGE), "##")["Questions"], "###")]
 NAMES = {question: "_".join(re.findall(r"\w+", question.lower())) for question in QUESTIONS}
-IS_1_0 = hasattr(Datasette, "add_query")
+# Datasette itself leaves databases open when imported, of which Python 3.13 warns.
+IS_1_0 = version("datasette").startswith("1.")
 SCRIPT = "<script>alert(1)</script>"
 LINK = "javascript:alert(2)"
 
