@@ -86,6 +86,10 @@ def draw(text: str) -> str:
     console.print()  # the last line would be cut
     svg = console.export_svg(title="nftsync demo", unique_id="demo")
     svg = _FONT_RULES.sub("", svg).replace("Fira Code, monospace", _FONTS)
+    # Without a size, the picture would have no width in the README's table.
+    svg = re.sub(
+        r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', r'\g<0> width="\1" height="\2"', svg, count=1
+    )
     return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
 
 
