@@ -81,15 +81,19 @@ def test_names_are_those_of_the_files_or_their_paths(both, tmp_path):
     twin = Path(shutil.copy(beta, tmp_path / "acme.db"))
     link = tmp_path / "ours.db"
     link.symlink_to(twin)
-    with closing(sqlite3.connect(acme)) as memory, closing(sqlite3.connect(":memory:")) as copy:
-        memory.backup(copy)
+    with (
+        closing(sqlite3.connect(acme)) as source,
+        closing(sqlite3.connect(beta)) as other,
+        closing(sqlite3.connect(":memory:")) as copy,
+    ):
+        source.backup(copy)
         for databases, names in (
             ([acme, beta], ["acme", "beta"]),
             (np.array([str(beta), str(acme)]), ["beta", "acme"]),
             (beta.parent.glob("beta.db"), ["beta"]),
             ([acme, twin], [str(acme), str(twin)]),
             ([acme, link], ["acme", "ours"]),
-            ([sqlite_utils.Database(beta), copy], ["beta", "database 2"]),
+            ([sqlite_utils.Database(other), copy], ["beta", "database 2"]),
         ):
             assert frames.wallets(databases)["database"].unique().tolist() == names
 
@@ -98,12 +102,13 @@ def test_unusable_lists_are_errors_that_name_the_database(both, tmp_path):
     acme, beta = both.values()
     link = tmp_path / "link.db"
     link.symlink_to(acme)
+    with closing(sqlite3.connect(acme)) as again, pytest.raises(InputError, match="given twice"):
+        frames.holdings({"acme": acme, "other": again})
     for databases, text in (
         ([], "the list of databases is empty; give at least one"),
         ({"acme": acme, " ": beta}, "' ' is not a name of a database"),
         ([acme, beta, acme], "acme.db is given twice"),
         ({"acme": acme, "other": link}, "acme.db is given twice"),
-        ({"acme": acme, "other": sqlite3.connect(acme)}, "acme.db is given twice"),
         ([[acme]], "cannot read frames from type list"),
         ({acme, beta}, "cannot read frames from type set"),
     ):
