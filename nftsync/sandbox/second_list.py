@@ -29,14 +29,13 @@ def second_list(world: World, mistakes: int, *, seed: int = 0) -> Iterator[str]:
     for number, (wallet, token) in enumerate(chance.sample(list(amounts), mistakes)):
         kind = _KINDS[number % len(_KINDS)]
         new = str(uuid.UUID(int=chance.getrandbits(128), version=4))
-        absent = chance.choice(tokens)
-        while (wallet, absent) in amounts:
-            absent = chance.choice(tokens)
-        key = {
-            "only_there": (wallet, absent),
-            "unknown_wallet": (new, token),
-            "unknown_token": (wallet, new),
-        }.get(kind, (wallet, token))
+        unknown = {"unknown_wallet": (new, token), "unknown_token": (wallet, new)}
+        key = unknown.get(kind, (wallet, token))
+        if kind == "only_there":
+            absent = [one for one in tokens if (wallet, one) not in amounts]
+            if not absent:
+                raise InputError(f"wallet {wallet} holds all tokens; make more wallets")
+            key = wallet, chance.choice(absent)
         amounts[key] = 0 if kind == "only_here" else amounts.get(key, 0) + 1
         made.append(f"# {kind} {' '.join(key)}")
     yield "wallet_id,token_id,amount"

@@ -102,8 +102,9 @@ class World:
         return list(self.state["wallets"].values())
 
     def amounts(self, wallet_id: str) -> dict[str, int]:
+        wallet = wallet_id.lower()
         with self.state.lock:
-            return {token: int(row[1]) for token, row in self.state["holdings"][wallet_id].items()}
+            return {token: self._amount(wallet, token) for token in self.state["holdings"][wallet]}
 
     def balances_body(self, wallet_id: str) -> bytes | None:
         """Return the response to a read of balances, or None for an unknown wallet."""

@@ -13,6 +13,7 @@ import nftsync
 from nftsync import frames
 from nftsync.errors import InputError
 from nftsync.sandbox.second_list import second_list
+from nftsync.sandbox.world import Holding, World
 from nftsync.text import short_id
 from tests.kit.database import Builder, at, rows_of, token_id, wallet_id
 
@@ -206,3 +207,10 @@ def test_a_sandbox_list_has_exactly_the_mistakes_that_it_names(site, command, tm
     command("compare", "all/holdings.csv").says("20 of 20 holdings agree with all/holdings.csv.\n")
     with pytest.raises(InputError, match="21 mistakes need as many holdings; there are 20"):
         [*second_list(site.world, 21)]
+    lonely = World()
+    lonely.add_wallet(
+        NEW.upper(),
+        holdings=[Holding(token_id(n), amount) for n, amount in enumerate(["1", "2", "3", "x"])],
+    )
+    with pytest.raises(InputError, match="holds all tokens; make more wallets"):
+        [*second_list(lonely, 3)]
