@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -157,3 +158,34 @@ def _file_of(connection: sqlite3.Connection) -> str:
         cursor.row_factory = None
         files = {row[1]: str(row[2] or "") for row in cursor.execute("PRAGMA database_list")}
     return files["main"]
+
+
+def named_databases(db: Iterable[Any]) -> dict[str, Any]:
+    """Return the databases of a list or mapping by name.
+
+    A database in a list has the name of its file without suffix, its path if other files have that
+    name, or `database 2` if it has no file.
+    """
+    databases = [*(db.values() if isinstance(db, Mapping) else db)]
+    files = [*map(_path_of, databases)]
+    stems = [Path(file).stem or f"database {place}" for place, file in enumerate(files, start=1)]
+    pairs = zip(stems, files, strict=True)
+    names = [file if file and stems.count(stem) > 1 else stem for stem, file in pairs]
+    names = [*db] if isinstance(db, Mapping) else names
+    if not names:
+        raise InputError("the list of databases is empty; give at least one")
+    real = [file and os.path.realpath(file) for file in files]
+    for place, (name, file) in enumerate(zip(names, real, strict=True)):
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"{name!r:.60} is not a name of a database; use text")
+        if file and real.index(file) < place:
+            raise InputError(f"{file} is given twice; give each database once")
+    return dict(zip(names, databases, strict=True))
+
+
+def _path_of(db: Store) -> str:
+    """Return the path of a database; empty if it has none."""
+    if isinstance(db, str | os.PathLike):
+        return str(os.fspath(db))
+    with reading(db) as source:
+        return source.file

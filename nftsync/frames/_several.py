@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -15,10 +14,9 @@ import pyarrow as pa
 
 from nftsync.columnar.amounts import AmountKind, Exact, amount_columns
 from nftsync.columnar.columns import TEXT, text
-from nftsync.columnar.filters import shown
 from nftsync.columnar.hidden import HIDDEN, marked
 from nftsync.columnar.holdings import DATABASE
-from nftsync.columnar.source import Store, reading
+from nftsync.columnar.source import named_databases, reading
 from nftsync.errors import InputError, NftsyncError, NftsyncWarning
 from nftsync.frames._explain import FRAMES
 from nftsync.text import short_id
@@ -73,34 +71,3 @@ def _joined(parts: list[pd.DataFrame], amounts: list[str], kind: AmountKind) -> 
     frame = frame.assign(**amount_columns(columns, kind))
     frame.attrs = dict(set.intersection(*(set(part.attrs.items()) for part in parts)))
     return marked(frame, sum(part.attrs.get(HIDDEN, 0) for part in parts))
-
-
-def named_databases(db: Iterable[Any]) -> dict[str, Any]:
-    """Return the databases of a list or mapping by name.
-
-    A database in a list has the name of its file without suffix, its path if other files have that
-    name, or `database 2` if it has no file.
-    """
-    databases = [*(db.values() if isinstance(db, Mapping) else db)]
-    files = [*map(_file_of, databases)]
-    stems = [Path(file).stem or f"database {place}" for place, file in enumerate(files, start=1)]
-    pairs = zip(stems, files, strict=True)
-    names = [file if file and stems.count(stem) > 1 else stem for stem, file in pairs]
-    names = [*db] if isinstance(db, Mapping) else names
-    if not names:
-        raise InputError("the list of databases is empty; give at least one")
-    real = [file and os.path.realpath(file) for file in files]
-    for place, (name, file) in enumerate(zip(names, real, strict=True)):
-        if not isinstance(name, str) or not name.strip():
-            raise InputError(f"{shown(name)} is not a name of a database; use text")
-        if file and real.index(file) < place:
-            raise InputError(f"{file} is given twice; give each database once")
-    return dict(zip(names, databases, strict=True))
-
-
-def _file_of(db: Store) -> str:
-    """Return the path of a database; empty if it has none."""
-    if isinstance(db, str | os.PathLike):
-        return str(os.fspath(db))
-    with reading(db) as source:
-        return source.file

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from nftsync import errors, frames
+from nftsync import errors
+from nftsync.columnar.source import named_databases
 from nftsync.errors import InputError, NftsyncError
 from nftsync.notebooks.database import demo_address
 from nftsync.notebooks.gallery_cards import configured_images
@@ -41,7 +42,7 @@ def write_report(
     if not target.parent.is_dir():
         raise InputError(f"the folder {target.parent} does not exist; create it first")
     title = str(parameters.get("title") or "NFT holdings")
-    names = frames.freshness(databases)["database"].unique().tolist()
+    names = [*named_databases(databases)]
     bodies: list[str] = []
     sources: dict[str, None] = {}
     for name, database in zip(names, databases, strict=True):
