@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nftsync.cli import options
-from nftsync.cli.holdings import TOKEN, WALLET
+from nftsync.cli.holdings import TOKEN, WALLET, wallet_options
 from nftsync.cli.movements import amount_pages, with_texts
 from nftsync.cli.output import frame_warnings, one_line, print_json, wrapped
 from nftsync.cli.tables import TableColumn, View, view_options
@@ -30,8 +30,7 @@ _COLUMNS = (
 @click.argument("list_file", metavar="LIST.csv")
 @options.with_settings("database")
 @options.time("--at", "end", "Time of the list. Default: its column as_of, or now. TIME is")
-@options.text("--wallet", "WALLET", "Only this wallet, by id or label.")
-@options.text("--group", "NAME", "Only wallets of this group.")
+@wallet_options
 @view_options("Print the result as JSON.")
 def compare(
     settings: Settings, list_file: str, *, at: str | None, view: View, **filters: Any

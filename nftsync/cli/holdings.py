@@ -36,10 +36,13 @@ if TYPE_CHECKING:
     from nftsync.settings import Settings
 
 
-#: Options that filter rows by wallet and contract.
-filter_options = options.combined(
+#: Options that filter rows by wallet, and also by contract.
+wallet_options = options.combined(
     options.text("--wallet", "WALLET", "Only this wallet, by id or label."),
     options.text("--group", "NAME", "Only wallets of this group."),
+)
+filter_options = options.combined(
+    wallet_options,
     options.text("--contract", "ADDR", "Only NFTs of this contract, by address or name."),
 )
 
