@@ -74,11 +74,6 @@ def sections(text: str, level: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives a page's headings."""
-    return links_and_anchors(page)[1]
-
-
 @cache
 def links_and_anchors(page: Path) -> tuple[list[str], set[str]]:
     """The targets of links and pictures, and the anchors that GitHub gives headings."""

@@ -2,7 +2,7 @@
 
 import re
 
-from tests.docs.pages import ROOT, anchors, prose, read
+from tests.docs.pages import ROOT, prose, read
 
 PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "develop").glob("*.md"))]
 
@@ -31,11 +31,3 @@ def test_targets_and_programs_exist():
         for module, script in re.findall(r"python (?:-m ([\w.]+)|(\S+\.py))", read(page)):
             path = script or module.replace(".", "/")
             assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists(), path
-
-
-def test_links_of_contributing_lead_somewhere():
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(PAGES[0])):
-        name, _, anchor = target.partition("#")
-        page = ROOT / name
-        assert page.exists(), target
-        assert not anchor or anchor in anchors(page), target
