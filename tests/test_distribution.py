@@ -27,7 +27,7 @@ LEAKS = re.compile(
     rb"|gh[pousr]_[A-Za-z0-9]{30,}|xox[bp]-[0-9A-Za-z-]{20,}"
 )
 #: Made-up homes in examples and tests.
-MADE_UP = {b"/home/ann", b"/home/me", b"/home/nftsync", b"/root/x"}
+MADE_UP = {b"/home/me", b"/home/nftsync", b"/root/x"}
 
 
 @pytest.fixture(scope="module")
